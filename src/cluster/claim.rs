@@ -20,20 +20,21 @@
 //!   server fell behind. The node renews its record as it is there. Only the leader of the bucket
 //!   takes a write, so that no read from another server counts before.
 
+mod changes;
+mod own_record;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
+pub use self::{changes::OwnershipChange, own_record::ReadProblem};
 use super::{
     NodeAddress,
-    balance::{BalanceStep, ClusterView, NodeId, next_steps},
+    balance::NodeId,
     lease::{LeaseIntervals, LiveNodes},
     marks::ShardMarks,
-    records::{
-        ClusterRecords, NodeRecord, OwnershipRecord, OwnershipScope, ShardPosition, StoredRecord,
-        Versioned,
-    },
+    records::{ClusterRecords, NodeRecord, OwnershipScope},
     shard_address,
 };
 use gridhook_journal::changelog::KnownMarks;
@@ -65,28 +66,6 @@ pub struct ClaimSettings {
     pub shared: BTreeMap<String, String>,
     /// The newest format of records of the changelog that the node reads.
     pub format: u8,
-}
-
-/// A change of a shard's record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnershipChange {
-    pub shard: usize,
-    /// Its new record.
-    pub record: OwnershipRecord,
-    /// The revision that the record must have.
-    pub revision: u64,
-    /// What the record said, if the change may be made again after a mere renewal by the owner.
-    pub insists: Option<OwnershipRecord>,
-}
-
-/// Why a read does not count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadProblem {
-    /// It is older than the node's own last renewal.
-    Stale,
-    /// Another process has the node's name: one that started later, or one that runs while this one
-    /// starts.
-    NameTaken,
 }
 
 /// What a node is for a shard.
@@ -191,211 +170,6 @@ impl Claims {
     /// The records as they were last read.
     pub fn records(&self) -> &ClusterRecords {
         &self.records
-    }
-
-    /// The node's next record, and the revision that its record must have. What it has of each
-    /// shard is added to the positions.
-    pub fn renewal(
-        &mut self,
-        now: Duration,
-        mut positions: Vec<ShardPosition>,
-    ) -> (NodeRecord, u64) {
-        self.renewals += 1;
-        self.sent = Some(now);
-        positions.resize(self.settings.shards, ShardPosition::default());
-        for (shard, at) in positions.iter_mut().enumerate() {
-            at.complete = self.complete[shard];
-            at.failed = self.avoids_shard(shard, now);
-            self.marks.note(shard, at.mark);
-            let highest = self.marks.known(shard).highest;
-            // The others must see what contradicts theirs.
-            if !at.mark.contradicts(highest) {
-                at.mark = highest;
-            }
-        }
-        let behind = self.is_behind() && !self.leaving;
-        let has_any = self.complete.contains(&true);
-        let leaving = self.takes_none(now) || (behind && !has_any);
-        let ClaimSettings {
-            me,
-            name,
-            address,
-            version,
-            shared: settings,
-            format,
-            ..
-        } = self.settings.clone();
-        let renewals = self.renewals;
-        let revision = self
-            .lost_since
-            .filter(|(since, _)| self.has_lost_renewals(*since, now))
-            .map_or(self.revision, |(_, revision)| revision);
-        (
-            NodeRecord {
-                id: me,
-                name,
-                address,
-                version,
-                renewals,
-                positions,
-                leaving,
-                behind,
-                settings,
-                failures: self.failures.clone(),
-                format,
-            },
-            revision,
-        )
-    }
-
-    /// Whether reads have lacked the node's renewals since `since` for so long that the bucket has.
-    fn has_lost_renewals(&self, since: Duration, now: Duration) -> bool {
-        now.saturating_sub(since) >= self.settings.intervals.expiry()
-    }
-
-    /// Whether the node may write its record: it has read who has the name.
-    pub fn may_renew(&self) -> bool {
-        let has_name = |(node, _): &(NodeId, u64)| !self.alive_nodes().contains(node);
-        self.read.is_some() && self.namesake.as_ref().is_none_or(has_name)
-    }
-
-    /// The process that had the name when this one started, and where it listens, as long as it may
-    /// run.
-    pub fn namesake(&self) -> Option<NodeAddress> {
-        let (node, _) = self.namesake.as_ref().filter(|_| !self.may_renew())?;
-        Some(NodeAddress {
-            node: node.clone(),
-            address: self.records.find_node(node)?.address.clone(),
-        })
-    }
-
-    /// The revision of the node's own record.
-    pub fn revision(&self) -> u64 {
-        self.revision
-    }
-
-    /// Takes the answer to a renewal that was sent at `sent`.
-    pub fn note_renewal(&mut self, sent: Duration, revision: u64) {
-        self.revision = revision;
-        self.confirmed = Some(sent);
-        self.namesake = None;
-        self.lost_since = None;
-    }
-
-    /// When the last confirmed renewal was sent.
-    pub fn confirmed(&self) -> Option<Duration> {
-        self.confirmed
-    }
-
-    /// The renewals of the records of what the node owns, to be sent once the renewal of its own
-    /// record was confirmed.
-    pub fn shard_renewals(&self) -> Vec<OwnershipChange> {
-        let shards = (0..self.settings.shards).filter(|shard| {
-            let claim = self.claim_number(*shard);
-            claim.is_some_and(|claim| !self.given_up.contains(&(*shard, claim)))
-        });
-        shards
-            .map(|shard| self.edit_record(shard, |_| {}))
-            .collect()
-    }
-
-    /// Takes what was read at `now`. After a problem the node has what it read before.
-    ///
-    /// # Errors
-    /// If the read does not count.
-    pub fn read(&mut self, now: Duration, stored: &[StoredRecord]) -> Result<(), ReadProblem> {
-        let records = ClusterRecords::from_stored(stored, self.settings.shards);
-        match records.nodes.get(&self.settings.name) {
-            Some(own) if own.value.id == self.settings.me && own.revision >= self.revision => {
-                self.revision = own.revision;
-                // The answer to the renewal was lost, or is late.
-                if own.value.renewals == self.renewals {
-                    self.confirmed = self.confirmed.max(self.sent);
-                    self.namesake = None;
-                }
-            }
-            Some(own) if own.revision > self.revision && self.confirmed.is_some() => {
-                return Err(ReadProblem::NameTaken);
-            }
-            // The record of an earlier process of the name, which this one replaces.
-            Some(own) if self.confirmed.is_none() => {
-                self.note_namesake(now, (own.value.id.clone(), own.revision))?;
-                self.revision = own.revision;
-            }
-            Some(own) => return Err(self.note_lost_renewals(now, own.revision)),
-            None => match records.unreadable.get(&self.settings.name) {
-                Some((true, revision)) if *revision > self.revision && self.confirmed.is_some() => {
-                    return Err(ReadProblem::NameTaken);
-                }
-                // A deleted record keeps its revision, and an operator may delete that of a running
-                // node.
-                Some((_, revision)) if *revision >= self.revision => {
-                    let is_new = *revision > self.revision && self.confirmed.is_some();
-                    self.revision = *revision;
-                    // An owner has all that the changelog has.
-                    let owns = |shard: &Versioned<OwnershipRecord>| {
-                        shard.value.owner_id.as_ref() == Some(&self.settings.me)
-                    };
-                    self.is_forgotten |= is_new && !records.shards.iter().all(owns);
-                }
-                None if self.confirmed.is_none() => self.revision = 0,
-                Some((_, revision)) => {
-                    let revision = *revision;
-                    return Err(self.note_lost_renewals(now, revision));
-                }
-                None => return Err(self.note_lost_renewals(now, 0)),
-            },
-        }
-        self.lost_since = None;
-        let readable = 2 * self.settings.intervals.renewal();
-        let elapsed = self.read.map_or(Duration::ZERO, |read| {
-            now.saturating_sub(read).min(readable)
-        });
-        self.read = Some(now);
-        self.live.read(now, records.revisions());
-        self.marks.read(&records);
-        self.records = records;
-        let revisions: BTreeMap<NodeId, u64> = self.records.revisions().collect();
-        self.gone
-            .retain(|node, revision| revisions.get(node) == Some(revision));
-        let before = std::mem::take(&mut self.requests);
-        for (shard, record) in self.records.shards.iter().enumerate() {
-            let Some(by) = &record.value.wanted_by else {
-                continue;
-            };
-            let request = (shard, by.clone());
-            let waited = before
-                .get(&request)
-                .map_or(Duration::ZERO, |waited| *waited + elapsed);
-            self.requests.insert(request, waited);
-        }
-        for shard in 0..self.settings.shards {
-            self.note_owner(shard, now);
-            if self.marks.known(shard).conflict.is_some() {
-                self.give_up_owned(shard);
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes the record of another process with the node's name. A server that fell behind shows
-    /// what a process that has ended once wrote, too, but only one that runs goes on for the expiry.
-    fn note_namesake(&mut self, now: Duration, namesake: (NodeId, u64)) -> Result<(), ReadProblem> {
-        let before = self.namesake.replace(namesake);
-        if before.is_some() && before != self.namesake {
-            let since = *self.namesake_since.get_or_insert(now);
-            if now.saturating_sub(since) >= self.settings.intervals.expiry() {
-                return Err(ReadProblem::NameTaken);
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes a read without the node's own renewals.
-    fn note_lost_renewals(&mut self, now: Duration, revision: u64) -> ReadProblem {
-        let since = self.lost_since.map_or(now, |(since, _)| since);
-        self.lost_since = Some((since, revision));
-        ReadProblem::Stale
     }
 
     /// Takes the shards that the node cannot serve before an operator has acted, and why.
@@ -509,102 +283,6 @@ impl Claims {
         }
     }
 
-    /// What the node writes next: nothing without a current lease.
-    pub fn decide_changes(&mut self, now: Duration) -> Vec<OwnershipChange> {
-        if !self.has_lease(now) {
-            return Vec::new();
-        }
-        let me = self.settings.me.clone();
-        let alive = self.alive_nodes();
-        let mut leaving = self.records.leaving_nodes();
-        if self.takes_none(now) {
-            leaving.insert(me.clone());
-        }
-        let waited = |shard, by: &NodeId| {
-            let wait = self.requests.get(&(shard, by.clone()));
-            wait.copied().unwrap_or_default()
-        };
-        let shards = self.records.shards.iter().enumerate();
-        let shards: Vec<_> = shards
-            .map(|(number, shard)| shard.value.shard_record(|by| waited(number, by)))
-            .collect();
-        let eligible: Vec<_> = (0..shards.len())
-            .map(|shard| self.eligible_nodes(shard, &alive, &leaving, now))
-            .collect();
-        // The control plane takes no events, so it does not count as a share.
-        let topics_end = self.settings.control.unwrap_or(shards.len());
-        let mut steps = Vec::new();
-        for range in [0..topics_end, topics_end..shards.len()] {
-            let view = ClusterView {
-                me: &me,
-                alive: &alive,
-                leaving: &leaving,
-                shards: &shards[range.clone()],
-                eligible: &eligible[range.clone()],
-                is_stopping: self.takes_none(now),
-                drain_wait: self.settings.drain_wait,
-            };
-            let next = next_steps(&view).into_iter();
-            steps.extend(next.map(|step| step.moved_by(range.start)));
-        }
-        self.draining.clear();
-        let mut changes = Vec::new();
-        for step in steps {
-            match step {
-                BalanceStep::Claim(shard) | BalanceStep::Force(shard) => {
-                    if matches!(step, BalanceStep::Force(_)) {
-                        self.forced.insert(shard, None);
-                    } else {
-                        self.forced.remove(&shard);
-                    }
-                    let change = self.edit_record(shard, |record| {
-                        record.owner_id = Some(me.clone());
-                        record.wanted_by = None;
-                        record.claims += 1;
-                    });
-                    let is_forced = matches!(step, BalanceStep::Force(_));
-                    changes.push(if is_forced {
-                        self.with_request_again(change)
-                    } else {
-                        change
-                    });
-                }
-                BalanceStep::Steal(shard) => {
-                    changes.push(self.request_handover(shard, &me));
-                }
-                BalanceStep::Drain(shard) if self.is_past_force(shard, now) => {
-                    self.draining.insert(shard);
-                }
-                BalanceStep::Drain(_) => {}
-            }
-        }
-        for shard in 0..self.settings.shards {
-            let is_given_up = self
-                .claim_number(shard)
-                .is_some_and(|claim| self.given_up.contains(&(shard, claim)));
-            if is_given_up && self.is_past_force(shard, now) {
-                changes.push(self.edit_record(shard, |record| record.owner_id = None));
-            }
-        }
-        changes
-    }
-
-    /// Takes the answer to a change. One that was sent after the last renewal of the node's record
-    /// renews the lease.
-    pub fn note_change(&mut self, change: OwnershipChange, revision: u64, now: Duration) {
-        let OwnershipChange { shard, record, .. } = change;
-        let written = std::mem::take(&mut self.records.shards[shard].written);
-        self.records.shards[shard] = Versioned {
-            value: record,
-            revision,
-            written,
-        };
-        if let (Some(claim), Some(confirmed)) = (self.claim_number(shard), self.confirmed) {
-            self.leases.insert(shard, (claim, confirmed));
-        }
-        self.note_owner(shard, now);
-    }
-
     /// What the node is for a shard.
     pub fn role_for(&self, shard: usize) -> ShardRole {
         match self.claim_number(shard) {
@@ -631,66 +309,6 @@ impl Claims {
         alive
     }
 
-    /// The change that asks the owner of a shard to give it up to `node`.
-    pub fn request_handover(&self, shard: usize, node: &NodeId) -> OwnershipChange {
-        self.with_request_again(
-            self.edit_record(shard, |record| record.wanted_by = Some(node.clone())),
-        )
-    }
-
-    /// The change again, after the record was changed: if all that changed is its revision.
-    pub fn retry_change(&self, change: OwnershipChange) -> Option<OwnershipChange> {
-        let Versioned {
-            value, revision, ..
-        } = self.records.shards.get(change.shard)?;
-        let insists = change.insists.as_ref()?;
-        let is_renewal = OwnershipRecord {
-            mark: value.mark,
-            ..insists.clone()
-        } == *value;
-        let record = OwnershipRecord {
-            mark: self.marks.known(change.shard).highest,
-            ..change.record.clone()
-        };
-        is_renewal.then_some(OwnershipChange {
-            revision: *revision,
-            record,
-            ..change
-        })
-    }
-
-    fn with_request_again(&self, change: OwnershipChange) -> OwnershipChange {
-        let insists = self
-            .records
-            .shards
-            .get(change.shard)
-            .map(|shard| shard.value.clone());
-        OwnershipChange { insists, ..change }
-    }
-
-    fn edit_record(
-        &self,
-        shard: usize,
-        edit: impl FnOnce(&mut OwnershipRecord),
-    ) -> OwnershipChange {
-        let Versioned {
-            value, revision, ..
-        } = self.records.shards[shard].clone();
-        let mut record = OwnershipRecord {
-            scope: self.settings.scope.clone(),
-            partition_id: shard.to_string(),
-            mark: self.marks.known(shard).highest,
-            ..value
-        };
-        edit(&mut record);
-        OwnershipChange {
-            shard,
-            record,
-            revision,
-            insists: None,
-        }
-    }
-
     /// Whether the owner before this one has noticed that it lost the shard. Until then this node
     /// neither acts nor gives the shard to a node that would act at once.
     fn is_past_force(&self, shard: usize, now: Duration) -> bool {
@@ -707,30 +325,6 @@ impl Claims {
     fn takes_none(&self, now: Duration) -> bool {
         let could_serve_none = (0..self.settings.shards).all(|shard| self.avoids_shard(shard, now));
         self.leaving || could_serve_none
-    }
-
-    /// The nodes that may own a shard.
-    fn eligible_nodes(
-        &self,
-        shard: usize,
-        alive: &BTreeSet<NodeId>,
-        leaving: &BTreeSet<NodeId>,
-        now: Duration,
-    ) -> BTreeSet<NodeId> {
-        let nodes = self.records.nodes.values().map(|node| &node.value);
-        nodes
-            .filter(|node| alive.contains(&node.id) && !leaving.contains(&node.id))
-            .filter(|node| self.could_own(node, shard, now))
-            .map(|node| node.id.clone())
-            .collect()
-    }
-
-    /// Whether a node has a complete copy of a shard that it can serve.
-    fn could_own(&self, node: &NodeRecord, shard: usize, now: Duration) -> bool {
-        let position = node.positions.get(shard);
-        let has_copy = position.is_some_and(|position| position.complete && !position.failed);
-        let is_me = node.id == self.settings.me;
-        has_copy && (!is_me || (self.complete[shard] && !self.avoids_shard(shard, now)))
     }
 
     fn avoids_shard(&self, shard: usize, now: Duration) -> bool {

@@ -164,12 +164,10 @@ impl Redrives {
     pub fn resume_redrives(&self) -> Result<(), journal::Error> {
         let mut all: HashSet<(SubscriptionKey, Lane)> =
             self.directory.running_redrives().into_iter().collect();
-        let records = self.journal.reader_pool().all_meta(MetaKind::Redrive)?;
-        all.extend(
-            records
-                .iter()
-                .filter_map(|(name, _)| parse_redrive_name(name)),
-        );
+        for record in self.journal.reader_pool().all_meta(MetaKind::Redrive) {
+            let (name, _redrive) = record?;
+            all.extend(parse_redrive_name(&name));
+        }
         for (subscription_key, lane) in all {
             actix_rt::spawn(self.clone().run(subscription_key, lane));
         }

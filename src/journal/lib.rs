@@ -53,7 +53,7 @@ use self::{
 pub use self::{
     partition_state::{BacklogBound, BacklogFullPolicy, BacklogLimits},
     position::LogPosition,
-    reader::{EventRecords, ReaderPool, WaitingDeadLetter},
+    reader::{EventRecords, MetaRecords, ReaderPool, WaitingDeadLetter},
     scrub::Scrub,
     shards::Shards,
     status::{CrowdedPartition, JournalState},

@@ -3,6 +3,7 @@
 
 mod dead_letters;
 mod event_records;
+mod meta_records;
 mod trace;
 
 use std::{
@@ -16,7 +17,9 @@ use std::{
 
 use bytes::Bytes;
 
-pub use self::{dead_letters::WaitingDeadLetter, event_records::EventRecords};
+pub use self::{
+    dead_letters::WaitingDeadLetter, event_records::EventRecords, meta_records::MetaRecords,
+};
 use crate::{
     Error, PendingResult,
     position::{self, LogPosition},
@@ -243,21 +246,9 @@ impl ReaderPool {
         self.run(move |store| Ok(store.get(Family::Meta, &keys::meta_key(kind, name.as_bytes()))?))
     }
 
-    /// Reads all records of a kind. Blocks: only for the start.
-    pub fn all_meta(&self, kind: MetaKind) -> Result<Vec<(String, Bytes)>, Error> {
-        let mut records = Vec::new();
-        let range = keys::meta_of(kind);
-        self.store
-            .scan(Family::Meta, &range.start, &range.end, &mut |key, value| {
-                if let Some((_, name)) = keys::parse_meta(key) {
-                    records.push((
-                        String::from_utf8_lossy(name).into_owned(),
-                        Bytes::copy_from_slice(value),
-                    ));
-                }
-                ControlFlow::Continue(())
-            })?;
-        Ok(records)
+    /// All records of a kind. Blocks: only for the start.
+    pub fn all_meta(&self, kind: MetaKind) -> MetaRecords {
+        MetaRecords::new(self.current_store(), kind)
     }
 
     pub(super) fn current_store(&self) -> Arc<dyn Store> {

@@ -5,9 +5,12 @@
 //! newest time that is at least as long ago as the window, or at the oldest recorded time.
 //!
 //! Invariant: a scope whose sums have not changed since it was first recorded has no memory for
-//! them.
+//! them; one that only ever had the default sums has none at all.
 
-use std::{collections::HashMap, hash::Hash};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    hash::Hash,
+};
 
 /// How long a window is, and how often its sums are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,14 +130,15 @@ impl<K: Hash + Eq, V: Copy + Default + PartialEq> Windows<K, V> {
             .values_mut()
             .for_each(|scope| scope.is_current = false);
         for (key, sum) in sums {
-            let scope = self.scopes.entry(key).or_insert_with(|| {
-                let base = if is_first { sum } else { V::default() };
-                ScopeWindows {
-                    base,
+            let scope = match self.scopes.entry(key) {
+                Entry::Occupied(scope) => scope.into_mut(),
+                Entry::Vacant(_) if sum == V::default() => continue,
+                Entry::Vacant(entry) => entry.insert(ScopeWindows {
+                    base: if is_first { sum } else { V::default() },
                     sums: None,
                     is_current: true,
-                }
-            });
+                }),
+            };
             scope.is_current = true;
             if scope.sums.is_none() && scope.base == sum {
                 continue;

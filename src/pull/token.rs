@@ -62,10 +62,9 @@ impl LockTokenSealer {
     pub async fn load_or_create(journal: &Journal) -> Result<Self, journal::Error> {
         let stored_key = journal
             .reader_pool()
-            .all_meta(MetaKind::Secret)?
-            .into_iter()
-            .find(|(name, _)| name == KEY);
-        if let Some((_, key)) = stored_key {
+            .read_meta(MetaKind::Secret, KEY.to_owned())
+            .await?;
+        if let Some(key) = stored_key {
             let key = <&[u8; 32]>::try_from(&key[..]);
             return key
                 .map(Self::new)

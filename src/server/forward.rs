@@ -10,31 +10,26 @@
 //!   dropped.
 //! - Only an owner accepts a forwarded request, so none is forwarded twice.
 
+mod body;
+mod request;
+
 use std::{
-    cell::RefCell,
-    collections::HashMap,
-    fmt::Display,
-    io,
-    pin::Pin,
-    rc::Rc,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
+    cell::RefCell, collections::HashMap, fmt::Display, io, rc::Rc, sync::Arc, time::Duration,
 };
 
 use actix_web::{
-    HttpMessage as _, HttpRequest, HttpResponse,
-    body::{BodySize, BoxBody, MessageBody},
+    HttpRequest, HttpResponse,
+    body::{BodySize, BoxBody},
     http::{StatusCode, header as actix_header},
     web,
 };
 use bytes::Bytes;
-use futures_util::{Stream as _, future::LocalBoxFuture};
+use futures_util::future::LocalBoxFuture;
 use hyper::{
-    HeaderMap, Request, Response, Uri, Version,
-    body::{Body, Frame, Incoming, SizeHint},
+    Request, Response,
+    body::{Body, Incoming},
     client::conn::http1::{SendRequest, handshake},
-    header::{self, HeaderName, HeaderValue},
+    header,
     http::response::Parts,
 };
 use hyper_util::rt::TokioIo;
@@ -44,14 +39,18 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
+use self::{body::ReturnedHop, request::forwarded_headers};
+pub(super) use self::{
+    body::{RequestBody, ResponseBody},
+    request::{outgoing_request, outgoing_whole},
+};
 use super::{
     forward_error::ForwardError,
-    front::hop::{self, ListenerSide, OwnerConnector},
+    front::hop::{ListenerSide, OwnerConnector},
 };
 use gridhook_admin::{ForwardCounters, health::CoreHealth};
 use gridhook_clock::Lease;
 use gridhook_cluster::{NodeAddress, Role};
-use gridhook_publish::auth::host::LocalAddress;
 use gridhook_pull::{Peer, http::success_response};
 
 /// How long a request waits for an owner that takes it.
@@ -69,23 +68,6 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The most idle connections to an owner that a thread keeps.
 const IDLE_MAX: usize = 64;
-
-/// Headers that concern one connection (RFC 9110, 7.6.1), and what this server sets itself.
-const HOP_BY_HOP: [&str; 13] = [
-    "connection",
-    "content-length",
-    "expect",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    hop::CLIENT_NAME,
-    hop::TOKEN_NAME,
-    hop::PART_NAME,
-    hop::RECEIVE_NAME,
-];
 
 /// What the standby's threads share.
 #[derive(Clone)]
@@ -486,87 +468,6 @@ impl Hops {
     }
 }
 
-/// The headers that go on.
-fn forwarded_headers(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
-    headers
-        .iter()
-        .filter(|(name, _)| !HOP_BY_HOP.contains(&name.as_str()))
-}
-
-/// The request to the owner.
-pub(super) fn outgoing_request(
-    request: &HttpRequest,
-    payload: web::Payload,
-) -> Option<OutgoingRequest> {
-    let length = request.headers().get(actix_header::CONTENT_LENGTH);
-    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-    let is_chunked = request.chunked().unwrap_or(false);
-    let left = if is_chunked {
-        None
-    } else {
-        Some(length.unwrap_or(0))
-    };
-    let target = request
-        .uri()
-        .path_and_query()
-        .map_or("/", |target| target.as_str());
-    let mut outgoing = with_body(
-        request,
-        target,
-        RequestBody {
-            content: Content::Payload(payload.into_inner()),
-            left,
-        },
-    )?;
-    if let Some(length) = length.filter(|_| !is_chunked) {
-        outgoing
-            .headers_mut()
-            .insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-    }
-    Some(outgoing)
-}
-
-/// The request to an owner, with another target and a whole body.
-pub(super) fn outgoing_whole(
-    request: &HttpRequest,
-    target: &str,
-    body: Bytes,
-) -> Option<OutgoingRequest> {
-    let length = body.len();
-    let mut outgoing = with_body(request, target, RequestBody::from_bytes(body))?;
-    outgoing
-        .headers_mut()
-        .insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-    Some(outgoing)
-}
-
-fn with_body(request: &HttpRequest, target: &str, body: RequestBody) -> Option<OutgoingRequest> {
-    let local = *request.conn_data::<LocalAddress>()?;
-    let client = hop::client_value(request.peer_addr()?, local);
-    let mut outgoing = Request::new(body);
-    *outgoing.method_mut() = request.method().as_str().parse().ok()?;
-    *outgoing.version_mut() = Version::HTTP_11;
-    *outgoing.uri_mut() = target.parse::<Uri>().ok()?;
-    for (name, value) in request.headers() {
-        let name = HeaderName::from_bytes(name.as_str().as_bytes()).ok()?;
-        if !HOP_BY_HOP.contains(&name.as_str()) {
-            outgoing
-                .headers_mut()
-                .append(name, HeaderValue::from_bytes(value.as_bytes()).ok()?);
-        }
-    }
-    // The target takes precedence over the header (RFC 9112, 3.2.2).
-    if let Some(called) = request.uri().authority() {
-        outgoing
-            .headers_mut()
-            .insert(header::HOST, HeaderValue::from_str(called.as_str()).ok()?);
-    }
-    outgoing
-        .headers_mut()
-        .insert(hop::CLIENT_NAME, HeaderValue::from_str(&client).ok()?);
-    Some(outgoing)
-}
-
 /// The response to a client that waited for events of a process that stops.
 pub(super) fn no_events() -> HttpResponse {
     success_response(serde_json::json!({"value": []}).to_string())
@@ -581,119 +482,4 @@ pub(super) fn unavailable_response(message: impl Display) -> HttpResponse {
     HttpResponse::ServiceUnavailable()
         .insert_header((actix_header::RETRY_AFTER, "1"))
         .json(body)
-}
-
-/// The body of a request to an owner.
-pub(super) struct RequestBody {
-    content: Content,
-    /// The bytes that are left, if their number is known.
-    left: Option<u64>,
-}
-
-enum Content {
-    /// Of a client, as it comes.
-    Payload(actix_web::dev::Payload),
-    /// All of it, until it was sent.
-    Whole(Option<Bytes>),
-}
-
-impl RequestBody {
-    pub(super) fn from_bytes(body: Bytes) -> Self {
-        let left = Some(body.len() as u64);
-        Self {
-            content: Content::Whole(Some(body).filter(|body| !body.is_empty())),
-            left,
-        }
-    }
-}
-
-impl Body for RequestBody {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let next = match &mut self.content {
-            Content::Payload(payload) => ready!(Pin::new(payload).poll_next(cx))
-                .transpose()
-                .map_err(io::Error::other)?,
-            Content::Whole(body) => body.take(),
-        };
-        let Some(bytes) = next else {
-            return Poll::Ready(None);
-        };
-        if let Some(left) = &mut self.left {
-            *left = left.saturating_sub(bytes.len() as u64);
-        }
-        Poll::Ready(Some(Ok(Frame::data(bytes))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.left == Some(0)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.left
-            .map_or_else(SizeHint::default, SizeHint::with_exact)
-    }
-}
-
-/// The body of the owner's response.
-pub(super) struct ResponseBody {
-    body: Incoming,
-    size: BodySize,
-    ended: Ended,
-    has_ended: bool,
-    /// The connection, which serves the next request once the body has ended.
-    hop: Option<ReturnedHop>,
-}
-
-/// A connection that goes back to those that are idle.
-struct ReturnedHop {
-    hops: Rc<Hops>,
-    key: HopKey,
-    hop: Hop,
-}
-
-impl MessageBody for ResponseBody {
-    type Error = Box<dyn std::error::Error>;
-
-    fn size(&self) -> BodySize {
-        self.size
-    }
-
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        loop {
-            match Pin::new(&mut self.body).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => {
-                    if let Ok(bytes) = frame.into_data() {
-                        return Poll::Ready(Some(Ok(bytes)));
-                    }
-                }
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error.into()))),
-                Poll::Ready(None) => {
-                    self.has_ended = true;
-                    return Poll::Ready(None);
-                }
-                Poll::Pending => {
-                    let why = ready!(self.ended.as_mut().poll(cx));
-                    return Poll::Ready(Some(Err(why.into())));
-                }
-            }
-        }
-    }
-}
-
-impl Drop for ResponseBody {
-    fn drop(&mut self) {
-        let has_ended = self.has_ended || self.body.is_end_stream();
-        if let Some(ReturnedHop { hops, key, hop }) = self.hop.take().filter(|_| has_ended) {
-            hops.keep_hop(key, hop);
-        }
-    }
 }

@@ -250,7 +250,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("server/router/streams.rs", "WAITING_MAX", "16 pieces of `tail` that wait for a slow reader"),
     ("admin/merge/reports.rs", "LINES_MAX", "10,000 lines of `top` from a shard"),
     ("server/node/mod.rs", "DRAIN_MAX", "an owner waits 5 s for requests in flight"),
-    ("server/node/mod.rs", "END_MAX", "it stops within 30 s"),
+    ("server/node/end_guard.rs", "END_MAX", "it stops within 30 s"),
     ("server/node/mod.rs", "PAUSE_MAX", "pauses of 250 ms between attempts to reach the changelog"),
     ("store/damage.rs", "KEY_MAX", "between keys of 48 bytes"),
     ("store/faults.rs", "STALL_MAX", "a write stalled for 60 s"),

@@ -23,7 +23,8 @@ use gridhook::{
     store::{
         Batch, Family, Store, StoreError,
         damage::LogGap,
-        keys, layer,
+        keys::{self, MetaKind},
+        layer,
         records::StoredRecord,
         rocks::{RocksOptions, RocksStore},
     },
@@ -643,4 +644,56 @@ fn an_event_that_cannot_be_read_is_missing_and_the_others_of_the_fetch_come() {
     );
     journal.close();
     writer.join_all();
+}
+
+#[test]
+fn all_records_of_a_kind_are_read_in_pages_without_filling_the_block_cache() {
+    let folder = scratch();
+    let store = Arc::new(RocksStore::open(folder.path(), &small()).expect("a new store"));
+    let names: Vec<String> = (0..1_500)
+        .map(|number| format!("orders/{number:04}"))
+        .collect();
+    let mut random = fastrand::Rng::with_seed(3);
+    for name in &names {
+        let value: Vec<u8> = (0..1_000).map(|_| random.u8(..)).collect();
+        let mut batch = Batch::default();
+        batch.put(
+            Family::Meta,
+            keys::meta_key(MetaKind::Subscription, name.as_bytes()),
+            value,
+        );
+        // The next kind is not read.
+        batch.put(
+            Family::Meta,
+            keys::meta_key(MetaKind::Topic, name.as_bytes()),
+            b"topic".to_vec(),
+        );
+        store.write(&batch).expect("written");
+    }
+    store.close().expect("closed");
+    drop(store);
+    let store = Arc::new(RocksStore::open(folder.path(), &small()).expect("a store that is whole"));
+    let (journal, writer) = start(&store).expect("started");
+    let used = || {
+        store
+            .figures()
+            .expect("RocksDB has figures")
+            .cache_used_bytes
+    };
+    let before = used();
+    let read: Vec<String> = journal
+        .reader_pool()
+        .all_meta(MetaKind::Subscription)
+        .map(|record| record.expect("readable").0)
+        .collect();
+    assert_eq!(read, names);
+    let filled = used().saturating_sub(before);
+    assert!(filled < 128 << 10, "{filled} bytes");
+    assert_eq!(
+        journal.reader_pool().all_meta(MetaKind::Namespace).count(),
+        0
+    );
+    drop(journal);
+    drop(writer);
+    store.close().expect("closed");
 }

@@ -27,7 +27,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let endpoint = Endpoint::start_everywhere();
     let stage = Stage::start();
     let endpoints = scale.square * scale.square;
-    let targets = subscribe_all(&stage, scale.square, |topic, number| {
+    let targets = subscribe_all(&stage, scale.square, scale.square, |topic, number| {
         distinct_url(endpoint.port(), topic * scale.square + number)
     });
     let mut floor = Floor::everywhere(

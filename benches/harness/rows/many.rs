@@ -1,5 +1,5 @@
 //! Ten thousand subscriptions: their memory and processor time while idle, and with an event a
-//! second each.
+//! second each; and ten times as many after a restart, of which one in a hundred has events.
 
 use std::{thread, time::Duration};
 
@@ -22,7 +22,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let scale = &bench.scale;
     let endpoint = Endpoint::start();
     let stage = Stage::start();
-    let targets = subscribe_all(&stage, scale.square, |topic, number| {
+    let targets = subscribe_all(&stage, scale.square, scale.square, |topic, number| {
         endpoint.url(&format!("/{topic}/{number}"))
     });
     thread::sleep(Duration::from_secs(2).min(scale.time));
@@ -70,24 +70,61 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         beside,
         ..idle.clone()
     };
-    vec![idle, busy]
+    let (resident, ready) = measure_mostly_idle(bench);
+    let mostly_idle = Row {
+        number: "7c",
+        what: "100,000 subscriptions after a restart, of which 1,000 have an event a second each",
+        budget: 400.0,
+        stretch: 320.0,
+        figures: vec![resident],
+        beside: vec![("s to ready".to_owned(), ready.as_secs_f64())],
+        ..idle.clone()
+    };
+    vec![idle, busy, mostly_idle]
 }
 
-/// So many topics with as many subscriptions each, with the URLs of their endpoints.
+/// The memory in MB of ten times as many subscriptions, and how long a start with them takes.
+fn measure_mostly_idle(bench: &Bench) -> (f64, Duration) {
+    let scale = &bench.scale;
+    let endpoint = Endpoint::start();
+    let mut stage = Stage::start();
+    subscribe_all(&stage, 10 * scale.square, scale.square, |topic, number| {
+        endpoint.url(&format!("/{topic}/{number}"))
+    });
+    stage.server.terminate();
+    let ready = stage.server.restart();
+    let active: Vec<Target> = (0..scale.square.div_ceil(10))
+        .map(|topic| stage.topic(&name(topic), "current"))
+        .collect();
+    let load = || {
+        open(
+            &active,
+            Shape::ONE,
+            CONNECTIONS,
+            active.len() as f64,
+            scale.time.max(Duration::from_secs(1)),
+        )
+    };
+    Cost::measure(stage.server.id(), &endpoint, scale.square as u64, load);
+    (stage.server.resident() as f64 / MEGABYTE, ready)
+}
+
+/// So many topics with so many subscriptions each, with the URLs of their endpoints.
 pub(super) fn subscribe_all(
     stage: &Stage,
-    square: usize,
+    topics: usize,
+    subscriptions: usize,
     url: impl Fn(usize, usize) -> String + Sync,
 ) -> Vec<Target> {
-    let targets = (0..square)
+    let targets = (0..topics)
         .map(|topic| stage.topic(&name(topic), "current"))
         .collect();
     thread::scope(|scope| {
         for operator in 0..OPERATORS {
             let url = &url;
             scope.spawn(move || {
-                for topic in (operator..square).step_by(OPERATORS) {
-                    for number in 0..square {
+                for topic in (operator..topics).step_by(OPERATORS) {
+                    for number in 0..subscriptions {
                         stage.subscribe(
                             &name(topic),
                             &format!("billing-{number}"),

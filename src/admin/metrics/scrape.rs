@@ -207,17 +207,19 @@ impl Exposition {
         let Some(journal) = &self.sources.journal else {
             return HashMap::new();
         };
-        let records = match journal.reader_pool().all_meta(MetaKind::DeadLetters) {
-            Ok(records) => records,
-            Err(error) => {
-                tracing::warn!(%error, "dead-letter totals cannot be read");
-                return HashMap::new();
+        let mut totals = HashMap::new();
+        for record in journal.reader_pool().all_meta(MetaKind::DeadLetters) {
+            match record {
+                Ok((name, value)) => {
+                    totals.extend(DeadLetterTotals::decode(&value).map(|total| (name, total)));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "dead-letter totals cannot be read");
+                    return HashMap::new();
+                }
             }
-        };
-        let read = |(name, record): (String, bytes::Bytes)| {
-            Some((name, DeadLetterTotals::decode(&record).ok()?))
-        };
-        records.into_iter().filter_map(read).collect()
+        }
+        totals
     }
 }
 

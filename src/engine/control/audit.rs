@@ -134,7 +134,8 @@ impl AuditTrail {
         system_events: Option<Arc<SystemEvents>>,
     ) -> Result<Self, Error> {
         let mut index = AuditIndex::default();
-        for (name, value) in journal.reader_pool().all_meta(MetaKind::Audit)? {
+        for record in journal.reader_pool().all_meta(MetaKind::Audit) {
+            let (name, value) = record?;
             let record: AuditRecord = parse_record(&name, &value)?;
             let number = name.parse().map_err(|_| Error::Unreadable {
                 name,

@@ -83,20 +83,19 @@ impl Deployments {
     /// Reads the deployments of the store. What ran when the server stopped has failed. Blocks; for
     /// the start.
     pub(super) fn load_from_journal(journal: Journal) -> Result<Self, Error> {
-        let templates = journal
-            .reader_pool()
-            .all_meta(MetaKind::DeploymentTemplate)?;
-        let templates: BTreeMap<String, usize> = templates
-            .into_iter()
-            .map(|(name, template)| (name, template.len()))
-            .collect();
+        let mut template_bytes = BTreeMap::new();
+        for record in journal.reader_pool().all_meta(MetaKind::DeploymentTemplate) {
+            let (name, template) = record?;
+            template_bytes.insert(name, template.len());
+        }
         let mut table = BTreeMap::new();
-        for (name, value) in journal.reader_pool().all_meta(MetaKind::Deployment)? {
+        for record in journal.reader_pool().all_meta(MetaKind::Deployment) {
+            let (name, value) = record?;
             let mut record: DeploymentRecord = parse_record(&name, &value)?;
             if record.is_running() {
                 interrupt(&mut record);
             }
-            let template_bytes = templates.get(&name).copied().unwrap_or_default();
+            let template_bytes = template_bytes.get(&name).copied().unwrap_or_default();
             table.insert(
                 name,
                 StoredDeployment::new(record, value.len(), template_bytes),

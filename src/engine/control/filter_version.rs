@@ -24,21 +24,6 @@ pub fn in_force(versions: &Versions, version: u32) -> Option<&FilterVersion> {
         .and_then(|(_, found)| found.as_ref())
 }
 
-/// The filter versions of all subscriptions.
-///
-/// # Errors
-/// If the store cannot be read.
-pub async fn read_all_versions(
-    journal: &Journal,
-) -> Result<BTreeMap<SubscriptionKey, Versions>, journal::Error> {
-    Ok(read(
-        journal
-            .reader_pool()
-            .meta_from(MetaKind::Filter, String::new())
-            .await?,
-    ))
-}
-
 /// The versions of one subscription's filter.
 ///
 /// # Errors

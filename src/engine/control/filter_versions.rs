@@ -8,12 +8,12 @@
 //! - There are at most `KEPT_MAX` versions per subscription and `ENDED_MAX` of deleted
 //!   subscriptions.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tracing::warn;
 
 use super::registry::Registry;
-use crate::control::filter_version::{self, Versions};
+use crate::control::filter_version;
 use gridhook_event::SubscriptionKey;
 use gridhook_journal as journal;
 use gridhook_journal::{Journal, MetaChange};
@@ -83,15 +83,17 @@ pub async fn remove_unreferenced(
     registry: &Registry,
     journal: &Journal,
 ) -> Result<(), journal::Error> {
-    let all_versions = filter_version::read_all_versions(journal).await?;
-    let orphans: Vec<(SubscriptionKey, Versions)> = all_versions
-        .into_iter()
-        .filter(|(subscription_key, _)| registry.shared_state(*subscription_key).is_none())
-        .collect();
-    let mut left: usize = orphans.iter().map(|(_, versions)| versions.len()).sum();
+    let mut orphans: BTreeMap<SubscriptionKey, Vec<String>> = BTreeMap::new();
+    for name in journal.reader_pool().filter_names().await? {
+        let subscription_key = keys::parse_filter_name(&name).map(|(key, _version)| key);
+        if let Some(key) = subscription_key.filter(|key| registry.shared_state(*key).is_none()) {
+            orphans.entry(key).or_default().push(name);
+        }
+    }
+    let mut left: usize = orphans.values().map(Vec::len).sum();
     let mut stale = Vec::new();
     // Numbers ascend, so the oldest subscriptions are removed first.
-    for (subscription_key, versions) in orphans {
+    for (subscription_key, names) in orphans {
         if left > ENDED_MAX
             || journal
                 .reader_pool()
@@ -99,11 +101,12 @@ pub async fn remove_unreferenced(
                 .await?
                 .is_none()
         {
-            left -= versions.len();
-            let names = versions
-                .into_keys()
-                .map(|version| keys::filter_name(subscription_key, version));
-            stale.extend(names.map(|name| MetaChange::Delete(MetaKind::Filter, name)));
+            left -= names.len();
+            stale.extend(
+                names
+                    .into_iter()
+                    .map(|name| MetaChange::Delete(MetaKind::Filter, name)),
+            );
         }
     }
     if stale.is_empty() {

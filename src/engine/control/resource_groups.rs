@@ -31,7 +31,8 @@ impl ResourceGroups {
     /// Reads the groups of the store. Blocks; for the start.
     pub(super) fn load_from_journal(journal: Journal) -> Result<Self, Error> {
         let mut groups = BTreeMap::new();
-        for (name, value) in journal.reader_pool().all_meta(MetaKind::ResourceGroup)? {
+        for record in journal.reader_pool().all_meta(MetaKind::ResourceGroup) {
+            let (name, value) = record?;
             let record: ResourceGroupRecord = parse_record(&name, &value)?;
             groups.insert(record.key(), Arc::new(record));
         }

@@ -122,7 +122,8 @@ impl Sessions {
     /// Reads the sessions of the store. Blocks; for the start.
     pub(super) fn load_from_journal(journal: Journal) -> Result<Self, Error> {
         let mut sessions = SessionTable::new();
-        for (name, value) in journal.reader_pool().all_meta(MetaKind::Session)? {
+        for record in journal.reader_pool().all_meta(MetaKind::Session) {
+            let (name, value) = record?;
             let record: SessionRecord = parse_record(&name, &value)?;
             sessions.insert(name, Session::new(record));
         }

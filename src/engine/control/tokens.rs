@@ -169,7 +169,8 @@ impl Tokens {
     /// Reads the tokens of the store. Blocks; for the start.
     pub(super) fn load_from_journal(journal: Journal) -> Result<Self, Error> {
         let mut tokens = TokenTable::default();
-        for (name, value) in journal.reader_pool().all_meta(MetaKind::Token)? {
+        for record in journal.reader_pool().all_meta(MetaKind::Token) {
+            let (name, value) = record?;
             tokens.insert(Arc::new(Token::new(parse_record(&name, &value)?)));
         }
         Ok(Self {

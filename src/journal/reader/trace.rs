@@ -193,6 +193,26 @@ impl ReaderPool {
         })
     }
 
+    /// Reads the names of all filter versions, also those of deleted subscriptions, without filling
+    /// the block cache.
+    pub fn filter_names(&self) -> PendingResult<Vec<String>> {
+        self.run(move |store| {
+            let range = keys::meta_of(MetaKind::Filter);
+            let mut names = Vec::new();
+            store.scan_apart(
+                Family::Meta,
+                &range.start,
+                &range.end,
+                &mut |key, _value| {
+                    let name = keys::parse_meta(key).map(|(_, name)| name);
+                    names.extend(name.map(|name| String::from_utf8_lossy(name).into_owned()));
+                    ControlFlow::Continue(())
+                },
+            )?;
+            Ok(names)
+        })
+    }
+
     /// Reads the filter versions of the next `max` subscriptions of a partition, those behind
     /// `behind`. Deleted ones are included.
     pub fn next_filters(

@@ -15,9 +15,9 @@ use gridhook_config::{Cluster, Config, NatsLogin};
 use gridhook_event::Timestamp;
 use gridhook_journal::changelog::nats::{NatsConnection, NatsError};
 
-use super::join::{
+use super::{
+    join::{nats_tls, read_secret, shared_settings},
     nats::{nats_credentials, stream_names},
-    nats_tls, read_secret, shared_settings,
 };
 
 /// The longest difference between the clocks of this machine and of the NATS servers.

@@ -7,55 +7,52 @@
 
 #[cfg(feature = "nats")]
 pub(super) mod check;
+mod end_guard;
 mod fetch;
 mod follow;
 mod join;
+#[cfg(feature = "nats")]
+mod nats;
+mod standby_context;
+mod standing;
 mod tenure;
 
 use std::{
     any::Any,
     net::TcpListener,
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, atomic::AtomicU32},
     time::Duration,
 };
 
 use actix_web::web;
 use tokio::sync::watch;
 
-use self::{
-    fetch::may_fetch,
-    follow::{LOST_LOOKS, StoppableLog, is_lost, replication_options},
-    tenure::{StreamLimits, claim_ended},
-};
 pub(super) use self::{
+    end_guard::EndGuard,
     follow::FollowPace,
     join::{Joined, join, join_alone, living},
+    standby_context::standby_context,
+    standing::Standing,
     tenure::{Ownership, StallReason, Tenure, TenureEnd, WriteStall},
 };
+use self::{follow::StoppableLog, tenure::StreamLimits};
 use super::{
-    ServerError, certificates,
+    ServerError,
     client_address::ClientAddress,
     forward::Forwarder,
     front::hop::{NodeSecret, OwnerConnector},
     io_error,
     listener::{NodeListener, Standby},
     local_store::LocalStore,
-    settings,
-    shutdown::StopSignals,
-    startup,
     tls::ReloadableCertificate,
 };
 use gridhook_admin::{
-    ClusterContext, StandbyAccess, StandbyContext,
-    health::{CoreHealth, NodeShard, ServerHealth, ShardState},
+    ClusterContext,
+    health::{CoreHealth, ServerHealth},
 };
 use gridhook_clock::{Clock, ClockRecord, Lease, OwnerClock};
 use gridhook_cluster::{
-    GivenUp, Role, ShardClaim, ShardProgress,
+    GivenUp, Role, ShardClaim,
     membership::{Membership, MembershipEnd},
     records::ShardPosition,
     stream_name,
@@ -64,8 +61,8 @@ use gridhook_config::Config;
 use gridhook_event::Timestamp;
 use gridhook_journal as journal;
 use gridhook_journal::{
-    changelog::{Changelog, ChangelogError},
-    replicated::{FollowError, ReplicatedStore, ReplicationOptions, ShardCopy},
+    changelog::Changelog,
+    replicated::{FollowError, ShardCopy},
 };
 use gridhook_store::Store;
 
@@ -77,19 +74,6 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// The longest time that an owner waits for requests in flight, so that the next one can begin.
 pub(super) const DRAIN_MAX: Duration = Duration::from_secs(5);
-
-/// The longest time for the end of an ownership. Nothing is sent or written meanwhile; a process
-/// that cannot end its threads ends itself.
-const END_MAX: Duration = Duration::from_secs(30);
-
-/// How long the signal that ends a process may be on its way to each of its shards.
-const SIGNAL_WAIT: Duration = Duration::from_secs(1);
-
-/// The pause before a store that could not follow the changelog is tried again.
-const FAILED_PAUSE: Duration = Duration::from_secs(10);
-
-/// The part of it after which a write that waits for the changelog ends without an answer.
-const WRITES_WAIT: Duration = Duration::from_secs(10);
 
 /// Why a node of a cluster cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -144,14 +128,6 @@ fn advice_for(error: &FollowError) -> &'static str {
         }
         FollowError::Log(_) | FollowError::Store(_) => "",
     }
-}
-
-/// What follows from a wait of a standby.
-pub(super) enum Standing {
-    /// The node owns the store.
-    Owner(Tenure),
-    /// A signal stops the process.
-    Stopped,
 }
 
 /// A node, as long as its process runs.
@@ -346,221 +322,6 @@ impl ClusterNode {
         })
     }
 
-    /// Follows the changelog until the claim is won, and takes the shard.
-    ///
-    /// # Errors
-    /// If the local store cannot follow the changelog.
-    pub(super) async fn stand_by(
-        &mut self,
-        clock: &Clock,
-        signals: &mut StopSignals,
-    ) -> Result<Standing, ServerError> {
-        loop {
-            if let Some(cause) = self.store.failure() {
-                self.fail(cause.to_owned());
-                if self.wait_for_end(signals).await? {
-                    continue;
-                }
-                return self.stop_standing().await;
-            }
-            let mut follower = self.follow();
-            let mut role = self.claim.role.clone();
-            let lease = tokio::select! {
-                // The claims of a process that stops end at the same time.
-                biased;
-                () = signals.wait_for_signal() => None,
-                failed = follower.wait_for_failure() => {
-                    follower.stop().await;
-                    let goes_on = if may_fetch(&self.store, &self.id, &failed) {
-                        self.replace_store(&failed, signals).await?
-                    } else {
-                        self.wait_after_failure(failed, signals).await?
-                    };
-                    if goes_on {
-                        continue;
-                    }
-                    return self.stop_standing().await;
-                }
-                lease = wait_for_claim(&mut role) => {
-                    if lease.is_none()
-                        && let Err(ended) = self.stop_or_fail(signals).await
-                    {
-                        follower.stop().await;
-                        return Err(ended);
-                    }
-                    lease
-                }
-            };
-            self.log
-                .is_stopped
-                .store(lease.is_none(), Ordering::Release);
-            follower.stop().await;
-            let Some(lease) = lease else {
-                return self.stop_standing().await;
-            };
-            let taken = {
-                let mut take = pin!(self.take_ownership(lease.clone(), clock.clone()));
-                let interruption = tokio::select! {
-                    biased;
-                    () = signals.wait_for_signal() => Err(None),
-                    end = claim_ended(&mut role, &lease) => Err(Some(end)),
-                    taken = &mut take => Ok(taken),
-                };
-                if interruption.is_err() {
-                    // Another node need not wait for the answer to an append. It fences what may
-                    // have been appended.
-                    self.claim.give_up(&lease, GivenUp::Released);
-                    self.log.is_stopped.store(true, Ordering::Release);
-                    take.await.iter().for_each(Tenure::fence_off);
-                }
-                interruption
-            };
-            let taken = match taken {
-                Ok(taken) => taken,
-                Err(None) => return self.stop_standing().await,
-                Err(Some(end)) => {
-                    match end {
-                        TenureEnd::Asked => {
-                            tracing::info!("asked to give the store up while it was taken")
-                        }
-                        TenureEnd::Lost => {
-                            tracing::info!("the claim was lost while the store was taken")
-                        }
-                    }
-                    self.log.is_stopped.store(false, Ordering::Release);
-                    continue;
-                }
-            };
-            match taken {
-                Ok(tenure) => return Ok(Standing::Owner(tenure)),
-                Err(error) if self.may_try_again(&error) => {
-                    if matches!(error, FollowError::Log(ChangelogError::Full)) {
-                        // Only an owner trims it otherwise.
-                        tenure::trim_changelog(
-                            Arc::clone(&self.log) as _,
-                            &self.claim.progress,
-                            self.stream.without_kept_records(),
-                        )
-                        .await;
-                    }
-                    tracing::warn!(shard = self.claim.shard, %error, "the claimed shard was not \
-                        taken; another node may try");
-                    self.give_claim_up(&lease, GivenUp::Failed).await;
-                }
-                Err(error) => {
-                    // Another node need not wait for the claim to expire.
-                    self.give_claim_up(&lease, GivenUp::Failed).await;
-                    if !self.wait_after_failure(error, signals).await? {
-                        return self.stop_standing().await;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Whether the shard may be served later that could not be taken.
-    fn may_try_again(&self, error: &FollowError) -> bool {
-        let is_lost_now = is_lost(error) && !self.is_lost_for_good();
-        matches!(error, FollowError::Log(_))
-            || is_lost_now
-            || may_fetch(&self.store, &self.id, error)
-    }
-
-    async fn stop_standing(&mut self) -> Result<Standing, ServerError> {
-        self.begin_leave();
-        self.left().await;
-        Ok(Standing::Stopped)
-    }
-
-    /// Waits after the store could not follow the changelog. Returns false if a signal stops the
-    /// process; otherwise it may be tried again.
-    ///
-    /// # Errors
-    /// If the claims of this node have ended.
-    async fn wait_after_failure(
-        &self,
-        error: FollowError,
-        signals: &mut StopSignals,
-    ) -> Result<bool, ServerError> {
-        self.fail(ClusterError::from(error).to_string());
-        self.wait_for_end(signals).await
-    }
-
-    /// Waits a while for the end of the process. Returns false if a signal stops it.
-    ///
-    /// # Errors
-    /// If the claims of this node have ended.
-    async fn wait_for_end(&self, signals: &mut StopSignals) -> Result<bool, ServerError> {
-        let mut role = self.claim.role.clone();
-        let role_end = async { while role.changed().await.is_ok() {} };
-        tokio::select! {
-            biased;
-            () = signals.wait_for_signal() => Ok(false),
-            () = role_end => self.stop_or_fail(signals).await,
-            () = tokio::time::sleep(FAILED_PAUSE) => Ok(true),
-        }
-    }
-
-    /// What follows from the end of the claims: all end with the first shard of a process that
-    /// stops, whose signal reaches the others at the same time. Returns false if it does.
-    ///
-    /// # Errors
-    /// If no signal comes.
-    async fn stop_or_fail(&self, signals: &mut StopSignals) -> Result<bool, ServerError> {
-        let signal = tokio::time::timeout(SIGNAL_WAIT, signals.wait_for_signal());
-        if signal.await.is_ok() {
-            return Ok(false);
-        }
-        let end = self.membership.snapshot.borrow().end;
-        Err(match end {
-            Some(MembershipEnd::NameTaken) => ClusterError::NameTaken {
-                node: self.name.clone(),
-            },
-            Some(MembershipEnd::Left) | None => {
-                ClusterError::Engine("the claims of this node have ended".to_owned())
-            }
-        }
-        .into())
-    }
-
-    /// Counts a look that found the changelog to be lost.
-    fn is_lost_for_good(&self) -> bool {
-        self.lost.fetch_add(1, Ordering::AcqRel) >= LOST_LOOKS
-    }
-
-    /// Appends the fence, and applies what is before it.
-    async fn take_ownership(&self, lease: Lease, clock: Clock) -> Result<Tenure, FollowError> {
-        let store = self.store.open_store();
-        let name = self.name.clone();
-        let log: Arc<dyn Changelog> = Arc::clone(&self.log) as _;
-        let began = clock.now();
-        let read = clock.clone();
-        let options = ReplicationOptions {
-            format: self.claim.progress.format.load(Ordering::Acquire),
-            ..replication_options()
-        };
-        let opening = tokio::task::spawn_blocking(move || {
-            ReplicatedStore::open(store, log, &name, clock, options)
-        });
-        let store = Arc::new(opening.await.expect("opening a store does not panic")?);
-        let took = read.now().since(began);
-        tracing::info!(
-            shard = self.claim.shard,
-            epoch = store.epoch(),
-            ?took,
-            "this node owns the store"
-        );
-        let progress = Arc::clone(&self.claim.progress);
-        let log: Arc<dyn Changelog> = Arc::clone(&self.log) as _;
-        actix_rt::spawn(tenure::report_positions(
-            progress,
-            Arc::clone(&store),
-            log,
-            self.stream,
-        ));
-        Ok(Tenure::begin(lease, store, self.claim.role.clone()))
-    }
-
     /// Gives the shard up, and returns once the driver knows.
     pub(super) async fn give_up(&self, tenure: &Tenure, why: GivenUp) {
         self.give_claim_up(&tenure.lease, why).await;
@@ -577,139 +338,12 @@ impl ClusterNode {
     }
 }
 
-/// What a process answers itself, whatever it owns. `nodes` and `cores` have one of each shard.
-/// From now on `health` is that of a standby.
-pub(super) fn standby_context(
-    nodes: &[ClusterNode],
-    cores: &[CoreHealth],
-    config: &Config,
-    address: &ClientAddress,
-    health: &web::Data<ServerHealth>,
-) -> Result<StandbyContext, ServerError> {
-    let expiry = config
-        .cluster
-        .as_ref()
-        .map_or(Duration::MAX, |cluster| cluster.expiry);
-    let shards = nodes.iter().zip(cores).map(
-        |(
-            ClusterNode {
-                claim, membership, ..
-            },
-            core,
-        )| {
-            let role = claim.role.clone();
-            let progress = Arc::clone(&claim.progress);
-            let core = core.clone();
-            let snapshot = membership.snapshot.clone();
-            move || {
-                let read = snapshot.borrow().read;
-                let is_cut_off = read.is_some_and(|read| read.elapsed() >= expiry);
-                node_shard(&role.borrow(), is_cut_off, &progress, &core)
-            }
-        },
-    );
-    let shards: Vec<_> = shards.collect();
-    health.stand_by(move || shards.iter().map(|shard| shard()).collect());
-    let ClusterNode {
-        cluster_context,
-        certificates,
-        ..
-    } = nodes.first().expect("a cluster has a shard");
-    Ok(StandbyContext {
-        cluster_context: cluster_context.clone(),
-        access: web::Data::new(StandbyAccess {
-            token: startup::admin_token(config)?,
-            failed_auth: settings::failed_auth_limiter(config),
-            clock: Clock::system(),
-        }),
-        readers: settings::metrics_access(config).map_err(io_error("metrics.token"))?,
-        listeners: address.counters.clone(),
-        certificates: certificates::certificate_expiries(certificates::certificates_of_standby(
-            config,
-            address,
-            certificates,
-        )),
-        health: health.clone(),
-    })
-}
-
-fn node_shard(
-    role: &Role,
-    is_cut_off: bool,
-    progress: &ShardProgress,
-    core: &CoreHealth,
-) -> NodeShard {
-    let lease = role.lease();
-    let may_act = lease.is_some_and(Lease::may_act);
-    let core = core.readiness_of_serving().filter(|_| lease.is_some());
-    let failure = progress.failure();
-    let state = match role {
-        _ if failure.is_some() => ShardState::Failed,
-        Role::Owner(_) | Role::Draining(_) if is_cut_off && !may_act => ShardState::CutOff,
-        Role::Owner(_) | Role::Draining(_) if core.is_some() => ShardState::Serving,
-        Role::Owner(_) | Role::Draining(_) => ShardState::Starting,
-        Role::Standby { .. } if progress.copy_progress().is_some() => ShardState::Fetching,
-        Role::Standby { .. } if progress.is_complete() => ShardState::Following,
-        Role::Standby { .. } => ShardState::CatchingUp,
-    };
-    let has_owner = match role {
-        Role::Standby { owner } => owner.is_some(),
-        Role::Owner(_) | Role::Draining(_) => state != ShardState::CutOff,
-    };
-    NodeShard {
-        state,
-        has_owner,
-        core: core.filter(|_| state == ShardState::Serving),
-        failure,
-        is_cut_off,
-    }
-}
-
 /// Returns once a process has left: another one may take over at once. `nodes` are all of it.
 pub(super) async fn left(member: tokio::task::JoinHandle<MembershipEnd>, nodes: &[ClusterNode]) {
     let late = futures_util::future::join_all(nodes.iter().map(ClusterNode::give_up_late));
     let left = async { tokio::join!(member, late) };
     if tokio::time::timeout(SYNC_INTERVAL, left).await.is_err() {
         tracing::warn!("the records of the cluster were not changed in time; they expire");
-    }
-}
-
-/// The lease of a claim of this node, once it has one that was not given up; [`None`] once there
-/// are no claims any more.
-async fn wait_for_claim(role: &mut watch::Receiver<Role>) -> Option<Lease> {
-    let role = role.wait_for(|role| role.lease().is_some()).await;
-    role.ok()?.lease().cloned()
-}
-
-/// Ends the writes of an ended tenure that wait for the changelog, and later the process, if its
-/// threads cannot be joined in time.
-pub(super) struct EndGuard {
-    _done: std::sync::mpsc::Sender<()>,
-}
-
-impl EndGuard {
-    pub(super) fn begin(store: Arc<ReplicatedStore>) -> Self {
-        let (done, is_done) = std::sync::mpsc::channel();
-        let span = tracing::Span::current();
-        std::thread::Builder::new()
-            .name("end".to_owned())
-            .spawn(move || span.in_scope(|| watch_end(&store, &is_done)))
-            .expect("a thread");
-        Self { _done: done }
-    }
-}
-
-/// Returns once the tenure has ended. Aborts the process if that takes too long.
-fn watch_end(store: &ReplicatedStore, is_done: &std::sync::mpsc::Receiver<()>) {
-    let ends_within =
-        |wait| is_done.recv_timeout(wait) != Err(std::sync::mpsc::RecvTimeoutError::Timeout);
-    if ends_within(WRITES_WAIT) {
-        return;
-    }
-    store.stop();
-    if !ends_within(END_MAX - WRITES_WAIT) {
-        tracing::error!(after = ?END_MAX, "a thread of the former owner does not end");
-        std::process::abort();
     }
 }
 
@@ -732,4 +366,11 @@ impl ChangelogEnd {
         let bounds = tokio::task::spawn_blocking(move || log.bounds()).await;
         Some(bounds.ok()?.ok()?.last)
     }
+}
+
+/// The lease of a claim of this node, once it has one that was not given up; [`None`] once there
+/// are no claims any more.
+async fn wait_for_claim(role: &mut watch::Receiver<Role>) -> Option<Lease> {
+    let role = role.wait_for(|role| role.lease().is_some()).await;
+    role.ok()?.lease().cloned()
 }

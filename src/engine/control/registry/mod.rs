@@ -137,7 +137,7 @@ impl Registry {
     ) -> Result<(Self, StartQueue), Error> {
         let (starts, started) = mpsc::unbounded_channel();
         let reads = journal.reader_pool();
-        let numbers = match reads.all_meta(MetaKind::Numbers)?.into_iter().next() {
+        let numbers = match reads.all_meta(MetaKind::Numbers).next().transpose()? {
             Some((name, value)) => parse_record(&name, &value)?,
             None => NextNumbers::default(),
         };
@@ -167,19 +167,23 @@ impl Registry {
             resource_groups: ResourceGroups::load_from_journal(journal.clone())?,
             deployments: Arc::new(Deployments::load_from_journal(journal.clone())?),
         };
-        for (name, value) in reads.all_meta(MetaKind::Namespace)? {
+        for record in reads.all_meta(MetaKind::Namespace) {
+            let (name, value) = record?;
             registry.insert_namespace(parse_record::<NamespaceRecord>(&name, &value)?);
         }
-        for (name, value) in reads.all_meta(MetaKind::Topic)? {
+        for record in reads.all_meta(MetaKind::Topic) {
+            let (name, value) = record?;
             let record: TopicRecord = parse_record(&name, &value)?;
             registry.insert(registry.new_topic(record)?);
         }
-        for (name, value) in reads.all_meta(MetaKind::DomainTopic)? {
+        for record in reads.all_meta(MetaKind::DomainTopic) {
+            let (name, value) = record?;
             registry
                 .owner_of(&name)?
                 .set_domain_topic(parse_record(&name, &value)?);
         }
-        for (name, value) in reads.all_meta(MetaKind::Subscription)? {
+        for record in reads.all_meta(MetaKind::Subscription) {
+            let (name, value) = record?;
             let record: SubscriptionRecord = parse_record(&name, &value)?;
             let unreadable = |reason: &str| Error::Unreadable {
                 name: name.clone(),

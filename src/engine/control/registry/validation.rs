@@ -364,7 +364,8 @@ impl Registry {
 
     /// Reads the proposals from the store.
     pub(super) fn recover_proposals(&self) -> Result<(), Error> {
-        for (name, value) in self.journal.reader_pool().all_meta(MetaKind::Proposal)? {
+        for record in self.journal.reader_pool().all_meta(MetaKind::Proposal) {
+            let (name, value) = record?;
             let proposal: Proposal = super::parse_record(&name, &value)?;
             let key = proposal.record.key();
             self.owner_of(&name)?

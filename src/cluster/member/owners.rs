@@ -1,0 +1,169 @@
+//! What a node learns of the others without the records: that the process of an owner has ended, and
+//! which node owns a shard while the records cannot be read.
+
+use std::{
+    collections::BTreeMap,
+    future::{Future, pending},
+    io,
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _},
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+
+use super::Member;
+use crate::{NodeAddress, Role, balance::NodeId, claim::ClaimSettings, records::RecordStore};
+
+/// The pause between two attempts to connect to an owner.
+const CONNECT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The pause after a handshake with an owner has failed.
+const HANDSHAKE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Proves to the owner at an address that the connection is one of its cluster, so that the owner
+/// keeps it open.
+pub type OwnerHandshake =
+    Arc<dyn Fn(TcpStream, String) -> BoxFuture<'static, io::Result<OwnerConnection>> + Send + Sync>;
+
+/// A connection to an owner, which ends with the owner's process.
+pub type OwnerConnection = Box<dyn AsyncRead + Send + Unpin>;
+
+/// A connection to each other node that owns a shard: to the listener of its first one.
+pub(super) type OwnerWatches =
+    BTreeMap<NodeId, (NodeAddress, Pin<Box<dyn Future<Output = ()> + Send>>)>;
+
+impl<S: RecordStore> Member<S> {
+    /// Asks the other nodes which shards they own: only the listener of an owner proves that it is
+    /// one. An owner that the records do not name has taken over since they were read.
+    pub(super) async fn find_owners(&mut self) {
+        let limit = self.claims.settings().intervals.renewal();
+        let asked = self.claims.other_owners();
+        let accepts = asked.iter().map(|(_, owner)| async {
+            let accepted = async {
+                let connection = TcpStream::connect(&owner.address).await?;
+                (self.handshake)(connection, owner.address.clone()).await
+            };
+            matches!(timeout(limit, accepted).await, Ok(Ok(_)))
+        });
+        let accepts = futures_util::future::join_all(accepts).await;
+        self.found_owners.clear();
+        for ((shard, owner), accepts) in asked.into_iter().zip(accepts) {
+            if accepts {
+                self.found_owners.insert(shard, owner);
+            }
+        }
+    }
+
+    /// Finds out whether a process that had the name of this node still runs.
+    pub(super) async fn look_for_namesake(&mut self) {
+        let Some(namesake) = self.claims.namesake() else {
+            return;
+        };
+        let ClaimSettings {
+            address,
+            is_address_bound,
+            intervals,
+            ..
+        } = self.claims.settings();
+        // Only this process listens at its own address.
+        if *is_address_bound && *address == namesake.address
+            || refuses(&namesake.address, intervals.renewal()).await
+        {
+            self.claims.note_gone(&namesake.node);
+        }
+    }
+
+    /// Watches the other nodes that own a shard.
+    pub(super) fn watch_owners(&self, watched: &mut OwnerWatches) {
+        let mut owners = BTreeMap::new();
+        for driver in &self.shards {
+            if let Role::Standby { owner: Some(owner) } = &*driver.role.borrow() {
+                owners
+                    .entry(owner.node.clone())
+                    .or_insert_with(|| owner.clone());
+            }
+        }
+        watched.retain(|node, (owner, _)| owners.get(node) == Some(owner));
+        for (node, owner) in owners {
+            watched.entry(node).or_insert_with(|| {
+                let closed =
+                    wait_until_closed(owner.address.clone(), Arc::clone(&self.handshake), false);
+                (owner, Box::pin(closed))
+            });
+        }
+    }
+
+    /// Whether the process of an owner has ended, as far as can be seen from here. Its connection
+    /// has.
+    pub(super) async fn has_ended(&mut self, owner: &NodeAddress) -> bool {
+        // Renewals do not wait for an address that does not answer.
+        let interval = self.claims.settings().intervals.renewal();
+        let refuses = refuses(&owner.address, interval).await;
+        if !refuses {
+            sleep(CONNECT_PAUSE).await;
+        }
+        // A renewal that was under way may have come after the last read.
+        let has_ended = refuses && self.read().await == Ok(true);
+        if has_ended {
+            tracing::info!(
+                node = owner.node.0,
+                address = owner.address,
+                "the process of the owner has ended"
+            );
+            self.claims.note_gone(&owner.node);
+        }
+        has_ended
+    }
+}
+
+/// Whether nothing listens at an address, as far as can be seen from here.
+async fn refuses(address: &str, limit: Duration) -> bool {
+    let connection = timeout(limit, TcpStream::connect(address)).await;
+    matches!(connection, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Waits until one of the connections to owners has ended, and returns which.
+pub(super) async fn any_closed(watched: &mut OwnerWatches) -> NodeId {
+    if watched.is_empty() {
+        return pending().await;
+    }
+    let closed = watched.iter_mut().map(|(node, (_, closed))| {
+        Box::pin(async move {
+            closed.await;
+            node.clone()
+        })
+    });
+    futures_util::future::select_all(closed).await.0
+}
+
+/// Waits until a connection to `address` was made and has ended. `was_open`: an earlier one has,
+/// and it is not known whether the process has too. It may close its listener later than its
+/// connections, so that a refusal is the end.
+pub(super) async fn wait_until_closed(address: String, handshake: OwnerHandshake, was_open: bool) {
+    let connection = loop {
+        match TcpStream::connect(&address).await {
+            Ok(connection) => break connection,
+            Err(error) => {
+                sleep(CONNECT_PAUSE).await;
+                if was_open && error.kind() == io::ErrorKind::ConnectionRefused {
+                    return;
+                }
+            }
+        }
+    };
+    let Ok(mut connection) = handshake(connection, address).await else {
+        return sleep(HANDSHAKE_PAUSE).await;
+    };
+    let mut unread = [0; 256];
+    while connection
+        .read(&mut unread)
+        .await
+        .is_ok_and(|read| read > 0)
+    {}
+}

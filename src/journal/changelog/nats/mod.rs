@@ -1,0 +1,406 @@
+//! Changelogs in streams of NATS JetStream. The only folder of the journal that uses async-nats.
+//!
+//! Calls block: a thread of its own runs the client, and the caller waits for it.
+
+mod servers;
+mod stream;
+
+use std::{sync::Arc, time::Duration};
+
+use async_nats::{
+    ConnectOptions, ToServerAddrs,
+    jetstream::{
+        self,
+        context::{Context, CreateStreamError, CreateStreamErrorKind},
+        stream::{Config, DiscardPolicy},
+    },
+};
+use bytes::Bytes;
+use tokio::{
+    runtime::{Builder, Handle},
+    sync::oneshot,
+};
+
+use self::servers::PAYLOAD_MIN;
+pub use self::stream::NatsChangelog;
+use super::Changelog as _;
+
+/// How long a call waits for its answer.
+const ANSWER_WAIT: Duration = Duration::from_millis(1_500);
+
+/// How often a stream is asked for again that no server makes, and the pause before.
+const CREATE_TRIES: u32 = 20;
+const CREATE_PAUSE: Duration = Duration::from_millis(250);
+
+/// The code of servers that cannot make a stream yet.
+const UNAVAILABLE: usize = 503;
+
+/// How often the connection is tested, so that a server that vanished is noticed.
+const PING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The longest pause before a lost connection is opened again.
+const LONGEST_RECONNECT_DELAY: Duration = Duration::from_millis(500);
+
+/// Why servers of NATS cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NatsError {
+    #[error("NATS cannot be reached: {0}")]
+    Connect(String),
+    /// An old server.
+    #[error("the NATS server {server} has version {version}; run 2.15 or later")]
+    Version {
+        /// Its name.
+        server: String,
+        version: String,
+    },
+    /// A server that does not take large messages.
+    #[error(
+        "the NATS server takes messages of up to {found} bytes; set its max_payload to \
+         {PAYLOAD_MIN} or more"
+    )]
+    Payload {
+        /// Its limit.
+        found: usize,
+    },
+    /// A server that does not sync its streams at every write.
+    #[error(
+        "the NATS server {server} does not sync every write; set jetstream.sync_interval to \
+         \"always\""
+    )]
+    Sync {
+        /// Its name.
+        server: String,
+    },
+    /// No majority of the servers has reported how it syncs.
+    #[error(
+        "{found} of {servers} NATS servers reported whether they sync every write, and more than \
+         half must; start the others, and check that the user is of the system account"
+    )]
+    Unreported {
+        /// The number of reports.
+        found: usize,
+        /// The number of servers.
+        servers: usize,
+    },
+    /// The stream would lose records.
+    #[error(
+        "the stream {stream} has {setting}, with which it loses records; remove that with nats \
+         stream edit"
+    )]
+    StreamSetting {
+        /// Its name.
+        stream: String,
+        setting: &'static str,
+    },
+    /// The stream cannot be used.
+    #[error("the stream {stream} cannot be written, read or removed: {why}")]
+    Use {
+        /// Its name.
+        stream: String,
+        why: String,
+    },
+    /// The stream was not made.
+    #[error("the stream {stream} cannot be made: {why}")]
+    Create {
+        /// Its name.
+        stream: String,
+        why: String,
+    },
+}
+
+/// What a stream that is there takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamInfo {
+    /// Its limit of bytes; [`None`] for the limit of its servers.
+    pub bytes_max: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct StreamSettings {
+    /// The number of servers that have it.
+    pub replicas: usize,
+    /// Its limit of bytes; [`None`] for the limit of its server.
+    pub bytes_max: Option<i64>,
+    /// The sequence of its first record.
+    pub first: u64,
+}
+
+/// A connection to a cluster of NATS, shared by the logs of all shards. Clones share it.
+#[derive(Clone)]
+pub struct NatsConnection {
+    runtime: Handle,
+    context: Context,
+    /// Dropped with the last clone, which ends the thread.
+    _ends: Arc<oneshot::Sender<()>>,
+}
+
+/// How a client logs in.
+pub enum Credentials {
+    None,
+    /// With the text of a credentials file.
+    File(String),
+    /// With a name and a password.
+    Password(String, String),
+}
+
+impl NatsConnection {
+    /// [`Self::open`] with these credentials, and with TLS if it is given.
+    pub fn log_in(
+        urls: &[String],
+        credentials: &Credentials,
+        tls: Option<&rustls::ClientConfig>,
+    ) -> Result<Self, NatsError> {
+        let mut options = ConnectOptions::new();
+        if let Some(tls) = tls {
+            let mut tls = tls.clone();
+            // They are those of HTTP.
+            tls.alpn_protocols.clear();
+            options = options.require_tls(true).tls_client_config(tls);
+        }
+        let options = match credentials {
+            Credentials::None => options,
+            Credentials::Password(name, password) => {
+                options.user_and_password(name.clone(), password.clone())
+            }
+            Credentials::File(text) => options
+                .credentials(text)
+                .map_err(|error| NatsError::Connect(format!("credentials: {error}")))?,
+        };
+        Self::open(urls, options)
+    }
+
+    /// Connects to one of the servers at `urls`. A lost connection is opened again, to any server
+    /// of the cluster.
+    ///
+    /// # Errors
+    /// If none can be reached, or if its release or its `max_payload` is too small.
+    pub fn open(urls: &[String], options: ConnectOptions) -> Result<Self, NatsError> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| NatsError::Connect(error.to_string()))?;
+        let handle = runtime.handle().clone();
+        let (ends, ended) = oneshot::channel::<()>();
+        let driver = move || runtime.block_on(ended).ok();
+        std::thread::Builder::new()
+            .name("nats".to_owned())
+            .spawn(driver)
+            .expect("a process that cannot start a thread cannot start");
+        let addresses: Result<Vec<_>, _> = urls
+            .iter()
+            .map(|url| url.as_str().to_server_addrs())
+            .collect();
+        let addresses = addresses.map_err(|error| NatsError::Connect(error.to_string()))?;
+        let addresses: Vec<_> = addresses.into_iter().flatten().collect();
+        let options = options
+            .name("gridhook")
+            .request_timeout(Some(ANSWER_WAIT))
+            .ping_interval(PING_INTERVAL)
+            .reconnect_delay_callback(|attempt| {
+                (Duration::from_millis(25) * attempt as u32).min(LONGEST_RECONNECT_DELAY)
+            });
+        let client = handle.block_on(options.connect(addresses));
+        let client = client.map_err(|error| NatsError::Connect(error.to_string()))?;
+        servers::check(&client)?;
+        let entered = handle.enter();
+        let mut context = jetstream::new(client);
+        drop(entered);
+        context.set_timeout(ANSWER_WAIT);
+        Ok(Self {
+            runtime: handle,
+            context,
+            _ends: Arc::new(ends),
+        })
+    }
+
+    /// Makes the stream `name`, if it is not there. Only the creation of a cluster does that: a
+    /// stream that is missing later has lost its records.
+    pub fn create(&self, name: &str, settings: StreamSettings) -> Result<(), NatsError> {
+        let config = Config {
+            name: name.to_owned(),
+            subjects: vec![name.to_owned()],
+            num_replicas: settings.replicas,
+            max_bytes: settings.bytes_max.unwrap_or(-1),
+            first_sequence: Some(settings.first).filter(|first| *first > 1),
+            discard: DiscardPolicy::New,
+            deny_delete: true,
+            ..Config::default()
+        };
+        let made = self
+            .runtime
+            .block_on(self.until_answered(name, || self.context.create_stream(config.clone())));
+        match made {
+            // Another node makes it meanwhile, perhaps with another limit.
+            Err(_) if self.wait_for_stream(name) == Some(settings.replicas) => Ok(()),
+            made => made.map(drop),
+        }
+    }
+
+    /// On how many servers a stream is that another node is about to make.
+    fn wait_for_stream(&self, name: &str) -> Option<usize> {
+        for _ in 0..CREATE_TRIES {
+            if let Some(replicas) = self.count_replicas(name) {
+                return Some(replicas);
+            }
+            std::thread::sleep(CREATE_PAUSE);
+        }
+        None
+    }
+
+    /// Makes the stream `stream` with `make`, and asks again where the servers do not answer: some
+    /// that have just started do not at first.
+    pub async fn until_answered<T, F>(
+        &self,
+        stream: &str,
+        make: impl Fn() -> F,
+    ) -> Result<T, NatsError>
+    where
+        F: Future<Output = Result<T, CreateStreamError>>,
+    {
+        let mut tries = CREATE_TRIES;
+        loop {
+            let error = match make().await {
+                Ok(made) => return Ok(made),
+                Err(error) => error,
+            };
+            let (why, is_final) = match error.kind() {
+                CreateStreamErrorKind::JetStream(error) => {
+                    (error.to_string(), error.code() != UNAVAILABLE)
+                }
+                CreateStreamErrorKind::TimedOut
+                | CreateStreamErrorKind::Response
+                | CreateStreamErrorKind::JetStreamUnavailable => (error.to_string(), false),
+                _ => (error.to_string(), true),
+            };
+            if is_final || tries == 0 {
+                return Err(NatsError::Create {
+                    stream: stream.to_owned(),
+                    why,
+                });
+            }
+            tracing::warn!(
+                stream,
+                error = why,
+                "NATS does not make the stream yet; asking again"
+            );
+            tries -= 1;
+            tokio::time::sleep(CREATE_PAUSE).await;
+        }
+    }
+
+    /// Makes a stream on so many servers, writes and reads a record, and removes the stream. Returns
+    /// the time of the record by the clock of the servers, in microseconds since 1970.
+    ///
+    /// # Errors
+    /// What of it does not work.
+    pub fn try_stream(&self, name: &str, replicas: usize) -> Result<u64, NatsError> {
+        let settings = StreamSettings {
+            replicas,
+            bytes_max: Some(1 << 20),
+            first: 1,
+        };
+        self.create(name, settings)?;
+        let written = self
+            .changelog(name)
+            .append(&Bytes::from_static(b"check"), None);
+        let time = written
+            .map_err(|error| error.to_string())
+            .and_then(|sequence| {
+                let read = async {
+                    let stream = self.context.get_stream_no_info(name).await;
+                    let stream = stream.map_err(|error| error.to_string())?;
+                    let record = stream.get_raw_message(sequence).await;
+                    let record = record.map_err(|error| error.to_string())?;
+                    Ok::<i128, String>(record.time.unix_timestamp_nanos())
+                };
+                self.runtime.block_on(read)
+            });
+        let removed = self.remove_stream(name);
+        let why = match (time, removed) {
+            (Ok(nanos), Ok(())) => return Ok(u64::try_from(nanos / 1_000).unwrap_or_default()),
+            (Err(why), _) => why,
+            (_, Err(error)) => error.to_string(),
+        };
+        Err(NatsError::Use {
+            stream: name.to_owned(),
+            why,
+        })
+    }
+
+    /// Removes the stream `name`.
+    ///
+    /// # Errors
+    /// If that does not work.
+    pub fn remove_stream(&self, name: &str) -> Result<(), NatsError> {
+        let removed = self.runtime.block_on(self.context.delete_stream(name));
+        removed.map(drop).map_err(|error| NatsError::Use {
+            stream: name.to_owned(),
+            why: error.to_string(),
+        })
+    }
+
+    /// On how many servers the stream `name` is, if it is there.
+    pub fn count_replicas(&self, name: &str) -> Option<usize> {
+        let stream = self.runtime.block_on(self.context.get_stream(name));
+        Some(stream.ok()?.cached_info().config.num_replicas)
+    }
+
+    /// The stream `name`, if it is there. Settings may have been changed since it was made.
+    ///
+    /// # Errors
+    /// If it has settings with which it would lose records.
+    pub fn find_stream(&self, name: &str) -> Result<Option<StreamInfo>, NatsError> {
+        let Ok(stream) = self.runtime.block_on(self.context.get_stream(name)) else {
+            return Ok(None);
+        };
+        let config = &stream.cached_info().config;
+        let loses = [
+            ("max_age", !config.max_age.is_zero()),
+            ("max_msgs", config.max_messages > 0),
+            ("max_msgs_per_subject", config.max_messages_per_subject > 0),
+            ("discard: old", config.discard == DiscardPolicy::Old),
+        ];
+        if let Some((setting, _)) = loses.iter().find(|(_, is_set)| *is_set) {
+            return Err(NatsError::StreamSetting {
+                stream: name.to_owned(),
+                setting,
+            });
+        }
+        let bytes_max = u64::try_from(config.max_bytes).ok();
+        let bytes_max = bytes_max.filter(|most| *most > 0);
+        Ok(Some(StreamInfo { bytes_max }))
+    }
+
+    /// The bytes that new streams on so many servers may reserve together, as far as the limits of
+    /// the account tell; [`None`] without a limit.
+    ///
+    /// # Errors
+    /// If the account cannot be asked.
+    pub fn find_account_room(&self, replicas: usize) -> Result<Option<u64>, NatsError> {
+        let account = self.runtime.block_on(self.context.query_account());
+        let account = account.map_err(|error| NatsError::Connect(error.to_string()))?;
+        let limit = account
+            .limits
+            .max_storage
+            .and_then(|limit| u64::try_from(limit).ok());
+        // The account counts each replica.
+        let room = |limit: u64| limit.saturating_sub(account.reserved_storage) / replicas as u64;
+        Ok(limit.map(room))
+    }
+
+    /// The client, for the other records of the cluster.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The runtime of the client's thread.
+    pub fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// The log in the stream `name`.
+    pub fn changelog(&self, name: &str) -> NatsChangelog {
+        NatsChangelog {
+            connection: self.clone(),
+            name: name.to_owned(),
+        }
+    }
+}

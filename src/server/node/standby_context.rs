@@ -1,0 +1,106 @@
+//! What a process answers itself while another node owns its shards: its readiness, and what its
+//! metrics and pages show.
+
+use std::{sync::Arc, time::Duration};
+
+use actix_web::web;
+
+use super::ClusterNode;
+use crate::{
+    ServerError, certificates, client_address::ClientAddress, io_error, settings, startup,
+};
+use gridhook_admin::{
+    StandbyAccess, StandbyContext,
+    health::{CoreHealth, NodeShard, ServerHealth, ShardState},
+};
+use gridhook_clock::{Clock, Lease};
+use gridhook_cluster::{Role, ShardProgress};
+use gridhook_config::Config;
+
+/// What a process answers itself, whatever it owns. `nodes` and `cores` have one of each shard.
+/// From now on `health` is that of a standby.
+pub(crate) fn standby_context(
+    nodes: &[ClusterNode],
+    cores: &[CoreHealth],
+    config: &Config,
+    address: &ClientAddress,
+    health: &web::Data<ServerHealth>,
+) -> Result<StandbyContext, ServerError> {
+    let expiry = config
+        .cluster
+        .as_ref()
+        .map_or(Duration::MAX, |cluster| cluster.expiry);
+    let shards = nodes.iter().zip(cores).map(
+        |(
+            ClusterNode {
+                claim, membership, ..
+            },
+            core,
+        )| {
+            let role = claim.role.clone();
+            let progress = Arc::clone(&claim.progress);
+            let core = core.clone();
+            let snapshot = membership.snapshot.clone();
+            move || {
+                let read = snapshot.borrow().read;
+                let is_cut_off = read.is_some_and(|read| read.elapsed() >= expiry);
+                node_shard(&role.borrow(), is_cut_off, &progress, &core)
+            }
+        },
+    );
+    let shards: Vec<_> = shards.collect();
+    health.stand_by(move || shards.iter().map(|shard| shard()).collect());
+    let ClusterNode {
+        cluster_context,
+        certificates,
+        ..
+    } = nodes.first().expect("a cluster has a shard");
+    Ok(StandbyContext {
+        cluster_context: cluster_context.clone(),
+        access: web::Data::new(StandbyAccess {
+            token: startup::admin_token(config)?,
+            failed_auth: settings::failed_auth_limiter(config),
+            clock: Clock::system(),
+        }),
+        readers: settings::metrics_access(config).map_err(io_error("metrics.token"))?,
+        listeners: address.counters.clone(),
+        certificates: certificates::certificate_expiries(certificates::certificates_of_standby(
+            config,
+            address,
+            certificates,
+        )),
+        health: health.clone(),
+    })
+}
+
+fn node_shard(
+    role: &Role,
+    is_cut_off: bool,
+    progress: &ShardProgress,
+    core: &CoreHealth,
+) -> NodeShard {
+    let lease = role.lease();
+    let may_act = lease.is_some_and(Lease::may_act);
+    let core = core.readiness_of_serving().filter(|_| lease.is_some());
+    let failure = progress.failure();
+    let state = match role {
+        _ if failure.is_some() => ShardState::Failed,
+        Role::Owner(_) | Role::Draining(_) if is_cut_off && !may_act => ShardState::CutOff,
+        Role::Owner(_) | Role::Draining(_) if core.is_some() => ShardState::Serving,
+        Role::Owner(_) | Role::Draining(_) => ShardState::Starting,
+        Role::Standby { .. } if progress.copy_progress().is_some() => ShardState::Fetching,
+        Role::Standby { .. } if progress.is_complete() => ShardState::Following,
+        Role::Standby { .. } => ShardState::CatchingUp,
+    };
+    let has_owner = match role {
+        Role::Standby { owner } => owner.is_some(),
+        Role::Owner(_) | Role::Draining(_) => state != ShardState::CutOff,
+    };
+    NodeShard {
+        state,
+        has_owner,
+        core: core.filter(|_| state == ShardState::Serving),
+        failure,
+        is_cut_off,
+    }
+}
