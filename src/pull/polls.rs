@@ -1,6 +1,6 @@
 //! Receive requests of other nodes of a cluster, each for a part of a spread topic.
 //!
-//! A node asks all parts at once, and calls the others off when one has events. It reads every
+//! A node waits at all parts, and calls the others off when one has events. It reads every
 //! response to its end all the same: the events of a request may have been locked before it was
 //! called off.
 
@@ -23,7 +23,8 @@ const EARLY_MAX: usize = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeReceive {
     Look,
-    /// Waits for events until it is called off.
+    /// Waits for events until it is called off. The head of the response says that nothing is at
+    /// hand (202), or the response has events (200).
     Wait {
         /// The number that the node gave the request.
         id: u64,
@@ -88,7 +89,7 @@ impl EarlyNumbers {
 }
 
 /// A request that waits, until this is dropped.
-pub(super) struct OpenPoll<'a> {
+pub struct OpenPoll<'a> {
     polls: &'a NodePolls,
     waiting: Option<(u64, Arc<Notify>)>,
 }
@@ -98,7 +99,7 @@ impl NodePolls {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn begin_poll(&self, receive: Option<NodeReceive>) -> OpenPoll<'_> {
+    pub fn begin_poll(&self, receive: Option<NodeReceive>) -> OpenPoll<'_> {
         let waiting = match receive {
             Some(NodeReceive::Wait { id, .. }) => {
                 let called_off = Arc::new(Notify::new());
@@ -132,7 +133,7 @@ impl NodePolls {
 
 impl OpenPoll<'_> {
     /// Returns once the request is called off.
-    pub(super) async fn called_off(&self) {
+    pub async fn called_off(&self) {
         match &self.waiting {
             Some((_, called_off)) => called_off.notified().await,
             None => std::future::pending().await,
