@@ -158,9 +158,10 @@ async fn begin_receive(
     if !matches!(of_node, Some(NodeReceive::Wait { .. })) {
         return Ok(success_response(received.await));
     }
-    let at_hand = match may_have_events {
-        true => timeout(LOOK_MAX, received.as_mut()).await.ok(),
-        false => None,
+    let at_hand = if may_have_events {
+        timeout(LOOK_MAX, received.as_mut()).await.ok()
+    } else {
+        None
     };
     Ok(match at_hand {
         Some(body) => success_response(body),
