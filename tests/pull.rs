@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use gridhook::{
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     policy::record::lease::{Lease, LeaseResult},
     pull::{
-        LockTokenSealer, NodeReceive,
+        LockTokenSealer, NodePolls, NodeReceive,
         body::{LockTokensBody, SettleResponse},
         parts::{in_turn, merge_results, tokens_by_part},
     },
@@ -147,6 +148,25 @@ fn the_results_of_several_shards_are_in_the_order_of_the_tokens() {
             (&unknown, &is_unknown)
         ]
     );
+}
+
+#[test]
+fn a_request_that_was_called_off_before_it_arrived_ends_at_once() {
+    let polls = NodePolls::default();
+    let wait = |id| {
+        let longest = Duration::from_secs(60);
+        polls.begin_poll(Some(NodeReceive::Wait { id, longest }))
+    };
+    let is_called_off = |id| wait(id).called_off().now_or_never().is_some();
+    assert!(!is_called_off(1));
+    polls.call_off(&[1, 2]);
+    assert!(is_called_off(2));
+    assert!(!is_called_off(3));
+    // One that waits ends, and the others wait on.
+    let [first, second] = [4, 5].map(wait);
+    polls.call_off(&[5, 6]);
+    let ends = [&first, &second].map(|poll| poll.called_off().now_or_never().is_some());
+    assert_eq!(ends, [false, true]);
 }
 
 #[test]

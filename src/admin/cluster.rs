@@ -52,13 +52,15 @@ pub struct ClusterContext {
     pub stream_bytes_max: Vec<Option<u64>>,
 }
 
-/// How many requests a standby forwarded.
+/// How many requests a node forwarded.
 #[derive(Debug, Default)]
 pub struct ForwardCounters {
     /// Those that the owner has answered.
     pub answered: Counter,
     /// Those that no owner has taken, or has answered.
     pub failed: Counter,
+    /// Requests to owners, also those of the node itself.
+    pub sent: Counter,
 }
 
 impl ClusterContext {

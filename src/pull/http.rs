@@ -1,7 +1,7 @@
 //! The routes of pull delivery: `POST …/topics/{topic}/eventsubscriptions/{subscription}:receive`,
 //! and four like it.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use actix_web::{
     HttpMessage as _, HttpRequest, HttpResponse, Route,
@@ -9,6 +9,8 @@ use actix_web::{
     http::{Method, header::CONTENT_TYPE},
     web,
 };
+use futures_util::stream;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{
@@ -117,71 +119,119 @@ async fn receive_events(
     polls: web::Data<NodePolls>,
     request: HttpRequest,
 ) -> HttpResponse {
-    match received_by(&publisher, &tokens, &polls, &request).await {
-        Ok(body) => success_response(body),
+    match begin_receive(&publisher, tokens, polls, &request).await {
+        Ok(response) => response,
         Err(refusal) => publisher.refuse_in_namespace(&refusal),
     }
 }
 
-async fn received_by(
-    publisher: &Publisher,
-    tokens: &LockTokenSealer,
-    polls: &NodePolls,
+async fn begin_receive(
+    publisher: &web::Data<Publisher>,
+    tokens: web::Data<LockTokenSealer>,
+    polls: web::Data<NodePolls>,
     request: &HttpRequest,
-) -> Result<Vec<u8>, Refusal> {
-    let PullRequest {
-        topic,
-        shared,
-        token,
-    } = PullRequest::authenticate(publisher, request).await?;
+) -> Result<HttpResponse, Refusal> {
+    let pull = PullRequest::authenticate(publisher, request).await?;
     let query = ReceiveQuery::new(request.query_string());
     let parameters = query
         .max_events()
         .and_then(|events| Ok((events, query.max_wait()?)));
     let (events_max, wait) = parameters?;
     let of_node = request.extensions().get::<NodeReceive>().copied();
-    let wait = match of_node {
-        Some(NodeReceive::Look) if !shared.may_have_events(publisher.now()) => {
-            return Ok(write_received(&[]));
-        }
-        Some(NodeReceive::Look) => LOOK_MAX,
+    let may_have_events = pull.shared.may_have_events(publisher.now());
+    let poll = Poll {
+        publisher: publisher.clone(),
+        tokens,
+        polls,
+        pull,
+        peer: request.conn_data::<Peer>().cloned().unwrap_or_default(),
+        of_node,
+        events_max,
+    };
+    let longest = match of_node {
         Some(NodeReceive::Wait { longest, .. }) => longest,
+        Some(NodeReceive::Look) if may_have_events => LOOK_MAX,
+        Some(NodeReceive::Look) => return Ok(success_response(write_received(&[]))),
         None => wait,
     };
-    let poll = polls.begin_poll(of_node);
-    let peer = request.conn_data::<Peer>().cloned().unwrap_or_default();
-    let mut waiting = shared.receive_events(events_max);
-    topic.ensure_actor(&shared);
-    // At a stop, and when the token is revoked, long polls return the events at hand.
-    let polling = async {
-        tokio::select! {
-            biased;
-            events = waiting.next_events() => events,
-            () = poll.called_off() => Vec::new(),
-            () = publisher.polls_end() => Vec::new(),
-            () = peer.wait_until_gone() => Vec::new(),
-            () = publisher.token_end(token.as_deref()) => Vec::new(),
-        }
+    let mut received = Box::pin(poll.receive_events(longest));
+    if !matches!(of_node, Some(NodeReceive::Wait { .. })) {
+        return Ok(success_response(received.await));
+    }
+    let at_hand = if may_have_events {
+        timeout(LOOK_MAX, received.as_mut()).await.ok()
+    } else {
+        None
     };
-    let events = tokio::time::timeout(wait, polling)
-        .await
-        .unwrap_or_default();
-    let leases: Vec<Lease> = events.iter().map(|(lease, _)| *lease).collect();
-    if !leases.is_empty() {
-        let topic = Arc::clone(&topic);
-        let shared = Arc::clone(&shared);
-        peer.unless_written(move || {
-            shared.take_back_leases(leases);
-            topic.ensure_actor(&shared);
-        });
+    Ok(match at_hand {
+        Some(body) => success_response(body),
+        // The node learns that nothing is at hand, and reads on.
+        None => HttpResponse::Accepted().streaming(stream::once(async move {
+            Ok::<_, Infallible>(received.await.into())
+        })),
+    })
+}
+
+/// A client that waits for events.
+struct Poll {
+    publisher: web::Data<Publisher>,
+    tokens: web::Data<LockTokenSealer>,
+    polls: web::Data<NodePolls>,
+    pull: PullRequest,
+    peer: Peer,
+    of_node: Option<NodeReceive>,
+    events_max: u32,
+}
+
+impl Poll {
+    /// The body of the response.
+    async fn receive_events(self, longest: Duration) -> Vec<u8> {
+        let Self {
+            publisher,
+            tokens,
+            polls,
+            pull:
+                PullRequest {
+                    topic,
+                    shared,
+                    token,
+                },
+            peer,
+            of_node,
+            events_max,
+        } = self;
+        let poll = polls.begin_poll(of_node);
+        let mut waiting = shared.receive_events(events_max);
+        topic.ensure_actor(&shared);
+        // At a stop, and when the token is revoked, long polls return the events at hand.
+        let polling = async {
+            tokio::select! {
+                biased;
+                events = waiting.next_events() => events,
+                () = poll.called_off() => Vec::new(),
+                () = publisher.polls_end() => Vec::new(),
+                () = peer.wait_until_gone() => Vec::new(),
+                () = publisher.token_end(token.as_deref()) => Vec::new(),
+            }
+        };
+        let events = timeout(longest, polling).await.unwrap_or_default();
+        let leases: Vec<Lease> = events.iter().map(|(lease, _)| *lease).collect();
+        if !leases.is_empty() {
+            let topic = Arc::clone(&topic);
+            let shared = Arc::clone(&shared);
+            peer.unless_written(move || {
+                shared.take_back_leases(leases);
+                topic.ensure_actor(&shared);
+            });
+        }
+        let is_spread = topic.record().is_spread();
+        let mut received = Vec::with_capacity(events.len());
+        for (lease, event) in events {
+            let token = tokens.seal_lease(shared.subscription_key, lease, is_spread);
+            received.push((token, lease.attempt, event));
+        }
+        write_received(&received)
     }
-    let is_spread = topic.record().is_spread();
-    let mut received = Vec::with_capacity(events.len());
-    for (lease, event) in events {
-        let token = tokens.seal_lease(shared.subscription_key, lease, is_spread);
-        received.push((token, lease.attempt, event));
-    }
-    Ok(write_received(&received))
 }
 
 /// What an operation does to the leases that it names.

@@ -22,6 +22,6 @@ mod token;
 
 pub use self::{
     peer::Peer,
-    polls::{NodePolls, NodeReceive},
+    polls::{NodePolls, NodeReceive, OpenPoll},
     token::LockTokenSealer,
 };

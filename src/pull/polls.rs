@@ -1,22 +1,30 @@
 //! Receive requests of other nodes of a cluster, each for a part of a spread topic.
 //!
-//! A node asks all parts at once, and calls the others off when one has events. It reads every
+//! A node waits at all parts, and calls the others off when one has events. It reads every
 //! response to its end all the same: the events of a request may have been locked before it was
 //! called off.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
+
+/// How long a request may arrive after it was called off. Then its node has ended its connection.
+const LATE_MAX: Duration = Duration::from_secs(5);
+
+/// The most requests in a set of those that were called off before they arrived. Of more, the
+/// connections end.
+const EARLY_MAX: usize = 10_000;
 
 /// How a node receives from a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeReceive {
     Look,
-    /// Waits for events until it is called off.
+    /// Waits for events until it is called off. The head of the response says that nothing is at
+    /// hand (202), or the response has events (200).
     Wait {
         /// The number that the node gave the request.
         id: u64,
@@ -45,25 +53,61 @@ impl NodeReceive {
     }
 }
 
-/// The requests that wait, by number.
+/// The requests of nodes.
 #[derive(Debug, Default)]
-pub struct NodePolls(Mutex<HashMap<u64, Arc<Notify>>>);
+pub struct NodePolls(Mutex<Polls>);
+
+#[derive(Debug, Default)]
+struct Polls {
+    /// Those that wait, by number.
+    waiting: HashMap<u64, Arc<Notify>>,
+    early: EarlyNumbers,
+}
+
+/// The numbers of requests that were called off and did not wait: they may still arrive.
+#[derive(Debug, Default)]
+struct EarlyNumbers {
+    recent: HashSet<u64>,
+    older: HashSet<u64>,
+    /// Since when there are recent ones.
+    since: Option<Instant>,
+}
+
+impl EarlyNumbers {
+    fn add(&mut self, id: u64, now: Instant) {
+        let since = *self.since.get_or_insert(now);
+        if now.duration_since(since) > LATE_MAX || self.recent.len() >= EARLY_MAX {
+            self.older = std::mem::take(&mut self.recent);
+            self.since = Some(now);
+        }
+        self.recent.insert(id);
+    }
+
+    fn contains(&self, id: u64) -> bool {
+        self.recent.contains(&id) || self.older.contains(&id)
+    }
+}
 
 /// A request that waits, until this is dropped.
-pub(super) struct OpenPoll<'a> {
+pub struct OpenPoll<'a> {
     polls: &'a NodePolls,
     waiting: Option<(u64, Arc<Notify>)>,
 }
 
 impl NodePolls {
-    pub(super) fn begin_poll(&self, receive: Option<NodeReceive>) -> OpenPoll<'_> {
+    fn lock(&self) -> MutexGuard<'_, Polls> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn begin_poll(&self, receive: Option<NodeReceive>) -> OpenPoll<'_> {
         let waiting = match receive {
             Some(NodeReceive::Wait { id, .. }) => {
                 let called_off = Arc::new(Notify::new());
-                self.0
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .insert(id, Arc::clone(&called_off));
+                let mut polls = self.lock();
+                if polls.early.contains(id) {
+                    called_off.notify_one();
+                }
+                polls.waiting.insert(id, Arc::clone(&called_off));
                 Some((id, called_off))
             }
             Some(NodeReceive::Look) | None => None,
@@ -74,22 +118,22 @@ impl NodePolls {
         }
     }
 
-    /// Cancels a request: its response is sent at once. One that is not known may still arrive.
-    pub fn call_off(&self, id: u64) {
-        if let Some(poll) = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&id)
-        {
-            poll.notify_one();
+    /// Cancels requests: the response of each is sent at once, also of one that arrives later.
+    pub fn call_off(&self, ids: &[u64]) {
+        let mut polls = self.lock();
+        let now = Instant::now();
+        for id in ids {
+            match polls.waiting.get(id) {
+                Some(poll) => poll.notify_one(),
+                None => polls.early.add(*id, now),
+            }
         }
     }
 }
 
 impl OpenPoll<'_> {
     /// Returns once the request is called off.
-    pub(super) async fn called_off(&self) {
+    pub async fn called_off(&self) {
         match &self.waiting {
             Some((_, called_off)) => called_off.notified().await,
             None => std::future::pending().await,
@@ -100,11 +144,7 @@ impl OpenPoll<'_> {
 impl Drop for OpenPoll<'_> {
     fn drop(&mut self) {
         if let Some((id, _)) = &self.waiting {
-            self.polls
-                .0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(id);
+            self.polls.lock().waiting.remove(id);
         }
     }
 }

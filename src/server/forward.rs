@@ -329,6 +329,7 @@ impl Hops {
             let connection = timeout_at(until, self.connect_to_owner(side)).await;
             let (address, mut hop) = connection.map_err(|_| ForwardError::NoOwner)?;
             let lost = self.forwarder.clone().wait_until_lost(address.clone());
+            self.forwarder.counters.sent.add(1);
             let result = tokio::select! {
                 sent = hop.try_send_request(outgoing) => sent,
                 () = sleep(response_max) => return Err(ForwardError::TimedOut),

@@ -217,4 +217,11 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         &[("result", "failed")],
         cluster_context.forwarded.failed.get(),
     );
+    let sent = "Requests that this node sent to owners of shards, also to itself, for clients and \
+        for what shards do together, since the process started.";
+    push_sample(
+        text,
+        counter("gridhook_cluster_requests_to_owners_total", sent),
+        cluster_context.forwarded.sent.get(),
+    );
 }

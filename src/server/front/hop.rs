@@ -500,17 +500,28 @@ fn make_nonce() -> io::Result<String> {
     Ok(HEXLOWER.encode(&nonce))
 }
 
-/// Reads a line. The peer sends nothing behind it before it has a response.
+/// Reads a line. The peer sends nothing behind it before it has a response: what it sends all
+/// the same is lost.
 async fn read_line(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<String> {
-    let mut line = Vec::new();
-    while line.last() != Some(&b'\n') {
-        if line.len() >= LINE_BYTES {
+    let mut line = [0; LINE_BYTES];
+    let mut filled = 0;
+    loop {
+        let count = stream.read(&mut line[filled..]).await?;
+        if count == 0 && filled == LINE_BYTES {
             return Err(io::Error::other("a line of the handshake is too long"));
         }
-        line.push(stream.read_u8().await?);
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let end = line[filled..filled + count]
+            .iter()
+            .position(|byte| *byte == b'\n');
+        if let Some(end) = end {
+            let text = line[..filled + end].to_vec();
+            return String::from_utf8(text).map_err(io::Error::other);
+        }
+        filled += count;
     }
-    line.pop();
-    String::from_utf8(line).map_err(io::Error::other)
 }
 
 /// The value of [`CLIENT_NAME`].

@@ -16,6 +16,7 @@
 //!
 //! Nothing is stored here, and a node that owns nothing does the same.
 
+mod ended_polls;
 mod identity;
 pub(super) mod owner;
 mod parts;
@@ -37,7 +38,7 @@ use actix_web::{
 use ipnet::IpNet;
 
 pub(super) use self::topics::OtherShards;
-use self::{identity::Identities, target::Target};
+use self::{ended_polls::EndedPolls, identity::Identities, target::Target};
 use super::{
     control_copy::ControlCopy,
     forward::{self, Forwarder, Hops, OutgoingRequest, unavailable_response},
@@ -86,6 +87,7 @@ impl ShardRouter {
         let control = shards.last().expect("a cluster has a control plane");
         let identities = Rc::new(Identities::new(Rc::clone(control)));
         let router = ThreadRouter {
+            ended_polls: shards.iter().cloned().map(EndedPolls::new).collect(),
             shards,
             identities,
             control_copy: self.control_copy.clone(),
@@ -109,6 +111,8 @@ impl ShardRouter {
 
 struct ThreadRouter {
     shards: Vec<Rc<Hops>>,
+    /// By shard.
+    ended_polls: Vec<Rc<EndedPolls>>,
     identities: Rc<Identities>,
     control_copy: ControlCopy,
     /// The number of receive requests to spread topics.

@@ -47,7 +47,8 @@ const SLOW_PAUSE: Duration = Duration::from_millis(1);
 /// The maximum size of the events of a delivery to a topic.
 const TOPICS_BYTES: usize = 2 * 1024 * 1024;
 
-/// The maximum size of the lock tokens of events that are given back.
+/// The maximum size of the lock tokens of events that are given back, and of the numbers of
+/// requests that are called off.
 const TOKENS_BYTES: usize = 64 * 1024;
 
 /// The longest time for a response.
@@ -64,7 +65,7 @@ pub(crate) fn configure(cfg: &mut web::ServiceConfig) {
     let pull = of_nodes(PULL).app_data(web::JsonConfig::default().limit(TOKENS_BYTES));
     cfg.service(
         pull.route(web::put().to(take_leases_back))
-            .route(web::delete().to(call_poll_off)),
+            .route(web::delete().to(call_polls_off)),
     );
     cfg.service(
         topics
@@ -183,16 +184,8 @@ async fn take_leases_back(
     HttpResponse::Ok().finish()
 }
 
-#[derive(Deserialize)]
-struct NumberedPoll {
-    id: u64,
-}
-
-async fn call_poll_off(
-    poll: web::Query<NumberedPoll>,
-    polls: web::Data<NodePolls>,
-) -> HttpResponse {
-    polls.call_off(poll.id);
+async fn call_polls_off(ids: web::Json<Vec<u64>>, polls: web::Data<NodePolls>) -> HttpResponse {
+    polls.call_off(&ids);
     HttpResponse::Ok().finish()
 }
 
@@ -245,27 +238,30 @@ pub(super) async fn fetch_identity(
 /// Gives events back to the part of a shard.
 pub(super) async fn take_back(shard: &Rc<Hops>, tokens: &[String]) -> Result<(), ForwardError> {
     let body = serde_json::to_vec(tokens).map_err(|_| ForwardError::LockTokens)?;
-    let request = Request::builder()
-        .method("PUT")
-        .uri(PULL)
-        .header(HOST, "localhost");
-    let request = request
-        .header(CONTENT_TYPE, "application/json")
-        .header(CONTENT_LENGTH, body.len());
-    let request = request
-        .body(RequestBody::from_bytes(body.into()))
-        .map_err(|_| ForwardError::Unforwardable)?;
-    send_request(shard, request).await.map(drop)
+    send_request(shard, pull_request("PUT", body)?)
+        .await
+        .map(drop)
 }
 
-/// Calls a receive request off that waits at a shard.
-pub(super) async fn call_off(shard: &Rc<Hops>, id: u64) -> Result<(), ForwardError> {
-    send_request(
-        shard,
-        internal_request("DELETE", &format!("{PULL}?id={id}"))?,
-    )
-    .await
-    .map(drop)
+/// Calls receive requests off that wait at a shard.
+pub(super) async fn call_off(shard: &Rc<Hops>, ids: &[u64]) -> Result<(), ForwardError> {
+    let body = serde_json::to_vec(ids).map_err(|_| ForwardError::Unforwardable)?;
+    send_request(shard, pull_request("DELETE", body)?)
+        .await
+        .map(drop)
+}
+
+/// A request with JSON about pull delivery.
+fn pull_request(method: &str, body: Vec<u8>) -> Result<OutgoingRequest, ForwardError> {
+    let request = Request::builder()
+        .method(method)
+        .uri(PULL)
+        .header(HOST, "localhost")
+        .header(CONTENT_TYPE, "application/json")
+        .header(CONTENT_LENGTH, body.len());
+    request
+        .body(RequestBody::from_bytes(body.into()))
+        .map_err(|_| ForwardError::Unforwardable)
 }
 
 fn internal_request(method: &str, path: &str) -> Result<OutgoingRequest, ForwardError> {

@@ -1,8 +1,8 @@
 //! Pull delivery from a spread topic.
 //!
-//! - A receive request first looks at one part after the other, and takes what is at hand. Without
-//!   any, it waits at all parts at once; the first with events answers it, and the others are
-//!   called off.
+//! - A receive request goes to one part after the other. A part without events at hand says so, and
+//!   the request waits there while the next part is asked; the first with events answers it, and
+//!   the others are called off.
 //! - What was locked for a client that does not get it is given back, and does not count as a
 //!   delivery. So no response of a part is dropped unread.
 //! - A lock token goes to the shard that it names.
@@ -37,14 +37,11 @@ use gridhook_pull::{
     parts::{PartEvent, PartEvents, in_turn, merge_results, tokens_by_part},
 };
 
-/// The longest time for a look at a part. One whose owner does not answer is left out.
+/// The longest time in which a part says whether events are at hand. Then the next one is asked.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
 /// The pause before a part is asked again that has no owner.
 const AGAIN: Duration = Duration::from_millis(250);
-
-/// The pause before a request is called off again that its owner may not have received yet.
-const CALL_OFF_AGAIN: Duration = Duration::from_millis(50);
 
 struct Receive {
     request: HttpRequest,
@@ -57,6 +54,8 @@ struct Receive {
 }
 
 enum PartAnswer {
+    /// Nothing is at hand. Another answer may follow.
+    Waits,
     Events(Vec<PartEvent>),
     Refused(HttpResponse),
 }
@@ -72,6 +71,14 @@ impl Received {
     fn add(&mut self, shard: usize, events: Vec<PartEvent>) {
         self.events
             .extend(events.into_iter().map(|event| (shard, event)));
+    }
+
+    /// Adds the events of an answer beside that of another part.
+    fn add_answer(&mut self, shard: usize, answer: PartAnswer) {
+        match answer {
+            PartAnswer::Events(events) => self.add(shard, events),
+            PartAnswer::Refused(_) | PartAnswer::Waits => {}
+        }
     }
 
     /// The first `most` events, and how they are given back.
@@ -134,10 +141,7 @@ impl ThreadRouter {
             router: Rc::clone(self),
             events: Vec::new(),
         };
-        self.poll_shards(&receive, &mut received).await?;
-        if received.events.is_empty() {
-            self.wait_for_events(&receive, &mut received, &peer).await?;
-        }
+        self.poll_shards(&receive, &mut received, &peer).await?;
         if peer.is_gone() {
             return Err(unavailable_response(ForwardError::ClientGone));
         }
@@ -150,59 +154,76 @@ impl ThreadRouter {
         ))
     }
 
-    /// Takes what the parts have at hand. Once there are events, other nodes are not asked for
-    /// more.
-    async fn poll_shards(&self, receive: &Receive, received: &mut Received) -> Routed<()> {
-        let near: Vec<bool> = self
-            .shards
-            .iter()
-            .map(|hops| hops.forwarder().serves())
-            .collect();
-        let turn = self.turn.get();
-        self.turn.set(turn.wrapping_add(1));
-        for shard in in_turn(turn, &near) {
-            let count = received.events.len();
-            if count >= receive.events_max || (count > 0 && !near[shard]) {
-                break;
-            }
-            if !self.shards[shard].forwarder().has_owner() {
-                continue;
-            }
-            let left = receive.events_max - count;
-            match timeout(
-                LOOK_MAX,
-                self.ask_for_events(shard, receive, NodeReceive::Look, left),
-            )
-            .await
-            {
-                Ok(Ok(PartAnswer::Events(events))) => received.add(shard, events),
-                Ok(Ok(PartAnswer::Refused(response))) if count == 0 => return Err(response),
-                Ok(Ok(PartAnswer::Refused(_)) | Err(_)) | Err(_) => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits at all parts until one has events, or answers for another reason.
-    async fn wait_for_events(
+    /// Takes what the parts have at hand, or waits at all until one has events, or answers for
+    /// another reason. Once there are events, other nodes are not asked for more.
+    async fn poll_shards(
         self: &Rc<Self>,
         receive: &Rc<Receive>,
         received: &mut Received,
         peer: &Peer,
     ) -> Routed<()> {
+        let near: Vec<bool> = self.shards[self.topic_shards()]
+            .iter()
+            .map(|hops| hops.forwarder().serves())
+            .collect();
+        let turn = self.turn.get();
+        self.turn.set(turn.wrapping_add(1));
         let (sender, mut answers) = mpsc::unbounded_channel();
         // Its end calls the requests off.
-        let (open, called_off) = watch::channel(());
-        for shard in self.topic_shards() {
-            let poll = Rc::clone(self).poll(
+        let (_open, called_off) = watch::channel(());
+        let mut is_over = false;
+        for shard in in_turn(turn, &near) {
+            let count = received.events.len();
+            if count >= receive.events_max || (is_over && (count == 0 || !near[shard])) {
+                break;
+            }
+            if is_over {
+                self.look(shard, receive, received).await;
+                continue;
+            }
+            let router = Rc::clone(self);
+            let poll = router.poll(
                 shard,
                 Rc::clone(receive),
                 called_off.clone(),
                 sender.clone(),
             );
             actix_rt::spawn(poll);
+            if self.shards[shard].forwarder().has_owner() {
+                let answered = take_answer(&mut answers, Some(shard), received);
+                is_over = timeout(LOOK_MAX, answered).await.unwrap_or(Ok(false))?;
+            }
         }
-        drop(sender);
+        if !is_over {
+            self.wait_for_events(receive, &mut answers, received, peer)
+                .await?;
+        }
+        while let Ok((shard, answer)) = answers.try_recv() {
+            received.add_answer(shard, answer);
+        }
+        Ok(())
+    }
+
+    /// Takes what a part has at hand.
+    async fn look(&self, shard: usize, receive: &Receive, received: &mut Received) {
+        if !self.shards[shard].forwarder().has_owner() {
+            return;
+        }
+        let left = receive.events_max - received.events.len();
+        let answered = self.ask_for_events(shard, receive, NodeReceive::Look, left, || {});
+        if let Ok(Ok(answer)) = timeout(LOOK_MAX, answered).await {
+            received.add_answer(shard, answer);
+        }
+    }
+
+    /// Waits until a part has events, or answers for another reason.
+    async fn wait_for_events(
+        &self,
+        receive: &Receive,
+        answers: &mut mpsc::UnboundedReceiver<(usize, PartAnswer)>,
+        received: &mut Received,
+        peer: &Peer,
+    ) -> Routed<()> {
         let bearer = receive.bearer.borrow().clone();
         let ended = async {
             match bearer {
@@ -210,25 +231,12 @@ impl ThreadRouter {
                 None => std::future::pending().await,
             }
         };
-        let mut next = tokio::select! {
-            answer = answers.recv() => answer,
-            () = peer.wait_until_gone() => None,
-            () = sleep_until(receive.until) => None,
-            () = self.shards[receive.leader].forwarder().stopped() => None,
-            why = ended => return Err(unavailable_response(why)),
-        };
-        drop(open);
-        let mut refusal = None;
-        while let Some((shard, answer)) = next {
-            match answer {
-                PartAnswer::Events(events) => received.add(shard, events),
-                PartAnswer::Refused(response) => refusal = Some(response),
-            }
-            next = answers.try_recv().ok();
-        }
-        match refusal {
-            Some(response) if received.events.is_empty() => Err(response),
-            Some(_) | None => Ok(()),
+        tokio::select! {
+            answered = take_answer(answers, None, received) => answered.map(drop),
+            () = peer.wait_until_gone() => Ok(()),
+            () = sleep_until(receive.until) => Ok(()),
+            () = self.shards[receive.leader].forwarder().stopped() => Ok(()),
+            why = ended => Err(unavailable_response(why)),
         }
     }
 
@@ -246,11 +254,13 @@ impl ThreadRouter {
                 return;
             }
             let id = fastrand::u64(..);
+            let waits = || drop(to.send((shard, PartAnswer::Waits)));
             let answers = self.ask_for_events(
                 shard,
                 &receive,
                 NodeReceive::Wait { id, longest },
                 receive.events_max,
+                waits,
             );
             let mut asked = pin!(answers);
             let (answer, is_over) = tokio::select! {
@@ -272,10 +282,13 @@ impl ThreadRouter {
                     return;
                 }
                 Err(_) if is_over => return,
-                Err(_) => tokio::select! {
-                    () = sleep(AGAIN) => {}
-                    _ = called_off.changed() => return,
-                },
+                Err(_) => {
+                    waits();
+                    tokio::select! {
+                        () = sleep(AGAIN) => {}
+                        _ = called_off.changed() => return,
+                    }
+                }
             }
         }
     }
@@ -285,19 +298,12 @@ impl ThreadRouter {
         &self,
         shard: usize,
         id: u64,
-        mut asked: Pin<&mut impl Future<Output = Result<PartAnswer, ForwardError>>>,
+        asked: Pin<&mut impl Future<Output = Result<PartAnswer, ForwardError>>>,
     ) -> Result<PartAnswer, ForwardError> {
-        let until = Instant::now() + owner::ANSWER_MAX;
-        while self.shards[shard].forwarder().has_owner() && Instant::now() < until {
-            // Without a response it is repeated.
-            timeout(CALL_OFF_AGAIN, owner::call_off(&self.shards[shard], id))
-                .await
-                .ok();
-            if let Ok(answer) = timeout(CALL_OFF_AGAIN, asked.as_mut()).await {
-                return answer;
-            }
-        }
-        Err(ForwardError::Late)
+        self.ended_polls[shard].call_off(id);
+        timeout(owner::ANSWER_MAX, asked)
+            .await
+            .unwrap_or(Err(ForwardError::Late))
     }
 
     async fn ask_for_events(
@@ -306,6 +312,7 @@ impl ThreadRouter {
         receive: &Receive,
         how: NodeReceive,
         most: usize,
+        waits: impl FnOnce(),
     ) -> Result<PartAnswer, ForwardError> {
         let request = &receive.request;
         let target = target_at(
@@ -332,7 +339,10 @@ impl ThreadRouter {
             .send_to_owner(outgoing, receive.side, longest)
             .await?;
         match StatusCode::from_u16(answered.response.status().as_u16()) {
-            Ok(StatusCode::OK) => {
+            Ok(status @ (StatusCode::OK | StatusCode::ACCEPTED)) => {
+                if status == StatusCode::ACCEPTED {
+                    waits();
+                }
                 let (_, body) = parts::collect_body(&self.shards[shard], answered).await?;
                 let events: PartEvents =
                     serde_json::from_slice(&body).map_err(|_| ForwardError::Unreadable)?;
@@ -443,6 +453,27 @@ impl ThreadRouter {
             .map(Ok)
             .map_err(|_| ForwardError::Unreadable)
     }
+}
+
+/// Takes an answer that ends the wait, and returns whether there was one: a part may say before that
+/// it waits.
+async fn take_answer(
+    answers: &mut mpsc::UnboundedReceiver<(usize, PartAnswer)>,
+    part: Option<usize>,
+    received: &mut Received,
+) -> Routed<bool> {
+    while let Some((shard, answer)) = answers.recv().await {
+        match answer {
+            PartAnswer::Waits if Some(shard) == part => return Ok(false),
+            PartAnswer::Waits => {}
+            PartAnswer::Events(events) => {
+                received.add(shard, events);
+                return Ok(true);
+            }
+            PartAnswer::Refused(response) => return Err(response),
+        }
+    }
+    Ok(true)
 }
 
 /// The query with another `maxEvents`.

@@ -97,6 +97,19 @@ impl Plant {
         ids.into_iter().collect()
     }
 
+    /// A client that waits for events.
+    fn wait_at(&self, node: &Server) -> TcpStream {
+        let mut client = TcpStream::connect(node.at()).expect("connected");
+        let head = format!(
+            "POST {HEAT}{} HTTP/1.1\r\nhost: x\r\nauthorization: SharedAccessKey \
+             {}\r\ncontent-length: 0\r\n\r\n",
+            queue_path("receive?maxEvents=5&maxWaitTime=60"),
+            self.key
+        );
+        client.write_all(head.as_bytes()).expect("sent");
+        client
+    }
+
     fn receive(&self, node: usize, most: usize) -> Vec<Received> {
         receive(&self.nodes()[node], &self.key, most)
     }
@@ -431,14 +444,7 @@ fn a_client_that_waits_at_one_node_is_woken_by_an_event_in_any_shard() {
     }
     assert!(seen.len() > 2, "{seen:?}");
     // One that leaves gets nothing, and no attempt is counted.
-    let mut leaves = TcpStream::connect(plant.nodes()[1].at()).expect("connected");
-    let head = format!(
-        "POST {HEAT}{} HTTP/1.1\r\nhost: x\r\nauthorization: SharedAccessKey {}\r\ncontent-length: \
-         0\r\n\r\n",
-        queue_path("receive?maxEvents=5&maxWaitTime=60"),
-        plant.key
-    );
-    leaves.write_all(head.as_bytes()).expect("sent");
+    let leaves = plant.wait_at(&plant.nodes()[1]);
     thread::sleep(Duration::from_millis(50));
     drop(leaves);
     let published = plant.publish(&[0, 1, 2], "left", 6);
@@ -487,6 +493,47 @@ fn a_client_that_waits_at_one_node_is_woken_by_an_event_in_any_shard() {
         "{all:?}"
     );
     assert_ends_with_its_token(&plant);
+}
+
+/// The requests that a node has sent to owners of shards.
+fn sent_to_owners(node: &Server) -> usize {
+    let metrics = node.command("GET", "/metrics", &Value::Null).text();
+    metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("gridhook_cluster_requests_to_owners_total "))
+        .and_then(|number| number.parse().ok())
+        .expect("a number")
+}
+
+#[test]
+fn a_client_that_waits_costs_a_request_to_each_shard_and_one_that_ends_it() {
+    if !has_nats() {
+        return;
+    }
+    const POLLS: usize = 30;
+    let plant = Plant::start(&[CALM]);
+    let node = &plant.nodes()[0];
+    // Metrics are read from owners, too.
+    let first = sent_to_owners(node);
+    let before = sent_to_owners(node);
+    let mut reads = 0;
+    let mut sent = || {
+        reads += 1;
+        sent_to_owners(node) - before - reads * (before - first)
+    };
+    let clients: Vec<TcpStream> = (0..POLLS).map(|_| plant.wait_at(node)).collect();
+    let shards = usize::from(SHARDS);
+    wait_for("the clients to wait in all shards", LONG, || {
+        sent() >= POLLS * shards
+    });
+    drop(clients);
+    let mut last = 0;
+    wait_for("no more requests", LONG, || {
+        let now = sent();
+        let is_same = now == std::mem::replace(&mut last, now);
+        is_same && now > POLLS * shards
+    });
+    assert!(last <= 2 * POLLS * shards, "{last} requests");
 }
 
 #[test]
