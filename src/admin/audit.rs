@@ -182,7 +182,7 @@ fn begin_operation(
 }
 
 /// Records how an operation ended. The record of a fault is not waited for: the fault may hold up
-/// its write. Nor is that of a request that is answered while writes wait for the changelog of a
+/// its write. Nor is that of a request whose response is sent while writes wait for the changelog of a
 /// cluster, for longer than a moment.
 pub(super) async fn finish_operation(
     operation: Arc<AuditedOperation>,

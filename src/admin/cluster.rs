@@ -1,6 +1,6 @@
 //! `/cluster`: the nodes of a cluster and what each owns, as the node that responds sees it.
 //!
-//! An owner checks the tokens of all operators. A standby has not read them: it answers the admin
+//! An owner checks the tokens of all operators. A standby has not read them: it serves the admin
 //! token itself, and forwards requests with other tokens. Changes go to the owner, which records
 //! them in the audit trail. While there is none, a standby makes those that may be what a new owner
 //! waits for.
@@ -55,9 +55,9 @@ pub struct ClusterContext {
 /// How many requests a node forwarded.
 #[derive(Debug, Default)]
 pub struct ForwardCounters {
-    /// Those that the owner has answered.
+    /// Those to which the owner responded.
     pub answered: Counter,
-    /// Those that no owner has taken, or has answered.
+    /// Those that no owner accepted, or responded to.
     pub failed: Counter,
     /// Requests to owners, also those of the node itself.
     pub sent: Counter,

@@ -131,7 +131,7 @@ pub(crate) fn obstacle_view(obstacle: &Obstacle) -> ObstacleView {
             pending,
             limit: most,
         },
-        Obstacle::NobodyWaits => ObstacleView::NoReceiver,
+        Obstacle::NoReceiver => ObstacleView::NoReceiver,
     }
 }
 

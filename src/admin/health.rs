@@ -322,9 +322,9 @@ fn describe_shard(number: usize, is_control: bool) -> String {
 
 /// The readiness of a node of a cluster that has joined.
 ///
-/// It is ready while it can answer or forward a request about any shard. One that is cut off from
+/// It is ready while it can serve or forward a request about any shard. One that is cut off from
 /// NATS is not, nor one that owns all shards and can store nothing in any. Nor is one that still has
-/// to catch up, or has failed, and serves nothing: the others answer its clients, and a rolling
+/// to catch up, or has failed, and serves nothing: the others serve its clients, and a rolling
 /// upgrade waits for it.
 pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
     let control = control_of(shards.len());

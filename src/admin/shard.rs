@@ -5,7 +5,7 @@
 //! and the like. Every node has a copy of its store. The cores with the events follow that copy
 //! (`Registry::follow_definitions`). A spread topic has a part in each of them.
 //!
-//! - A change is in the changelog of the control plane first. It is answered once the owner of each
+//! - A change is in the changelog of the control plane first. Its response is sent once the owner of each
 //!   shard that it concerns has followed it. If one does not in time, the response says so; the
 //!   change takes effect all the same.
 //! - A change of a topic or an event subscription also waits for an owner: otherwise events that are

@@ -53,7 +53,7 @@ impl LeaseIntervals {
         self.expiry
     }
 
-    /// The longest time for one call to the store of the records. A busy machine may answer later
+    /// The longest time for one call to the store of the records. A busy machine may respond later
     /// than after a short renewal, and several calls fit into a lease.
     pub fn call_limit(self) -> Duration {
         self.renewal.max((self.expiry / 4).min(CALL_MAX))
@@ -68,7 +68,7 @@ impl LeaseIntervals {
 
     /// How long an owner may act after its last confirmed renewal, and so how long the new owner
     /// waits before it acts if it took the shard by force (`BalanceStep::Force`), counted from the
-    /// answer to its claim.
+    /// response to its claim.
     pub fn act_wait(self) -> Duration {
         self.expiry - self.renewal
     }

@@ -264,7 +264,7 @@ pub struct ShardClaim {
     pub shard: usize,
     /// What this node is for it now. The sender is gone when the driver has ended.
     pub role: watch::Receiver<Role>,
-    /// What the server reports, and the driver answers.
+    /// What the server reports, and what the driver returns.
     pub progress: Arc<ShardProgress>,
     given_up: mpsc::UnboundedSender<(Lease, GivenUp)>,
 }
@@ -286,7 +286,7 @@ pub struct ClaimDriver {
     pub shard: usize,
     /// What this node is for it.
     pub role: watch::Sender<Role>,
-    /// What the server reports, and the driver answers.
+    /// What the server reports, and what the driver returns.
     pub progress: Arc<ShardProgress>,
     /// The claims that the server has given up.
     pub given_up: mpsc::UnboundedReceiver<(Lease, GivenUp)>,

@@ -298,7 +298,7 @@ impl<S: RecordStore> Member<S> {
                 }
             };
             match self.claims.read(self.now(), &stored) {
-                // The server that answered has not the last renewal yet.
+                // The server that responded has not the last renewal yet.
                 Err(ReadProblem::Stale) if tries > 0 => {
                     tries -= 1;
                     sleep(STALE_PAUSE).await;

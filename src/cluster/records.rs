@@ -102,7 +102,7 @@ fn is_unknown(mark: &StreamMark) -> bool {
 pub struct CopyProgress {
     /// The bytes that have arrived.
     pub received: u64,
-    /// The bytes of all files; 0 before the owner has answered.
+    /// The bytes of all files; 0 before the owner has responded.
     pub bytes: u64,
 }
 

@@ -314,7 +314,7 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transformation {
     /// What is delivered instead of the event.
-    Made(Transformed),
+    Succeeded(Transformed),
     /// Why there is nothing to deliver.
     Failed(String),
 }
@@ -417,7 +417,7 @@ impl Event {
     /// What is delivered instead of the event.
     pub fn transformed(&self) -> Option<&Transformed> {
         match self.transformation()? {
-            Transformation::Made(transformed) => Some(transformed),
+            Transformation::Succeeded(transformed) => Some(transformed),
             Transformation::Failed(_) => None,
         }
     }

@@ -21,6 +21,8 @@
 //!
 //! Not here: which changes a subscription makes. `policy` decides that.
 
+#![warn(missing_docs)]
+
 pub mod changelog;
 pub mod figures;
 mod id_lookups;
@@ -107,13 +109,16 @@ impl From<StoreError> for Error {
     }
 }
 
+/// Fixed while the journal runs.
 #[derive(Clone, Copy, Debug)]
 pub struct JournalOptions {
     /// How long outcomes wait for more of them before they are written.
     pub outcome_delay: Duration,
     /// The size in bytes at which a group is complete.
     pub group_bytes: usize,
+    /// The limits of each partition's log.
     pub limits: BacklogLimits,
+    /// Decides which writer a partition has.
     pub shards: Shards,
 }
 
@@ -149,6 +154,7 @@ struct DuplicateCheck {
 pub struct OpenedSubscription {
     /// The right to change its records. Earlier rights are fenced.
     pub owner: SubscriptionOwner,
+    /// As the earlier incarnations left it on disk.
     pub cursor: Cursor,
     /// The end of the log.
     pub end: Seq,
@@ -164,6 +170,7 @@ pub struct LogGuard {
 
 /// The right to change a subscription's records, until a later incarnation is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct SubscriptionOwner {
     pub subscription_key: SubscriptionKey,
     pub incarnation: Incarnation,
@@ -172,7 +179,9 @@ pub struct SubscriptionOwner {
 /// A change of the control plane's records, or of partitions and subscriptions.
 #[derive(Clone, Debug)]
 pub enum MetaChange {
+    /// Writes the record of this kind and name, in place of an earlier one.
     Put(MetaKind, String, Bytes),
+    /// Deletes the record of this kind and name.
     Delete(MetaKind, String),
     /// Creates a partition with an empty log.
     CreatePartition(PartitionId),
@@ -193,6 +202,7 @@ pub struct DeadLetterWrite {
     /// Dead letters that are done. Their records are deleted, and their events too if nothing else
     /// needs them.
     pub done: Vec<DeadLetterKey>,
+    /// Entries of the ledger. They are written in the same batch.
     pub notes: Vec<LedgerLine>,
 }
 
@@ -201,7 +211,9 @@ pub struct DeadLetterWrite {
 pub struct DeadLetterKey {
     /// The due time of its file.
     pub due: Timestamp,
+    /// The sequence of its event.
     pub seq: Seq,
+    /// The lane of the delivery that was given up.
     pub lane: gridhook_event::Lane,
 }
 
@@ -493,10 +505,12 @@ impl Journal {
         })
     }
 
+    /// Reads in bounded slices, on threads of their own.
     pub fn reader_pool(&self) -> &ReaderPool {
         &self.0.reads
     }
 
+    /// [`None`] if the partition does not exist.
     pub fn log_end(&self, partition: PartitionId) -> Option<LogEnd> {
         self.writer_for(partition).status.log_end(partition)
     }
@@ -532,10 +546,12 @@ impl Journal {
             .unwrap_or(JournalState::Closed)
     }
 
+    /// Those of the options with which the journal was started.
     pub fn shards(&self) -> Shards {
         self.0.shards
     }
 
+    /// The partitions of all shards, in no particular order.
     pub fn list_partitions(&self) -> Vec<PartitionId> {
         self.0
             .writers

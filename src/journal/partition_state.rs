@@ -39,6 +39,7 @@ const CARRY_BYTES: usize = 4 << 20;
 /// allows to remove.
 const SEARCHED_FIRST: u64 = 1024;
 
+/// By default nothing is kept for replay, and a backlog has no limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BacklogLimits {
     /// How long the log is kept for replay after all subscriptions have passed it.

@@ -19,8 +19,10 @@ use gridhook_store::{
     records::{FloorRecord, StoredRecord},
 };
 
+/// A place in a partition's log, which may be its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPosition {
+    /// The sequence of the event there, or of the next one that is appended.
     pub at: Seq,
     /// The time of append of the event there; [`None`] at the end of the log.
     pub appended: Option<Timestamp>,

@@ -46,6 +46,7 @@ impl Shards {
         Self(count.max(1))
     }
 
+    /// At least 1.
     pub fn shard_count(self) -> u16 {
         self.0
     }

@@ -16,9 +16,11 @@ use gridhook_store::log::LogEnd;
 /// Whether the journal can write. The order is from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum JournalState {
+    /// Writes are accepted.
     Writable,
     /// The disk is full. Writes succeed again once there is space.
     Full,
+    /// A writer has ended. Calls that need it return [`Error::Closed`](crate::Error::Closed).
     Closed,
 }
 

@@ -212,7 +212,7 @@ pub enum Obstacle {
         most: u32,
     },
     /// No client waits for events.
-    NobodyWaits,
+    NoReceiver,
 }
 
 impl Obstacle {

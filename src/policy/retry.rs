@@ -42,27 +42,27 @@ pub fn judge_failure(
     terms: SubscriptionTerms<'_>,
     attempts_max: u32,
     failed: Failed,
-    answer: &RequestResult,
+    result: &RequestResult,
     jitter: Jitter,
 ) -> RetryDecision {
     let rules = terms.rules;
-    if let Some(failure) = final_failure(terms, answer) {
+    if let Some(failure) = final_failure(terms, result) {
         return RetryDecision::Never(Reason::Undeliverable(failure));
     }
     if failed.number >= attempts_max {
         return RetryDecision::Never(Reason::MaxDeliveryAttemptsExceeded);
     }
-    let least = match answer.status {
+    let least = match result.status {
         Some(status) => rules.waits.get(&status).copied().unwrap_or(rules.otherwise),
         None => rules.otherwise,
     };
     // A request that gridhook aborted says nothing about the endpoint, so no minimum wait applies.
-    let least = if answer.outcome == Outcome::Aborted {
+    let least = if result.outcome == Outcome::Aborted {
         Duration::ZERO
     } else {
         least
     };
-    let requested_wait = capped_retry_after(edition, answer.retry_after).unwrap_or_default();
+    let requested_wait = capped_retry_after(edition, result.retry_after).unwrap_or_default();
     let wait = scheduled_retry(&edition.retry, failed)
         .since(failed.ended)
         .max(least)
@@ -86,29 +86,29 @@ pub fn capped_retry_after(edition: &Edition, retry_after: Option<Duration>) -> O
 pub fn blames_events(
     edition: &Edition,
     terms: SubscriptionTerms<'_>,
-    answer: &RequestResult,
+    result: &RequestResult,
 ) -> bool {
-    let Outcome::Failed(failure) = answer.outcome else {
+    let Outcome::Failed(failure) = result.outcome else {
         return false;
     };
     let is_about_events = matches!(failure, Failure::BadRequest | Failure::PayloadTooLarge);
     let is_about_endpoint = edition.probation.durations.contains_key(&failure);
-    answer.status.is_some()
-        && (is_about_events || final_failure(terms, answer).is_some())
+    result.status.is_some()
+        && (is_about_events || final_failure(terms, result).is_some())
         && !is_about_endpoint
 }
 
 /// The failure, if the edition excludes further attempts after it.
-fn final_failure(terms: SubscriptionTerms<'_>, answer: &RequestResult) -> Option<Failure> {
+fn final_failure(terms: SubscriptionTerms<'_>, result: &RequestResult) -> Option<Failure> {
     let SubscriptionTerms { rules, dead_letter } = terms;
-    let Outcome::Failed(failure) = answer.outcome else {
+    let Outcome::Failed(failure) = result.outcome else {
         return None;
     };
     // The operator can correct that, and no event is at fault.
     if failure == Failure::CredentialRefused {
         return None;
     }
-    let is_final = match answer.status {
+    let is_final = match result.status {
         Some(status) => {
             rules.never_retried.contains(&status)
                 || dead_letter && rules.never_retried_with_dead_letter.contains(&status)

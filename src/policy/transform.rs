@@ -239,7 +239,7 @@ impl Program {
             return event;
         }
         let transformation = match self.apply(&event, schema) {
-            Ok(transformed) => Transformation::Made(transformed),
+            Ok(transformed) => Transformation::Succeeded(transformed),
             Err(error) => Transformation::Failed(error.to_string()),
         };
         event.with_transformation(transformation)

@@ -1,8 +1,8 @@
 //! Wiring: the order of start and stop.
 //!
-//! Start: the addresses are bound and an interim server answers there; the store is opened and
+//! Start: the addresses are bound and an interim server responds there; the store is opened and
 //! recovered; the actors of subscriptions with pending deliveries run before `/readyz` returns 200.
-//! Stop: long polls are answered; publishers are served for up to one second and then refused;
+//! Stop: long polls return; publishers are served for up to one second and then refused;
 //! requests in flight finish within `server.shutdown_timeout`; the journal is flushed. A second
 //! signal ends the process at once.
 

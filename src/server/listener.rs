@@ -1,5 +1,5 @@
 //! The listeners of the server: which sockets are bound, who may connect to them, and which server
-//! answers there. `services` has what they serve, and `nodes` the listener for other nodes.
+//! responds there. `services` has what they serve, and `nodes` the listener for other nodes.
 
 mod nodes;
 mod services;
@@ -206,7 +206,7 @@ impl HttpListener {
         }
     }
 
-    /// Answers requests while the server starts: `/healthz` and `/readyz` report the progress, every
+    /// Serves requests while the server starts: `/healthz` and `/readyz` report the progress, every
     /// other request receives 503 with `Retry-After`.
     pub(super) fn serve_interim(
         &self,
@@ -413,7 +413,7 @@ fn server_of(config: &Config) -> ServerBuilder {
         .workers(worker_threads(config))
         .disable_signals()
         .shutdown_timeout(config.server.shutdown_timeout.as_secs())
-        // `ConnectionLimiter` counts instead, because it answers a rejected connection.
+        // `ConnectionLimiter` counts instead, because it responds on a rejected connection.
         .max_concurrent_connections(usize::MAX)
 }
 

@@ -232,7 +232,7 @@ async fn serve_shard(
     }
     health.set_step(StartStep::new("following the changelogs"));
     let Joined { nodes, member } = node::join(cluster, config, stores.clone()).await?;
-    // What it would answer now is not true any more once the address is announced.
+    // What it would report now is not true any more once the address is announced.
     interim.end().await;
     let cores: Vec<CoreHealth> = nodes.iter().map(|_| CoreHealth::default()).collect();
     let context = node::standby_context(&nodes, &cores, config, &address, &health)?;

@@ -77,7 +77,7 @@ pub(super) struct Core {
     pub(super) compute: Compute,
 }
 
-/// Opens the store on a blocking thread, because the interim server answers on this one.
+/// Opens the store on a blocking thread, because the interim server runs on this one.
 pub(super) async fn open_store(
     config: &Config,
     budget: &DescriptorBudget,

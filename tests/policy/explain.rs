@@ -148,7 +148,7 @@ fn line(
             format!("{:.1} requests in a second at most", rate.per_second())
         }
         Obstacle::Full { pending, most } => format!("{pending} of {most} received"),
-        Obstacle::NobodyWaits => "nobody waits".to_owned(),
+        Obstacle::NoReceiver => "nobody waits".to_owned(),
     });
     let mut parts: Vec<String> = [state].into_iter().chain(obstacles).collect();
     if let Some(Forecast {

@@ -102,7 +102,7 @@ impl<S: RecordStore> Member<S> {
     /// Whether the process of an owner has ended, as far as can be seen from here. Its connection
     /// has.
     pub(super) async fn has_ended(&mut self, owner: &NodeAddress) -> bool {
-        // Renewals do not wait for an address that does not answer.
+        // Renewals do not wait for an address that does not respond.
         let interval = self.claims.settings().intervals.renewal();
         let refuses = refuses(&owner.address, interval).await;
         if !refuses {

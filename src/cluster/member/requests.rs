@@ -29,7 +29,7 @@ impl<S: RecordStore> Member<S> {
         }
     }
 
-    /// Answers a request. Who asked sees the records as they are now.
+    /// Responds to a request. Who asked sees the records as they are now.
     async fn answer_request(
         &mut self,
         to: oneshot::Sender<Result<(), RequestError>>,

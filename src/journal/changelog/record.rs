@@ -91,6 +91,8 @@ pub enum Body {
     Release,
 }
 
+/// A record of a shard's changelog. Its number and checksum show whether it continues the records
+/// before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The epoch; 0 in a `FENCE`, whose sequence is the epoch.
@@ -128,6 +130,7 @@ impl Record {
         }
     }
 
+    /// Encodes it in the oldest format that can express it.
     pub fn encode(&self) -> Bytes {
         let (kind, part, parts) = match &self.body {
             Body::Fence { .. } => (1, 0, 0),
@@ -164,6 +167,7 @@ impl Record {
         }
     }
 
+    /// [`BrokenRecord::Damaged`] if the checksum at the end is wrong.
     pub fn decode(bytes: &Bytes) -> Result<Self, BrokenRecord> {
         let body_end = bytes.len().checked_sub(4).ok_or(BrokenRecord::Damaged)?;
         if crc_of(bytes) != Some(crc32fast::hash(&bytes[..body_end])) {

@@ -10,6 +10,7 @@ use gridhook_store::{Family, Store, StoreError, keys, log::EventFinder, records:
 
 /// A dead letter that waits to be written to its destination.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct WaitingDeadLetter {
     pub key: DeadLetterKey,
     pub dead: DeadLetterRecord,

@@ -15,6 +15,7 @@ const DEAD_MAX: usize = 10_000;
 /// The records about an event.
 #[derive(Clone, Debug)]
 pub struct EventRecords {
+    /// The cursor of the whole subscription.
     pub cursor: Cursor,
     /// The pending deliveries of the event, by lane.
     pub pending: Vec<(Lane, PendingDelivery)>,

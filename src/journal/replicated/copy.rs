@@ -30,7 +30,10 @@ pub enum FollowError {
     #[error(
         "the changelog does not exist, but the local store has applied {applied} of its records"
     )]
-    Missing { applied: u64 },
+    Missing {
+        /// The last sequence that the local store has applied.
+        applied: u64,
+    },
     /// The log ends before the local store.
     #[error(
         "the changelog ends at record {last}, but the local store has applied records up to \
@@ -39,6 +42,7 @@ pub enum FollowError {
     Shorter {
         /// The last sequence of the log.
         last: u64,
+        /// The last sequence that the local store has applied.
         applied: u64,
     },
     /// The log ends before a record that it has acknowledged.
@@ -50,6 +54,7 @@ pub enum FollowError {
     RolledBack {
         /// The last sequence of the log.
         last: u64,
+        /// The record that the log has acknowledged.
         mark: StreamMark,
     },
     /// The log was continued below a record that it has acknowledged.
@@ -59,7 +64,10 @@ pub enum FollowError {
         position = .marks[0].position, epoch = .marks[0].epoch,
         other = .marks[1].position, began = .marks[1].epoch
     )]
-    Forked { marks: [StreamMark; 2] },
+    Forked {
+        /// The acknowledged record, and a record of the epoch that begins below it.
+        marks: [StreamMark; 2],
+    },
     /// The log begins behind the local store.
     #[error(
         "the changelog begins at record {first}, but the local store has applied records up to \
@@ -68,11 +76,13 @@ pub enum FollowError {
     Trimmed {
         /// The first sequence of the log.
         first: u64,
+        /// The last sequence that the local store has applied.
         applied: u64,
     },
     /// A record does not continue the log.
     #[error("record {sequence} of the changelog cannot be applied: {why}")]
     Broken {
+        /// Its place in the log.
         sequence: u64,
         /// What is wrong with it.
         why: BrokenRecord,

@@ -48,6 +48,7 @@ pub struct ReplicationOptions {
     pub record_bytes_max: usize,
     /// The pause after the first failed attempt. It doubles with each further one.
     pub pause: Duration,
+    /// The pause does not grow beyond this.
     pub pause_max: Duration,
     /// How many attempts may find the log shorter than the local store, or find no response while a
     /// store is opened, before that is an error.
@@ -77,6 +78,7 @@ pub enum OwnershipEnd {
     /// The owner gave the shard up.
     #[error("the shard was given up")]
     Released,
+    /// The server stops. The log may or may not have the last write.
     #[error("the server stops; a write that waited for the changelog may or may not be in it")]
     Stopped,
     /// The log does not exist any more.
@@ -95,7 +97,12 @@ pub enum OwnershipEnd {
     },
     /// The log acknowledged a record at another place than it was sent for.
     #[error("the changelog stored a record at {sequence} instead of {expected}")]
-    Misplaced { sequence: u64, expected: u64 },
+    Misplaced {
+        /// Where the log stored it.
+        sequence: u64,
+        /// Where it was sent for.
+        expected: u64,
+    },
     /// The log does not take a record.
     #[error("the changelog refused a record: {0}")]
     Refused(String),

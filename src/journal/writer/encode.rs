@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, ops::ControlFlow};
 
-use super::{CommitGroup, GroupWriter, PendingAnswer};
+use super::{CommitGroup, GroupWriter, PendingReply};
 use crate::{
     DeadLetterKey, DeadLetterWrite, DuplicateCheck, Error, MetaChange, PublishReceipt,
     SubscriptionOwner, WriterEntry,
@@ -26,14 +26,14 @@ impl GroupWriter {
         entry: WriterEntry,
         now: Timestamp,
     ) {
-        let answer = match entry {
+        let pending_reply = match entry {
             WriterEntry::Publish {
                 partition,
                 chunks,
                 check,
                 reply,
                 _permit,
-            } => PendingAnswer::Published(
+            } => PendingReply::Published(
                 reply,
                 _permit,
                 self.encode_publish(group, partition, chunks, check, now),
@@ -42,7 +42,7 @@ impl GroupWriter {
                 subscription_key, ..
             } => {
                 let incarnation = self.begin_incarnation(group, subscription_key);
-                PendingAnswer::Opened(
+                PendingReply::Opened(
                     entry,
                     SubscriptionOwner {
                         subscription_key,
@@ -55,16 +55,16 @@ impl GroupWriter {
             } => {
                 if self.incarnations.get(&owner.subscription_key) == Some(&owner.incarnation) {
                     encode_changes(group, owner.subscription_key, changes);
-                    PendingAnswer::Done(entry)
+                    PendingReply::Done(entry)
                 } else {
-                    PendingAnswer::Refused(entry, Error::Fenced)
+                    PendingReply::Refused(entry, Error::Fenced)
                 }
             }
             WriterEntry::Meta { ref changes, .. } => {
                 for change in changes {
                     self.encode_meta(group, change, now);
                 }
-                PendingAnswer::Done(entry)
+                PendingReply::Done(entry)
             }
             WriterEntry::WriteDeadLetters {
                 subscription_key,
@@ -73,7 +73,7 @@ impl GroupWriter {
             } => {
                 let is_there = self.is_there(group, subscription_key);
                 encode_dead_letter_write(group, subscription_key, dead_letter_writes, is_there);
-                PendingAnswer::Done(entry)
+                PendingReply::Done(entry)
             }
             // It returns at once, because nothing is written.
             WriterEntry::Keep {
@@ -87,7 +87,7 @@ impl GroupWriter {
             }
             WriterEntry::Close => return,
         };
-        group.answers.push(answer);
+        group.replies.push(pending_reply);
     }
 
     /// Begins a new incarnation, which fences all earlier ones. Numbers are unique in the writer,

@@ -219,7 +219,7 @@ struct GroupWriter {
 #[derive(Default)]
 struct CommitGroup {
     batch: Batch,
-    answers: Vec<PendingAnswer>,
+    replies: Vec<PendingReply>,
     appended: Vec<(PartitionId, Chunk)>,
     lows: Vec<(SubscriptionKey, Option<LowWatermark>)>,
     /// The partitions before the group, restored if it is not written.
@@ -238,7 +238,7 @@ struct CommitGroup {
 type PendingEntry = (PartitionId, Seq, SubscriptionId, Lane);
 
 /// An encoded entry and the reply to it.
-enum PendingAnswer {
+enum PendingReply {
     /// The reply to a publish request. The permit is released after it is sent.
     Published(
         oneshot::Sender<Result<PublishReceipt, Error>>,
@@ -373,10 +373,10 @@ impl GroupWriter {
         let count = entries.len();
         // Most entries have one operation.
         let batch = Batch(Vec::with_capacity(count));
-        let answers = Vec::with_capacity(count);
+        let replies = Vec::with_capacity(count);
         let mut group = CommitGroup {
             batch,
-            answers,
+            replies,
             ..CommitGroup::default()
         };
         for entry in entries {
@@ -483,13 +483,13 @@ impl GroupWriter {
             }
         }
         self.update_crowded(moved_partitions.into_iter())?;
-        for answer in group.answers {
-            match answer {
+        for pending_reply in group.replies {
+            match pending_reply {
                 // The events are published even if the publisher has disconnected.
-                PendingAnswer::Published(reply, _permit, answer) => drop(reply.send(answer)),
-                PendingAnswer::Done(entry) => reply_to_entry(entry, Ok(())),
-                PendingAnswer::Refused(entry, error) => reply_to_entry(entry, Err(error)),
-                PendingAnswer::Opened(entry, owner) => self.reply_opened(entry, owner),
+                PendingReply::Published(reply, _permit, result) => drop(reply.send(result)),
+                PendingReply::Done(entry) => reply_to_entry(entry, Ok(())),
+                PendingReply::Refused(entry, error) => reply_to_entry(entry, Err(error)),
+                PendingReply::Opened(entry, owner) => self.reply_opened(entry, owner),
             }
         }
         if !group.appended.is_empty() {
@@ -569,20 +569,20 @@ impl GroupWriter {
             .for_each(|id| self.ids.forget_partition(*id));
         put_back(&mut self.partitions, group.before);
         put_back(&mut self.incarnations, group.incarnations);
-        for answer in group.answers {
-            match answer {
-                PendingAnswer::Published(reply, _permit, answer) => {
-                    drop(reply.send(answer.and(Err(Error::Full))))
+        for pending_reply in group.replies {
+            match pending_reply {
+                PendingReply::Published(reply, _permit, result) => {
+                    drop(reply.send(result.and(Err(Error::Full))))
                 }
-                PendingAnswer::Done(
+                PendingReply::Done(
                     entry @ WriterEntry::Meta {
                         completes: false, ..
                     },
                 ) => reply_to_entry(entry, Err(Error::Full)),
-                PendingAnswer::Done(entry) | PendingAnswer::Opened(entry, _) => {
+                PendingReply::Done(entry) | PendingReply::Opened(entry, _) => {
                     self.parked.push(entry)
                 }
-                PendingAnswer::Refused(entry, error) => reply_to_entry(entry, Err(error)),
+                PendingReply::Refused(entry, error) => reply_to_entry(entry, Err(error)),
             }
         }
     }
@@ -597,19 +597,19 @@ fn put_back<K: Eq + Hash, V>(now: &mut IdMap<K, V>, before: IdMap<K, Option<V>>)
     }
 }
 
-fn reply_to_entry(entry: WriterEntry, answer: Result<(), Error>) {
+fn reply_to_entry(entry: WriterEntry, result: Result<(), Error>) {
     match entry {
-        WriterEntry::Append { done, .. } => done.call_with(answer),
+        WriterEntry::Append { done, .. } => done.call_with(result),
         WriterEntry::Meta { reply, .. } | WriterEntry::WriteDeadLetters { reply, .. } => {
             // The change is made even if the caller was dropped.
-            reply.send(answer).ok();
+            reply.send(result).ok();
         }
         WriterEntry::Open { reply, .. } => {
-            let refusal = answer.err().unwrap_or(Error::Unknown);
+            let refusal = result.err().unwrap_or(Error::Unknown);
             reply.send(Err(refusal)).ok();
         }
         WriterEntry::Keep { reply, .. } => {
-            let refusal = answer.err().unwrap_or(Error::Unknown);
+            let refusal = result.err().unwrap_or(Error::Unknown);
             reply.send(Err(refusal)).ok();
         }
         // A publish request has its own receipt.

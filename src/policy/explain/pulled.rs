@@ -100,7 +100,7 @@ fn find_obstacles(
             EventState::Unread { .. } | EventState::Available { .. }
         )
     {
-        obstacles.push(Obstacle::NobodyWaits);
+        obstacles.push(Obstacle::NoReceiver);
     }
     obstacles
 }

@@ -13,7 +13,7 @@ pub(super) enum Lookup {
     /// Keys to look up; no effect asks for them yet.
     Ready(Vec<(Lane, Seq)>),
     /// In progress. Boxed: most subscriptions have none.
-    Asked(Box<OpenLookup>),
+    Requested(Box<OpenLookup>),
 }
 
 /// A lookup in progress. A decision about one of its keys makes the result stale.
@@ -46,7 +46,7 @@ impl Lookup {
 
     /// Notes a decision about a pending delivery.
     pub(super) fn invalidate_key(&mut self, key: (Lane, Seq)) {
-        if let Self::Asked(open) = self {
+        if let Self::Requested(open) = self {
             open.is_stale |= open.distinct.contains(&key);
         }
     }
@@ -56,14 +56,14 @@ impl Lookup {
         match std::mem::take(self) {
             Self::Ready(keys) => {
                 let distinct = keys.iter().copied().collect();
-                *self = Self::Asked(Box::new(OpenLookup {
+                *self = Self::Requested(Box::new(OpenLookup {
                     keys: keys.clone(),
                     distinct,
                     is_stale: false,
                 }));
                 Some(Effect::ReadPending(keys))
             }
-            other @ (Self::None | Self::Asked(_)) => {
+            other @ (Self::None | Self::Requested(_)) => {
                 *self = other;
                 None
             }
@@ -76,7 +76,7 @@ impl Lookup {
         &mut self,
         found: &[(Lane, Seq, Option<PendingDelivery>)],
     ) -> Option<LookupResult> {
-        let Self::Asked(open) = &*self else {
+        let Self::Requested(open) = &*self else {
             return None;
         };
         if !found

@@ -28,7 +28,7 @@ pub(super) enum RetryNow {
     /// The read has not begun.
     Wanted(RetryRequest),
     /// The records are being read.
-    Asked(RetryRequest),
+    Requested(RetryRequest),
 }
 
 impl RetryNow {
@@ -39,7 +39,7 @@ impl RetryNow {
 
     /// Whether records are being read, and nothing is written meanwhile.
     pub(super) fn is_asked(&self) -> bool {
-        matches!(self, Self::Asked(_))
+        matches!(self, Self::Requested(_))
     }
 
     /// Takes a request, unless there is one.
@@ -58,7 +58,7 @@ impl RetryNow {
         match std::mem::take(self) {
             Self::Wanted(request) => {
                 let keys = request.keys.clone();
-                *self = Self::Asked(request);
+                *self = Self::Requested(request);
                 settlement.pending_write.set_frozen(true);
                 Some(Effect::ReadPending(keys))
             }
@@ -70,19 +70,19 @@ impl RetryNow {
     }
 
     /// Takes the request whose records were read, unless these belong to another request.
-    fn take_answered(
+    fn take_request(
         &mut self,
         found: &[(Lane, Seq, Option<PendingDelivery>)],
     ) -> Option<RetryRequest> {
-        let Self::Asked(RetryRequest { keys, .. }) = self else {
+        let Self::Requested(RetryRequest { keys, .. }) = self else {
             return None;
         };
-        let answered_keys = found.iter().map(|(lane, seq, _)| (*lane, *seq));
-        if !answered_keys.eq(keys.iter().copied()) {
+        let read_keys = found.iter().map(|(lane, seq, _)| (*lane, *seq));
+        if !read_keys.eq(keys.iter().copied()) {
             return None;
         }
         match std::mem::take(self) {
-            Self::Asked(request) => Some(request),
+            Self::Requested(request) => Some(request),
             Self::None | Self::Wanted(_) => None,
         }
     }
@@ -97,7 +97,7 @@ impl RetryNow {
         is_refused: bool,
         now: Timestamp,
     ) -> Option<u64> {
-        let request = self.take_answered(found)?;
+        let request = self.take_request(found)?;
         settlement.pending_write.set_frozen(false);
         settlement.pending_write.write_cursor_now();
         if is_refused {

@@ -1,7 +1,7 @@
 //! Requests that another node forwards.
 //!
 //! A connection between nodes begins with a handshake. The owner sends a nonce; the other node
-//! answers with the side that its client is on, a nonce of its own, and a proof that it knows the
+//! responds with the side that its client is on, a nonce of its own, and a proof that it knows the
 //! secret of the cluster; the owner confirms with a proof of its own. Only a node that serves as
 //! the owner confirms, and nothing of a request was sent before. The secret itself is never sent.
 //! Both proofs contain the address that was called, so that they are worth nothing to who has taken

@@ -392,7 +392,7 @@ struct ListenerServices {
     is_hop: bool,
 }
 
-/// Answers a request whose write waits for too long.
+/// Responds to a request whose write waits for too long.
 async fn unless_stalled<T>(
     response: impl Future<Output = actix_web::Result<T>>,
     stall: Option<WriteStall>,

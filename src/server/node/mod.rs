@@ -274,7 +274,7 @@ impl ClusterNode {
         });
     }
 
-    /// What a standby answers itself, and what forwards the rest. From now on `health` is that of a
+    /// What a standby serves itself, and what forwards the rest. From now on `health` is that of a
     /// standby.
     pub(super) fn build_standby(
         &self,
@@ -327,7 +327,7 @@ impl ClusterNode {
         self.give_claim_up(&tenure.lease, why).await;
     }
 
-    /// Gives a claim up. The driver has written that afterwards, if it could, and answers with
+    /// Gives a claim up. The driver has written that afterwards, if it could, and reports
     /// another role.
     async fn give_claim_up(&self, lease: &Lease, why: GivenUp) {
         let mut role = self.claim.role.clone();

@@ -80,7 +80,7 @@ pub(super) fn open(
         .map_err(cluster_error_from_nats)?;
     let control = control_of(begins.len());
     let set = control.unwrap_or(begins.len());
-    // A bucket that was just made may not have a server that answers yet.
+    // A bucket that was just made may not have a server that responds yet.
     let mut tries = READ_TRIES;
     let (known, shards, id) = loop {
         match runtime.block_on(read_records(&records, set)) {

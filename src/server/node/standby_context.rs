@@ -1,4 +1,4 @@
-//! What a process answers itself while another node owns its shards: its readiness, and what its
+//! What a process serves itself while another node owns its shards: its readiness, and what its
 //! metrics and pages show.
 
 use std::{sync::Arc, time::Duration};
@@ -17,7 +17,7 @@ use gridhook_clock::{Clock, Lease};
 use gridhook_cluster::{Role, ShardProgress};
 use gridhook_config::Config;
 
-/// What a process answers itself, whatever it owns. `nodes` and `cores` have one of each shard.
+/// What a process serves itself, whatever it owns. `nodes` and `cores` have one of each shard.
 /// From now on `health` is that of a standby.
 pub(crate) fn standby_context(
     nodes: &[ClusterNode],

@@ -12,7 +12,7 @@
 //!   which namespaces there are. [`identity`] asks its owner about named tokens and sessions, and
 //!   tells other owners.
 //! - [`topics`] publishes what event subscriptions of one shard deliver to topics of another.
-//! - [`owner`] is what an owner answers to nodes, and to no client.
+//! - [`owner`] is what an owner serves to nodes, and to no client.
 //!
 //! Nothing is stored here, and a node that owns nothing does the same.
 

@@ -1,4 +1,4 @@
-//! What the owner of a shard answers to the nodes of its cluster, and to no client: a request of a
+//! What the owner of a shard serves to the nodes of its cluster, and to no client: a request of a
 //! client has the address of its client, also on a connection between nodes.
 
 use std::{collections::BTreeMap, io, rc::Rc, sync::Arc, time::Duration};

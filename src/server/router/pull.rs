@@ -1,7 +1,7 @@
 //! Pull delivery from a spread topic.
 //!
 //! - A receive request goes to one part after the other. A part without events at hand says so, and
-//!   the request waits there while the next part is asked; the first with events answers it, and
+//!   the request waits there while the next part is asked; the first with events ends the wait, and
 //!   the others are called off.
 //! - What was locked for a client that does not get it is given back, and does not count as a
 //!   delivery. So no response of a part is dropped unread.
@@ -53,8 +53,8 @@ struct Receive {
     bearer: RefCell<Option<String>>,
 }
 
-enum PartAnswer {
-    /// Nothing is at hand. Another answer may follow.
+enum PartResponse {
+    /// Nothing is at hand. Another response may follow.
     Waits,
     Events(Vec<PartEvent>),
     Refused(HttpResponse),
@@ -73,11 +73,11 @@ impl Received {
             .extend(events.into_iter().map(|event| (shard, event)));
     }
 
-    /// Adds the events of an answer beside that of another part.
-    fn add_answer(&mut self, shard: usize, answer: PartAnswer) {
-        match answer {
-            PartAnswer::Events(events) => self.add(shard, events),
-            PartAnswer::Refused(_) | PartAnswer::Waits => {}
+    /// Adds the events of a response beside that of another part.
+    fn add_response(&mut self, shard: usize, part_response: PartResponse) {
+        match part_response {
+            PartResponse::Events(events) => self.add(shard, events),
+            PartResponse::Refused(_) | PartResponse::Waits => {}
         }
     }
 
@@ -154,7 +154,7 @@ impl ThreadRouter {
         ))
     }
 
-    /// Takes what the parts have at hand, or waits at all until one has events, or answers for
+    /// Takes what the parts have at hand, or waits at all until one has events, or returns for
     /// another reason. Once there are events, other nodes are not asked for more.
     async fn poll_shards(
         self: &Rc<Self>,
@@ -168,7 +168,7 @@ impl ThreadRouter {
             .collect();
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
-        let (sender, mut answers) = mpsc::unbounded_channel();
+        let (sender, mut responses) = mpsc::unbounded_channel();
         // Its end calls the requests off.
         let (_open, called_off) = watch::channel(());
         let mut is_over = false;
@@ -190,16 +190,16 @@ impl ThreadRouter {
             );
             actix_rt::spawn(poll);
             if self.shards[shard].forwarder().has_owner() {
-                let answered = take_answer(&mut answers, Some(shard), received);
+                let answered = receive_response(&mut responses, Some(shard), received);
                 is_over = timeout(LOOK_MAX, answered).await.unwrap_or(Ok(false))?;
             }
         }
         if !is_over {
-            self.wait_for_events(receive, &mut answers, received, peer)
+            self.wait_for_events(receive, &mut responses, received, peer)
                 .await?;
         }
-        while let Ok((shard, answer)) = answers.try_recv() {
-            received.add_answer(shard, answer);
+        while let Ok((shard, part_response)) = responses.try_recv() {
+            received.add_response(shard, part_response);
         }
         Ok(())
     }
@@ -211,16 +211,16 @@ impl ThreadRouter {
         }
         let left = receive.events_max - received.events.len();
         let answered = self.ask_for_events(shard, receive, NodeReceive::Look, left, || {});
-        if let Ok(Ok(answer)) = timeout(LOOK_MAX, answered).await {
-            received.add_answer(shard, answer);
+        if let Ok(Ok(part_response)) = timeout(LOOK_MAX, answered).await {
+            received.add_response(shard, part_response);
         }
     }
 
-    /// Waits until a part has events, or answers for another reason.
+    /// Waits until a part has events, or returns for another reason.
     async fn wait_for_events(
         &self,
         receive: &Receive,
-        answers: &mut mpsc::UnboundedReceiver<(usize, PartAnswer)>,
+        responses: &mut mpsc::UnboundedReceiver<(usize, PartResponse)>,
         received: &mut Received,
         peer: &Peer,
     ) -> Routed<()> {
@@ -232,7 +232,7 @@ impl ThreadRouter {
             }
         };
         tokio::select! {
-            answered = take_answer(answers, None, received) => answered.map(drop),
+            answered = receive_response(responses, None, received) => answered.map(drop),
             () = peer.wait_until_gone() => Ok(()),
             () = sleep_until(receive.until) => Ok(()),
             () = self.shards[receive.leader].forwarder().stopped() => Ok(()),
@@ -240,13 +240,13 @@ impl ThreadRouter {
         }
     }
 
-    /// Waits at a part, whichever node owns it, until it answers or is called off.
+    /// Waits at a part, whichever node owns it, until it responds or is called off.
     async fn poll(
         self: Rc<Self>,
         shard: usize,
         receive: Rc<Receive>,
         mut called_off: watch::Receiver<()>,
-        to: mpsc::UnboundedSender<(usize, PartAnswer)>,
+        to: mpsc::UnboundedSender<(usize, PartResponse)>,
     ) {
         loop {
             let longest = receive.until.saturating_duration_since(Instant::now());
@@ -254,23 +254,23 @@ impl ThreadRouter {
                 return;
             }
             let id = fastrand::u64(..);
-            let waits = || drop(to.send((shard, PartAnswer::Waits)));
-            let answers = self.ask_for_events(
+            let waits = || drop(to.send((shard, PartResponse::Waits)));
+            let responses = self.ask_for_events(
                 shard,
                 &receive,
                 NodeReceive::Wait { id, longest },
                 receive.events_max,
                 waits,
             );
-            let mut asked = pin!(answers);
-            let (answer, is_over) = tokio::select! {
-                answer = &mut asked => (answer, false),
+            let mut asked = pin!(responses);
+            let (part_response, is_over) = tokio::select! {
+                part_response = &mut asked => (part_response, false),
                 _ = called_off.changed() => (self.call_off(shard, id, asked).await, true),
             };
-            match answer {
-                Ok(answer) => {
-                    if let Err(mpsc::error::SendError((shard, PartAnswer::Events(events)))) =
-                        to.send((shard, answer))
+            match part_response {
+                Ok(part_response) => {
+                    if let Err(mpsc::error::SendError((shard, PartResponse::Events(events)))) =
+                        to.send((shard, part_response))
                     {
                         // The client has its response.
                         let mut late = Received {
@@ -298,8 +298,8 @@ impl ThreadRouter {
         &self,
         shard: usize,
         id: u64,
-        asked: Pin<&mut impl Future<Output = Result<PartAnswer, ForwardError>>>,
-    ) -> Result<PartAnswer, ForwardError> {
+        asked: Pin<&mut impl Future<Output = Result<PartResponse, ForwardError>>>,
+    ) -> Result<PartResponse, ForwardError> {
         self.ended_polls[shard].call_off(id);
         timeout(owner::ANSWER_MAX, asked)
             .await
@@ -313,7 +313,7 @@ impl ThreadRouter {
         how: NodeReceive,
         most: usize,
         waits: impl FnOnce(),
-    ) -> Result<PartAnswer, ForwardError> {
+    ) -> Result<PartResponse, ForwardError> {
         let request = &receive.request;
         let target = target_at(
             request.path(),
@@ -346,11 +346,11 @@ impl ThreadRouter {
                 let (_, body) = parts::collect_body(&self.shards[shard], answered).await?;
                 let events: PartEvents =
                     serde_json::from_slice(&body).map_err(|_| ForwardError::Unreadable)?;
-                Ok(PartAnswer::Events(events.value))
+                Ok(PartResponse::Events(events.value))
             }
             Ok(StatusCode::NOT_FOUND) if shard != receive.leader => Err(ForwardError::NoTopicYet),
             Ok(StatusCode::SERVICE_UNAVAILABLE) => Err(ForwardError::Unready),
-            _ => Ok(PartAnswer::Refused(
+            _ => Ok(PartResponse::Refused(
                 self.shards[shard].relay_response(answered, None),
             )),
         }
@@ -455,22 +455,22 @@ impl ThreadRouter {
     }
 }
 
-/// Takes an answer that ends the wait, and returns whether there was one: a part may say before that
+/// Receives a response that ends the wait, and returns whether there was one: a part may say before that
 /// it waits.
-async fn take_answer(
-    answers: &mut mpsc::UnboundedReceiver<(usize, PartAnswer)>,
+async fn receive_response(
+    responses: &mut mpsc::UnboundedReceiver<(usize, PartResponse)>,
     part: Option<usize>,
     received: &mut Received,
 ) -> Routed<bool> {
-    while let Some((shard, answer)) = answers.recv().await {
-        match answer {
-            PartAnswer::Waits if Some(shard) == part => return Ok(false),
-            PartAnswer::Waits => {}
-            PartAnswer::Events(events) => {
+    while let Some((shard, part_response)) = responses.recv().await {
+        match part_response {
+            PartResponse::Waits if Some(shard) == part => return Ok(false),
+            PartResponse::Waits => {}
+            PartResponse::Events(events) => {
                 received.add(shard, events);
                 return Ok(true);
             }
-            PartAnswer::Refused(response) => return Err(response),
+            PartResponse::Refused(response) => return Err(response),
         }
     }
     Ok(true)

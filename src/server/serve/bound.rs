@@ -1,4 +1,4 @@
-//! The first phase of a start: the addresses are bound, and an interim server answers there.
+//! The first phase of a start: the addresses are bound, and an interim server responds there.
 
 use actix_web::web;
 

@@ -24,7 +24,7 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Takes the sockets over from the server that answered meanwhile.
+    /// Takes the sockets over from the server that responded meanwhile.
     pub(super) async fn begin(
         recovered: &Recovered,
         delivery: &Delivery,

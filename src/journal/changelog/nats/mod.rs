@@ -44,6 +44,7 @@ const LONGEST_RECONNECT_DELAY: Duration = Duration::from_millis(500);
 /// Why servers of NATS cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NatsError {
+    /// No connection was made, or the credentials or an address are not valid.
     #[error("NATS cannot be reached: {0}")]
     Connect(String),
     /// An old server.
@@ -51,6 +52,7 @@ pub enum NatsError {
     Version {
         /// Its name.
         server: String,
+        /// As the server reports it.
         version: String,
     },
     /// A server that does not take large messages.
@@ -90,6 +92,7 @@ pub enum NatsError {
     StreamSetting {
         /// Its name.
         stream: String,
+        /// The setting, and its value if that matters.
         setting: &'static str,
     },
     /// The stream cannot be used.
@@ -97,6 +100,7 @@ pub enum NatsError {
     Use {
         /// Its name.
         stream: String,
+        /// The error of the client.
         why: String,
     },
     /// The stream was not made.
@@ -104,6 +108,7 @@ pub enum NatsError {
     Create {
         /// Its name.
         stream: String,
+        /// The error of the client.
         why: String,
     },
 }
@@ -115,6 +120,7 @@ pub struct StreamInfo {
     pub bytes_max: Option<u64>,
 }
 
+/// With what a stream is made.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamSettings {
     /// The number of servers that have it.
@@ -136,6 +142,7 @@ pub struct NatsConnection {
 
 /// How a client logs in.
 pub enum Credentials {
+    /// As a client without a name.
     None,
     /// With the text of a credentials file.
     File(String),

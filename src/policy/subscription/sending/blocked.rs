@@ -22,7 +22,7 @@ pub enum Blocked {
     /// sent later events of a key after it.
     LateSuccess,
     /// No client of a pulled subscription waits.
-    NobodyWaits,
+    NoReceiver,
     /// The log is read before the first waiting client is served.
     Read,
     /// So much is unwritten that a write is awaited.
@@ -60,7 +60,7 @@ impl Sending {
         if let Some(shut) = self.endpoint.shut() {
             Some(Blocked::Endpoint(shut))
         } else if !clients.is_wanted() {
-            Some(Blocked::NobodyWaits)
+            Some(Blocked::NoReceiver)
         } else if clients.reads_log_first(settlement, batch_max) {
             Some(Blocked::Read)
         } else {
