@@ -246,7 +246,7 @@ impl ThreadRouter {
         match merge.merge_answers(query, &answers, &missing) {
             Ok(merged) => Ok(merged_response("application/json", merged.to_string())),
             Err(error) => {
-                tracing::warn!(%error, path = request.path(), "the answers of the shards cannot be \
+                tracing::warn!(%error, path = request.path(), "the responses of the shards cannot be \
                     merged");
                 Err(unavailable_response(
                     "the owners have other versions, whose answers cannot be merged",
@@ -343,7 +343,7 @@ impl ThreadRouter {
                 Ok(response)
             }
             Err(error) => {
-                tracing::warn!(%error, path = asked.path, "the answers of the shards cannot be \
+                tracing::warn!(%error, path = asked.path, "the responses of the shards cannot be \
                     merged");
                 Err(unavailable_response(
                     "the owners have other versions, whose answers cannot be merged",

@@ -208,7 +208,7 @@ async fn read(response: Response<Incoming>) -> io::Result<Bytes> {
         if let Ok(bytes) = frame.map_err(io::Error::other)?.into_data() {
             all.extend_from_slice(&bytes);
             if all.len() > REASON_BYTES {
-                return Err(io::Error::other("the answer of the owner is too large"));
+                return Err(io::Error::other("the response of the owner is too large"));
             }
         }
     }

@@ -100,7 +100,7 @@ pub enum NatsError {
     Use {
         /// Its name.
         stream: String,
-        /// The error of the client.
+        /// The error.
         why: String,
     },
     /// The stream was not made.
@@ -108,7 +108,7 @@ pub enum NatsError {
     Create {
         /// Its name.
         stream: String,
-        /// The error of the client.
+        /// The error.
         why: String,
     },
 }
