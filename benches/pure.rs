@@ -226,13 +226,13 @@ fn deliver(core: &mut Subscription, events: &[Event], end: &mut Seq, now: Timest
                 }
                 Effect::Send { request, .. } => {
                     sent += request.items.len();
-                    let answer = RequestResult {
+                    let result = RequestResult {
                         status: Some(200),
                         ..RequestResult::from_outcome(Outcome::Delivered)
                     };
                     inputs.push_back(Input::Finished {
                         request: request.id,
-                        answer,
+                        result,
                     });
                 }
                 // All are as young as the first, where it is read.

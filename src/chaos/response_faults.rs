@@ -113,10 +113,10 @@ impl FaultInjection {
     pub fn fault_for(
         &self,
         subscription_key: SubscriptionKey,
-        answer: &RequestResult,
+        result: &RequestResult,
         events: usize,
     ) -> Option<ResponseFault> {
-        if !self.armed.load(Ordering::Acquire) || answer.status.is_none() {
+        if !self.armed.load(Ordering::Acquire) || result.status.is_none() {
             return None;
         }
         let chosen = self.lock_rules().iter().find_map(|(_, rule)| {
@@ -141,21 +141,21 @@ impl FaultInjection {
 }
 
 /// The result in place of a dropped response.
-pub fn dropped_result(answer: &RequestResult) -> RequestResult {
+pub fn dropped_result(result: &RequestResult) -> RequestResult {
     let detail = "chaos dropped the response".to_owned();
     RequestResult {
         detail,
-        latency: answer.latency,
+        latency: result.latency,
         ..RequestResult::from_outcome(Failure::SocketError)
     }
 }
 
 /// The result in place of a corrupted response.
-pub fn corrupted_result(answer: &RequestResult) -> RequestResult {
+pub fn corrupted_result(result: &RequestResult) -> RequestResult {
     let detail = "the response is not valid HTTP: chaos corrupted it".to_owned();
     RequestResult {
         detail,
-        latency: answer.latency,
+        latency: result.latency,
         ..RequestResult::from_outcome(Failure::GenericError)
     }
 }

@@ -181,7 +181,7 @@ impl Subscriber {
         self.process_input(
             Input::Finished {
                 request: request.id,
-                answer: reply.to_result(),
+                result: reply.to_result(),
             },
             now,
             context,

@@ -467,7 +467,7 @@ impl SubscriptionActor {
 
 fn is_successful_response(input: &Input) -> bool {
     match input {
-        Input::Finished { answer, .. } => answer.outcome == Outcome::Delivered,
+        Input::Finished { result, .. } => result.outcome == Outcome::Delivered,
         _ => false,
     }
 }

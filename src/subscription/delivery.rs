@@ -92,7 +92,7 @@ pub(super) fn start(
         if let Some(lease) = lease {
             Box::pin(lease.wait_until_allowed()).await;
         }
-        let (answer, late) = match &sender {
+        let (result, late) = match &sender {
             Ok(sender) => sender.send_batch(batch).await,
             Err(missing) => {
                 let result = RequestResult::from_outcome(Outcome::Failed(Failure::SocketError));
@@ -106,24 +106,24 @@ pub(super) fn start(
             }
         };
         if let Some(attempt) = attempt_span {
-            attempt.end_span(&plan, &answer);
+            attempt.end_span(&plan, &result);
         }
-        match faults.fault_for(subscription_key, &answer, count) {
+        match faults.fault_for(subscription_key, &result, count) {
             None => {}
             Some(ResponseFault::Drop) => {
-                return guard.report_result(response_faults::dropped_result(&answer));
+                return guard.report_result(response_faults::dropped_result(&result));
             }
             Some(ResponseFault::Corrupt) => {
-                return guard.report_result(response_faults::corrupted_result(&answer));
+                return guard.report_result(response_faults::corrupted_result(&result));
             }
             Some(ResponseFault::Delay(by)) => {
-                return Box::pin(guard.report_after(answer, by, &plan)).await;
+                return Box::pin(guard.report_after(result, by, &plan)).await;
             }
         }
         match late.filter(|_| plan.late_timeout > plan.response_timeout()) {
-            None => guard.report_result(answer),
+            None => guard.report_result(result),
             Some(late) => {
-                let late_report = guard.await_late(answer);
+                let late_report = guard.await_late(result);
                 late_report.report_late(Box::pin(late.is_taken(plan.late_timeout)).await);
             }
         }
@@ -138,19 +138,19 @@ struct AttemptGuard {
 }
 
 impl AttemptGuard {
-    fn report_result(self, answer: RequestResult) {
-        self.shared.record_result(self.id, answer);
+    fn report_result(self, result: RequestResult) {
+        self.shared.record_result(self.id, result);
     }
 
     /// Reports after the delay `by`, as if the endpoint had taken that long.
-    async fn report_after(self, answer: RequestResult, by: Duration, plan: &DeliveryPlan) {
-        let latency = answer.latency.saturating_add(by);
-        let rest = plan.response_timeout().saturating_sub(answer.latency);
+    async fn report_after(self, result: RequestResult, by: Duration, plan: &DeliveryPlan) {
+        let latency = result.latency.saturating_add(by);
+        let rest = plan.response_timeout().saturating_sub(result.latency);
         tokio::time::sleep(by.min(rest)).await;
         if by <= rest {
-            return self.report_result(RequestResult { latency, ..answer });
+            return self.report_result(RequestResult { latency, ..result });
         }
-        let is_accepted_late = answer.is_delivered() && latency <= plan.late_timeout;
+        let is_accepted_late = result.is_delivered() && latency <= plan.late_timeout;
         let late_report = self.await_late(response_faults::delayed_result(plan.response_timeout()));
         if is_accepted_late {
             tokio::time::sleep(by - rest).await;
@@ -159,9 +159,9 @@ impl AttemptGuard {
     }
 
     /// Reports, and waits for a late response.
-    fn await_late(self, answer: RequestResult) -> LateReport {
+    fn await_late(self, result: RequestResult) -> LateReport {
         self.shared.mark_late(self.id);
-        self.shared.record_result(self.id, answer);
+        self.shared.record_result(self.id, result);
         LateReport {
             shared: Arc::downgrade(&self.shared),
             id: self.id,

@@ -125,7 +125,7 @@ struct SharedInner {
 #[derive(Debug)]
 struct InFlightRequest {
     request: Arc<OutgoingBatch>,
-    answer: Option<RequestResult>,
+    result: Option<RequestResult>,
     task: Option<AbortHandle>,
     /// The span of the attempt, if it is recorded.
     span: Option<SpanContext>,
@@ -349,10 +349,10 @@ impl SharedState {
             .as_mut()
             .and_then(|suspects| suspects.begin_incarnation());
         let results = inner.requests.values().filter_map(|in_flight| {
-            let answer = in_flight.answer.clone()?;
+            let result = in_flight.result.clone()?;
             Some(Input::Finished {
                 request: in_flight.request.id,
-                answer,
+                result,
             })
         });
         let late = inner

@@ -110,7 +110,7 @@ impl AttemptSpan {
     }
 
     /// Ends the span with the result of the request.
-    pub(super) fn end_span(self, plan: &DeliveryPlan, answer: &RequestResult) {
+    pub(super) fn end_span(self, plan: &DeliveryPlan, result: &RequestResult) {
         let Some(open) = self.span else { return };
         let OpenSpan {
             tracer,
@@ -119,11 +119,11 @@ impl AttemptSpan {
             mut attributes,
             began,
         } = *open;
-        attributes.push(("gridhook.outcome", answer.outcome.to_string().into()));
-        if let Some(status) = answer.status {
+        attributes.push(("gridhook.outcome", result.outcome.to_string().into()));
+        if let Some(status) = result.status {
             attributes.push(("http.response.status_code", u32::from(status).into()));
         }
-        let error = (answer.outcome != Outcome::Delivered).then(|| answer.outcome.to_string());
+        let error = (result.outcome != Outcome::Delivered).then(|| result.outcome.to_string());
         if let Some(outcome) = &error {
             attributes.push(("error.type", outcome.clone().into()));
         }
@@ -133,14 +133,14 @@ impl AttemptSpan {
             name: format!("deliver {}", plan.record.name),
             kind: SpanKind::Client,
             began,
-            ended: began.after(answer.latency),
+            ended: began.after(result.latency),
             attributes,
             links,
             error: error.map(|outcome| {
-                if answer.detail.is_empty() {
+                if result.detail.is_empty() {
                     outcome
                 } else {
-                    answer.detail.clone()
+                    result.detail.clone()
                 }
             }),
         });

@@ -330,7 +330,7 @@ impl Driver {
                 .position(|(at, _, _)| *at <= self.now)
                 .and_then(|place| self.in_flight.remove(place))
             {
-                Some((_, request, answer)) => self.absorb(Input::Finished { request, answer }),
+                Some((_, request, result)) => self.absorb(Input::Finished { request, result }),
                 None => self.absorb(Input::Tick),
             }
         }

@@ -117,7 +117,7 @@ fn is_grouped(input: &Input) -> bool {
 /// The shared state of a request in flight, until its outcome is durable.
 struct Slot {
     request: Arc<OutgoingBatch>,
-    answer: Option<RequestResult>,
+    result: Option<RequestResult>,
     /// The present incarnation has absorbed its outcome, or lost it.
     over: bool,
     /// A batch that was too large is not an attempt: already subtracted.
@@ -600,14 +600,14 @@ impl Scenario {
         let waiting: Vec<RequestId> = self
             .slots
             .iter()
-            .filter(|(_, shared)| shared.answer.is_none())
+            .filter(|(_, shared)| shared.result.is_none())
             .map(|(id, _)| *id)
             .collect();
         if waiting.is_empty() {
             return;
         }
         let id = waiting[self.dice.below(waiting.len())];
-        let answer = if self.healed {
+        let result = if self.healed {
             status(200)
         } else {
             match self.dice.below(14) {
@@ -632,13 +632,13 @@ impl Scenario {
             }
         };
         let shared = self.slots.get_mut(&id).expect("it waits");
-        shared.answer = Some(answer.clone());
-        if answer.outcome == Outcome::Failed(Failure::TimedOut) {
+        shared.result = Some(result.clone());
+        if result.outcome == Outcome::Failed(Failure::TimedOut) {
             self.lingering.push(Arc::clone(&shared.request));
         }
         self.coming.push(Coming::Input(Input::Finished {
             request: id,
-            answer,
+            result,
         }));
     }
 
@@ -774,7 +774,7 @@ impl Scenario {
         let unanswered = self
             .slots
             .iter()
-            .find(|(_, shared)| shared.answer.is_none())
+            .find(|(_, shared)| shared.result.is_none())
             .map(|(id, _)| *id);
         inputs
             .iter_mut()
@@ -842,22 +842,22 @@ impl Scenario {
             self.hurried.extend(&request.keys);
         }
         let mut refused = false;
-        if let Input::Finished { request, answer } = input
+        if let Input::Finished { request, result } = input
             && let Some(shared) = self.slots.get_mut(request)
             && !shared.over
         {
             shared.over = true;
-            let too_large = answer.outcome == Outcome::Failed(Failure::PayloadTooLarge)
+            let too_large = result.outcome == Outcome::Failed(Failure::PayloadTooLarge)
                 && shared.request.events > 1;
-            if too_large || answer.outcome == Outcome::Aborted {
+            if too_large || result.outcome == Outcome::Aborted {
                 take_off(shared, &mut self.truth);
             }
-            if let Some(wait) = answer.retry_after {
+            if let Some(wait) = result.retry_after {
                 let longest = self.settings.edition.retry.retry_after_max;
                 self.not_before = self.not_before.max(now.after(wait.min(longest)));
             }
             refused = matches!(
-                answer.outcome,
+                result.outcome,
                 Outcome::Failed(Failure::BadRequest) | Outcome::Failed(Failure::PayloadTooLarge)
             );
         }
@@ -986,7 +986,7 @@ impl Scenario {
             request.id,
             Slot {
                 request,
-                answer: None,
+                result: None,
                 over: false,
                 taken_off: false,
             },
@@ -1086,8 +1086,8 @@ impl Scenario {
         for id in &write.finished {
             let shared = self.slots.remove(id).expect("landed twice");
             if shared
-                .answer
-                .is_some_and(|answer| answer.outcome == Outcome::Delivered)
+                .result
+                .is_some_and(|result| result.outcome == Outcome::Delivered)
             {
                 taken.extend(
                     shared
@@ -1273,7 +1273,7 @@ impl Scenario {
         let answered = self.slots.iter().filter_map(|(request, shared)| {
             Some(Input::Finished {
                 request: *request,
-                answer: shared.answer.clone()?,
+                result: shared.result.clone()?,
             })
         });
         let late = self.received.values().map(|request| Input::Late {
@@ -1410,7 +1410,7 @@ impl Scenario {
             }
             if !self.coming.is_empty() {
                 self.deliver();
-            } else if self.slots.values().any(|shared| shared.answer.is_none()) {
+            } else if self.slots.values().any(|shared| shared.result.is_none()) {
                 self.answer();
             } else if self.core.next_due(self.clock.now()).is_some() {
                 self.wake();

@@ -125,7 +125,7 @@ fn probing(settings: SubscriptionSettings, matching: usize) -> (Subscription, Co
 #[test]
 fn lanes_are_assigned_before_a_batch_leaves() {
     let (mut core, _) = probing(plain(), 10);
-    let answer = RequestResult {
+    let result = RequestResult {
         status: Some(200),
         ..RequestResult::from_outcome(Outcome::Delivered)
     };
@@ -133,7 +133,7 @@ fn lanes_are_assigned_before_a_batch_leaves() {
         &mut core,
         Input::Finished {
             request: RequestId(1),
-            answer,
+            result,
         },
     );
     let lanes: Vec<Lane> = core.cursor().lanes.iter().map(|lane| lane.lane).collect();
@@ -176,7 +176,7 @@ fn results_that_an_earlier_incarnation_received_come_before_deadlines() {
     let deadline = requests[0].deadline;
     let answered = requests.iter().map(|request| Input::Finished {
         request: request.id,
-        answer: RequestResult {
+        result: RequestResult {
             status: Some(200),
             ..RequestResult::from_outcome(Outcome::Delivered)
         },
@@ -204,7 +204,7 @@ fn the_next_event_of_a_key_waits_until_it_is_durable_that_the_one_before_is_give
         );
         find_nothing_expired(&mut core);
         assert_eq!(names(&absorb(&mut core, read(1, 3, 2)))[0], "send");
-        let answer = RequestResult {
+        let result = RequestResult {
             status: Some(400),
             ..RequestResult::from_outcome(Failure::BadRequest)
         };
@@ -212,7 +212,7 @@ fn the_next_event_of_a_key_waits_until_it_is_durable_that_the_one_before_is_give
             &mut core,
             Input::Finished {
                 request: RequestId(1),
-                answer,
+                result,
             },
         );
         assert!(step.write.is_some());

@@ -328,7 +328,7 @@ impl Saboteur {
 
     /// The policy's inputs.
     pub(super) fn hear(&self, input: &mut Input, unanswered: Option<RequestId>) {
-        let Input::Finished { request, answer } = input else {
+        let Input::Finished { request, result } = input else {
             return;
         };
         if let Some(other) = unanswered.filter(|other| other != request)
@@ -336,8 +336,8 @@ impl Saboteur {
         {
             *request = other;
         }
-        if answer.outcome != Outcome::Delivered && self.does(Bug::TakeAnyAnswerForSuccess) {
-            *answer = status(200);
+        if result.outcome != Outcome::Delivered && self.does(Bug::TakeAnyAnswerForSuccess) {
+            *result = status(200);
         }
     }
 

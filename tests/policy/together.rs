@@ -34,7 +34,7 @@ fn taken(request: &RequestId) -> (Input, Jitter) {
     (
         Input::Finished {
             request: *request,
-            answer: status(200),
+            result: status(200),
         },
         Jitter(0.0),
     )
@@ -149,7 +149,7 @@ fn a_wave_of_failures_is_written_in_parts_and_to_its_end() {
         (
             Input::Finished {
                 request: *request,
-                answer: status(503),
+                result: status(503),
             },
             Jitter(0.0),
         )

@@ -232,7 +232,7 @@ fn reason_to_end(
         LastOutcome::Attempted(outcome) => outcome,
         LastOutcome::Probation | LastOutcome::Delivering => Outcome::Aborted,
     };
-    let answer = RequestResult {
+    let result = RequestResult {
         status: pending.status,
         ..RequestResult::from_outcome(outcome)
     };
@@ -241,7 +241,7 @@ fn reason_to_end(
         terms,
         settlement.settings.attempts_max,
         failure,
-        &answer,
+        &result,
         Jitter(0.0),
     ) {
         RetryDecision::Never(reason) => reason,

@@ -42,24 +42,24 @@ impl ExcerptCache {
     /// The excerpt of a response; [`None`] if nothing is known of it or the minute is full.
     pub(super) fn store_excerpt(
         &mut self,
-        answer: &RequestResult,
+        result: &RequestResult,
         now: Timestamp,
     ) -> Option<KeptExcerpt> {
-        let (answered, content) = match (answer.body.is_empty(), answer.detail.is_empty()) {
+        let (answered, content) = match (result.body.is_empty(), result.detail.is_empty()) {
             (false, _) => (
                 true,
-                answer
+                result
                     .body
-                    .slice(..answer.body.len().min(CONTENT_BYTES_MAX)),
+                    .slice(..result.body.len().min(CONTENT_BYTES_MAX)),
             ),
-            (true, false) => (false, answer.detail.clone().into()),
-            (true, true) if answer.heads.is_none() => return None,
-            (true, true) => (answer.status.is_some(), Bytes::new()),
+            (true, false) => (false, result.detail.clone().into()),
+            (true, true) if result.heads.is_none() => return None,
+            (true, true) => (result.status.is_some(), Bytes::new()),
         };
         let mut hasher = DefaultHasher::new();
         (answered, &content).hash(&mut hasher);
         let hash = hasher.finish();
-        let key = ExcerptKey::new(now, answer.status, hash);
+        let key = ExcerptKey::new(now, result.status, hash);
         if self.minute != key.minute {
             *self = Self {
                 minute: key.minute,
@@ -81,7 +81,7 @@ impl ExcerptCache {
             unwritten: Some(Excerpt {
                 answered,
                 content,
-                heads: answer.heads.clone(),
+                heads: result.heads.clone(),
             }),
         })
     }

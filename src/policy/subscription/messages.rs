@@ -234,7 +234,7 @@ pub enum Input {
     /// A request has an outcome.
     Finished {
         request: RequestId,
-        answer: RequestResult,
+        result: RequestResult,
     },
     /// A success arrived after the response timeout, and after the [`Input::Finished`] of its
     /// request. It is repeated until its settlement is durable ([`SubscriptionWrite::late`]).

@@ -258,9 +258,9 @@ impl Subscription {
             Input::ReleaseMemory => settlement.release_memory(),
             Input::DueRead { of, keys, all } => reading::on_due_read(settlement, of, &keys, all),
             Input::Fetched(fetched) => reading::on_fetched(settlement, &self.clients, fetched, now),
-            Input::Finished { request, answer } => self
+            Input::Finished { request, result } => self
                 .sending
-                .on_finished(settlement, request, &answer, now, jitter),
+                .on_finished(settlement, request, &result, now, jitter),
             Input::Late { request } => self.sending.on_late(settlement, request, now),
             Input::PendingRead(found) => self.on_pending_read(&found, now),
             Input::Connected(reached) => self

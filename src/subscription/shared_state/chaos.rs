@@ -35,7 +35,7 @@ impl SharedState {
         let task = inner
             .requests
             .values()
-            .filter(|in_flight| in_flight.answer.is_none())
+            .filter(|in_flight| in_flight.result.is_none())
             .find_map(|in_flight| in_flight.task.as_ref());
         task.inspect(|task| task.abort()).is_some()
     }

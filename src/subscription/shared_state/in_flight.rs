@@ -23,7 +23,7 @@ impl SharedState {
         inner.next_request = inner.next_request.max(RequestId(request.id.0 + 1));
         let in_flight = InFlightRequest {
             request: Arc::clone(&request),
-            answer: None,
+            result: None,
             task: None,
             span: None,
         };
@@ -56,24 +56,24 @@ impl SharedState {
     }
 
     /// Notes the result of a request. Only the first call for a request counts.
-    pub fn record_result(&self, id: RequestId, answer: RequestResult) {
+    pub fn record_result(&self, id: RequestId, result: RequestResult) {
         let mut inner = self.lock_inner();
         let Some(in_flight) = inner
             .requests
             .get_mut(id)
-            .filter(|in_flight| in_flight.answer.is_none())
+            .filter(|in_flight| in_flight.result.is_none())
         else {
             return;
         };
-        self.meter().on_response(&in_flight.request, &answer);
-        in_flight.answer = Some(answer.clone());
+        self.meter().on_response(&in_flight.request, &result);
+        in_flight.result = Some(result.clone());
         // Frees the task's memory now, not when the outcome is durable.
         in_flight.task = None;
         inner
             .reports
             .push(SharedStateMessage::Input(Input::Finished {
                 request: id,
-                answer,
+                result,
             }));
         self.wake_actor(inner);
     }

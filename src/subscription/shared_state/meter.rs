@@ -82,19 +82,19 @@ impl SubscriptionMeter {
         }
     }
 
-    pub(super) fn on_response(&self, request: &OutgoingBatch, answer: &RequestResult) {
-        if answer.outcome == Outcome::Aborted {
+    pub(super) fn on_response(&self, request: &OutgoingBatch, result: &RequestResult) {
+        if result.outcome == Outcome::Aborted {
             // gridhook aborted it: it says nothing about the endpoint.
             return;
         }
-        self.response.observe_duration(answer.latency);
+        self.response.observe_duration(result.latency);
         let RequestPhases {
             name,
             connection,
             tls,
             first_byte,
             body,
-        } = answer.phases;
+        } = result.phases;
         let opening_times = [name, connection, tls];
         if opening_times.iter().any(Option::is_some) {
             let opening = self
@@ -106,10 +106,10 @@ impl SubscriptionMeter {
         let oldest = request
             .items
             .first()
-            .filter(|item| !item.lane.is_job() && answer.outcome == Outcome::Delivered);
+            .filter(|item| !item.lane.is_job() && result.outcome == Outcome::Delivered);
         if let Some(oldest) = oldest {
             self.delivery
-                .observe_duration(request.sent.after(answer.latency).since(oldest.appended));
+                .observe_duration(request.sent.after(result.latency).since(oldest.appended));
         }
     }
 

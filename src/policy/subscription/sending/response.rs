@@ -31,15 +31,15 @@ impl Sending {
         &mut self,
         settlement: &mut Settlement,
         id: RequestId,
-        answer: &RequestResult,
+        result: &RequestResult,
         now: Timestamp,
         jitter: Jitter,
     ) {
         self.finish_request(
             settlement,
             id,
-            answer,
-            answer.outcome != Outcome::Aborted,
+            result,
+            result.outcome != Outcome::Aborted,
             now,
             jitter,
         );
@@ -49,7 +49,7 @@ impl Sending {
         &mut self,
         settlement: &mut Settlement,
         id: RequestId,
-        answer: &RequestResult,
+        result: &RequestResult,
         is_attempt: bool,
         now: Timestamp,
         jitter: Jitter,
@@ -65,21 +65,21 @@ impl Sending {
         let terms = edition
             .rules_for(settlement.settings.destination)
             .terms_for(settlement.settings.dead_letter);
-        let too_large = is_too_large(answer, request.events);
+        let too_large = is_too_large(result, request.events);
         let lane = request.items.first().map_or(Lane::LIVE, |item| item.lane);
         // A response of an endpoint that the subscription had before settles its events, and does
         // not count for this one.
         if request.endpoint == settlement.settings.endpoint {
             // An endpoint that accepts smaller batches has not failed.
-            let is_refusal = too_large || retry::blames_events(&edition, terms, answer);
-            self.note_response(settlement, &request, answer, is_refusal, now, jitter);
+            let is_refusal = too_large || retry::blames_events(&edition, terms, result);
+            self.note_response(settlement, &request, result, is_refusal, now, jitter);
             if too_large {
                 self.endpoint.halve_batches(request.events);
             }
         }
         settlement.pending_write.finish_request(id);
         settlement.update_counters(lane, |counters| counters.requests += 1);
-        if !answer.is_delivered() {
+        if !result.is_delivered() {
             settlement.update_counters(lane, |counters| counters.requests_failed += 1);
         }
         let attempt = Attempt {
@@ -87,12 +87,12 @@ impl Sending {
             is_counted: is_attempt && !too_large,
             is_too_large: too_large,
         };
-        if answer.events.is_empty() {
-            return settlement.settle_events(&request.items, attempt, answer, now, jitter);
+        if result.events.is_empty() {
+            return settlement.settle_events(&request.items, attempt, result, now, jitter);
         }
-        for (items, result) in group_by_result(&request.items, &answer.events) {
-            let answer = answer.for_event(result);
-            let is_too_large = is_too_large(&answer, items.len());
+        for (items, event_result) in group_by_result(&request.items, &result.events) {
+            let result = result.for_event(event_result);
+            let is_too_large = is_too_large(&result, items.len());
             if is_too_large {
                 self.endpoint.halve_batches(request.events);
             }
@@ -101,7 +101,7 @@ impl Sending {
                 is_too_large,
                 ..attempt
             };
-            settlement.settle_events(&items, attempt, &answer, now, jitter);
+            settlement.settle_events(&items, attempt, &result, now, jitter);
         }
     }
 
@@ -111,7 +111,7 @@ impl Sending {
         &mut self,
         settlement: &mut Settlement,
         request: &OutgoingBatch,
-        answer: &RequestResult,
+        result: &RequestResult,
         refused: bool,
         now: Timestamp,
         jitter: Jitter,
@@ -124,27 +124,27 @@ impl Sending {
             sent,
             events,
             in_flight: settlement.requests.count_with_ended(),
-            outcome: answer.outcome,
+            outcome: result.outcome,
             refused,
-            retry_after: answer.retry_after,
-            latency: answer.latency,
+            retry_after: result.retry_after,
+            latency: result.latency,
         };
         self.endpoint.on_response(report, now);
-        if answer.repeated {
+        if result.repeated {
             self.endpoint.record_repeated(now);
         }
         // A request that gridhook aborted says nothing about the endpoint.
-        if answer.outcome != Outcome::Aborted {
-            self.endpoint.record_reach(!answer.unreached, now, jitter);
-            if answer.outcome != Outcome::Delivered && !refused {
+        if result.outcome != Outcome::Aborted {
+            self.endpoint.record_reach(!result.unreached, now, jitter);
+            if result.outcome != Outcome::Delivered && !refused {
                 settlement.log.mark_backlog_end();
             }
         }
         let failing_for = self
             .endpoint
             .failing_for(now)
-            .filter(|_| matches!(answer.outcome, Outcome::Failed(_)));
-        let cause = if settlement.settings.hold_when_gone && answer.status == Some(GONE) {
+            .filter(|_| matches!(result.outcome, Outcome::Failed(_)));
+        let cause = if settlement.settings.hold_when_gone && result.status == Some(GONE) {
             Some(HeldBy::Gone)
         } else {
             let limit = settlement.settings.hold_after_failing;

@@ -19,23 +19,23 @@ impl Settlement {
         &mut self,
         items: &[SendItem],
         attempt: Attempt,
-        answer: &RequestResult,
+        result: &RequestResult,
         now: Timestamp,
         jitter: Jitter,
     ) {
-        if answer.outcome == Outcome::Delivered {
-            self.note_attempt(items, answer, None, now);
+        if result.outcome == Outcome::Delivered {
+            self.note_attempt(items, result, None, now);
             for item in items {
                 self.mark_delivered(*item);
             }
             return;
         }
-        self.totals.outcomes_mut().count_failure(answer.outcome);
+        self.totals.outcomes_mut().count_failure(result.outcome);
         if items
             .first()
             .is_some_and(|item| self.jobs.is_canceling(item.lane))
         {
-            self.note_attempt(items, answer, None, now);
+            self.note_attempt(items, result, None, now);
             return jobs::cancel_deliveries(self, items.to_vec(), now);
         }
         let edition = Arc::clone(&self.settings.edition);
@@ -66,7 +66,7 @@ impl Settlement {
             let decision = if is_too_large {
                 RetryDecision::Again(now)
             } else {
-                retry::judge_failure(&edition, terms, attempts_max, failure, answer, jitter)
+                retry::judge_failure(&edition, terms, attempts_max, failure, result, jitter)
             };
             let attempts = item.attempts + u32::from(is_counted && !is_too_large);
             decisions.push((SendItem { attempts, ..*item }, decision));
@@ -81,11 +81,11 @@ impl Settlement {
             nexts.entry(next).or_default().push(*item);
         }
         for (next, items) in nexts {
-            self.note_attempt(&items, answer, next, now);
+            self.note_attempt(&items, result, next, now);
         }
         let last = LastAttempt {
-            outcome: answer.outcome.into(),
-            status: answer.status,
+            outcome: result.outcome.into(),
+            status: result.status,
             tried: sent,
         };
         for (item, decision) in decisions {
@@ -126,7 +126,7 @@ impl Settlement {
     pub(in crate::subscription) fn note_attempt(
         &mut self,
         items: &[SendItem],
-        answer: &RequestResult,
+        result: &RequestResult,
         next: Option<Timestamp>,
         now: Timestamp,
     ) {
@@ -140,10 +140,10 @@ impl Settlement {
             status,
             latency,
             ..
-        } = *answer;
+        } = *result;
         let mut excerpt = None;
         if outcome != Outcome::Delivered
-            && let Some(kept) = self.excerpts.store_excerpt(answer, now)
+            && let Some(kept) = self.excerpts.store_excerpt(result, now)
         {
             excerpt = Some(kept.key.hash);
             if let Some(excerpt) = kept.unwritten {
@@ -204,8 +204,8 @@ pub(in crate::subscription) fn group_by_result<'a>(
 }
 
 /// Whether a smaller batch may be accepted.
-pub(in crate::subscription) fn is_too_large(answer: &RequestResult, events: usize) -> bool {
-    answer.outcome == Outcome::Failed(Failure::PayloadTooLarge) && events > 1
+pub(in crate::subscription) fn is_too_large(result: &RequestResult, events: usize) -> bool {
+    result.outcome == Outcome::Failed(Failure::PayloadTooLarge) && events > 1
 }
 
 /// When the first attempt was sent, given that the present one was sent at `sent`.
