@@ -7,8 +7,9 @@ use super::{MEGABYTE, USUAL};
 use crate::harness::{
     Bench,
     endpoint::Endpoint,
-    load::{Shape, Target, open},
+    load::{Sent, Shape, Target, open},
     row::{Against, Row},
+    scale::Scale,
     stage::{Cost, Stage},
 };
 
@@ -32,15 +33,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let mut beside = Vec::new();
     for _ in 0..scale.runs {
         idle.push(resident());
-        let load = || {
-            open(
-                &targets,
-                Shape::ONE,
-                CONNECTIONS,
-                targets.len() as f64,
-                scale.time.max(Duration::from_secs(1)),
-            )
-        };
+        let load = || publish_one_a_second(scale, &targets);
         let cost = Cost::measure(stage.server.id(), &endpoint, scale.square as u64, load);
         busy.push(resident());
         beside = cost.beside();
@@ -96,17 +89,20 @@ fn measure_mostly_idle(bench: &Bench) -> (f64, Duration) {
     let active: Vec<Target> = (0..scale.square.div_ceil(10))
         .map(|topic| stage.topic(&name(topic), "current"))
         .collect();
-    let load = || {
-        open(
-            &active,
-            Shape::ONE,
-            CONNECTIONS,
-            active.len() as f64,
-            scale.time.max(Duration::from_secs(1)),
-        )
-    };
+    let load = || publish_one_a_second(scale, &active);
     Cost::measure(stage.server.id(), &endpoint, scale.square as u64, load);
     (stage.server.resident() as f64 / MEGABYTE, ready)
+}
+
+/// Publishes an event a second to each topic.
+fn publish_one_a_second(scale: &Scale, topics: &[Target]) -> Sent {
+    open(
+        topics,
+        Shape::ONE,
+        CONNECTIONS,
+        topics.len() as f64,
+        scale.time.max(Duration::from_secs(1)),
+    )
 }
 
 /// So many topics with so many subscriptions each, with the URLs of their endpoints.
