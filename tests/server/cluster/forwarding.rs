@@ -183,7 +183,9 @@ fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
         (standby, "b", json!([])),
         (other, "c", json!([])),
     ] {
-        assert_eq!(node.open("GET", "/readyz", &[]).status, 200, "{name}");
+        wait_for("a node that has caught up", LONG, || {
+            node.open("GET", "/readyz", &[]).status == 200
+        });
         assert_eq!(
             node.open("GET", "/cluster/status", &[]).status,
             401,
@@ -518,7 +520,7 @@ fn a_standby_that_stops_finishes_the_requests_that_it_forwards() {
         .write_all(&[head.as_bytes(), &body[..10]].concat())
         .expect("a part of a request");
     // The standby has read the head.
-    assert_eq!(standby.open("GET", "/readyz", &[]).status, 200);
+    assert_eq!(standby.open("GET", "/healthz", &[]).status, 200);
     standby.signal_term();
     // Longer than a new server leaves to the one before it.
     thread::sleep(Duration::from_secs(4));
