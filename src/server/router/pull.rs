@@ -56,7 +56,7 @@ struct Receive {
 enum PartResponse {
     /// Nothing is at hand. Another response may follow.
     Waits,
-    Events(Vec<PartEvent>),
+    Events(Received),
     Refused(HttpResponse),
 }
 
@@ -68,16 +68,18 @@ struct Received {
 }
 
 impl Received {
-    fn add(&mut self, shard: usize, events: Vec<PartEvent>) {
-        self.events
-            .extend(events.into_iter().map(|event| (shard, event)));
+    /// Adds the events of a response beside that of another part.
+    fn add_response(&mut self, part_response: PartResponse) {
+        match part_response {
+            PartResponse::Events(mut part) => self.events.append(&mut part.events),
+            PartResponse::Refused(_) | PartResponse::Waits => {}
+        }
     }
 
-    /// Adds the events of a response beside that of another part.
-    fn add_response(&mut self, shard: usize, part_response: PartResponse) {
-        match part_response {
-            PartResponse::Events(events) => self.add(shard, events),
-            PartResponse::Refused(_) | PartResponse::Waits => {}
+    /// Adds the events of the responses that are here.
+    fn add_queued(&mut self, responses: &mut mpsc::UnboundedReceiver<(usize, PartResponse)>) {
+        while let Ok((_, part_response)) = responses.try_recv() {
+            self.add_response(part_response);
         }
     }
 
@@ -198,21 +200,19 @@ impl ThreadRouter {
             self.wait_for_events(receive, &mut responses, received, peer)
                 .await?;
         }
-        while let Ok((shard, part_response)) = responses.try_recv() {
-            received.add_response(shard, part_response);
-        }
+        received.add_queued(&mut responses);
         Ok(())
     }
 
     /// Takes what a part has at hand.
-    async fn look(&self, shard: usize, receive: &Receive, received: &mut Received) {
+    async fn look(self: &Rc<Self>, shard: usize, receive: &Receive, received: &mut Received) {
         if !self.shards[shard].forwarder().has_owner() {
             return;
         }
         let left = receive.events_max - received.events.len();
         let answered = self.ask_for_events(shard, receive, NodeReceive::Look, left, || {});
         if let Ok(Ok(part_response)) = timeout(LOOK_MAX, answered).await {
-            received.add_response(shard, part_response);
+            received.add_response(part_response);
         }
     }
 
@@ -269,16 +269,8 @@ impl ThreadRouter {
             };
             match part_response {
                 Ok(part_response) => {
-                    if let Err(mpsc::error::SendError((shard, PartResponse::Events(events)))) =
-                        to.send((shard, part_response))
-                    {
-                        // The client has its response.
-                        let mut late = Received {
-                            router: Rc::clone(&self),
-                            events: Vec::new(),
-                        };
-                        late.add(shard, events);
-                    }
+                    // If the client has its response, this drops the events, which gives them back.
+                    to.send((shard, part_response)).ok();
                     return;
                 }
                 Err(_) if is_over => return,
@@ -307,7 +299,7 @@ impl ThreadRouter {
     }
 
     async fn ask_for_events(
-        &self,
+        self: &Rc<Self>,
         shard: usize,
         receive: &Receive,
         how: NodeReceive,
@@ -346,7 +338,14 @@ impl ThreadRouter {
                 let (_, body) = parts::collect_body(&self.shards[shard], answered).await?;
                 let events: PartEvents =
                     serde_json::from_slice(&body).map_err(|_| ForwardError::Unreadable)?;
-                Ok(PartResponse::Events(events.value))
+                Ok(PartResponse::Events(Received {
+                    router: Rc::clone(self),
+                    events: events
+                        .value
+                        .into_iter()
+                        .map(|event| (shard, event))
+                        .collect(),
+                }))
             }
             Ok(StatusCode::NOT_FOUND) if shard != receive.leader => Err(ForwardError::NoTopicYet),
             Ok(StatusCode::SERVICE_UNAVAILABLE) => Err(ForwardError::Unready),
@@ -455,8 +454,8 @@ impl ThreadRouter {
     }
 }
 
-/// Receives a response that ends the wait, and returns whether there was one: a part may say before that
-/// it waits.
+/// Receives a response that ends the wait, and returns whether there was one: a part may say
+/// before that it waits.
 async fn receive_response(
     responses: &mut mpsc::UnboundedReceiver<(usize, PartResponse)>,
     part: Option<usize>,
@@ -466,11 +465,15 @@ async fn receive_response(
         match part_response {
             PartResponse::Waits if Some(shard) == part => return Ok(false),
             PartResponse::Waits => {}
-            PartResponse::Events(events) => {
-                received.add(shard, events);
+            PartResponse::Events(_) => {
+                received.add_response(part_response);
                 return Ok(true);
             }
-            PartResponse::Refused(response) => return Err(response),
+            PartResponse::Refused(response) => {
+                received.add_queued(responses);
+                let has_events = !received.events.is_empty();
+                return if has_events { Ok(true) } else { Err(response) };
+            }
         }
     }
     Ok(true)
