@@ -194,6 +194,20 @@ await scene({
     await heading('Topics');
   },
 
+  async 'leaving at once after typing asks too'() {
+    await open({ id: subscriptionId('orders', 'whole') });
+    const json = main().getByLabel('JSON of the properties');
+    await json.evaluate(async (area) => {
+      /** @type {HTMLTextAreaElement} */ (area).value = '[]';
+      area.dispatchEvent(new Event('input', { bubbles: true }));
+      // The form is drawn in a microtask.
+      await Promise.resolve();
+      location.hash = '#/overview';
+    });
+    await leave(page);
+    await heading('Overview');
+  },
+
   async 'a new form after a changed one is empty'() {
     await show(page, hash('edit', { id: subscriptionId('orders', 'whole') }));
     await until('its address', async () => (await main().getByLabel('Endpoint URL').inputValue()).endsWith('/whole'));

@@ -1,8 +1,16 @@
 // Preact with htm: templates are parsed in the page, so nothing has to be built.
 import { Component, h, render } from '../vendor/preact.js';
-import { useCallback, useEffect, useMemo, useReducer, useRef, useState } from '../vendor/preact-hooks.js';
+import {
+  useCallback,
+  useEffect,
+  useLayoutEffect,
+  useMemo,
+  useReducer,
+  useRef,
+  useState,
+} from '../vendor/preact-hooks.js';
 import htm from '../vendor/htm.js';
 
 /** @type {(strings: TemplateStringsArray, ...values: any[]) => any} */
 export const html = htm.bind(h);
-export { Component, render, useCallback, useEffect, useMemo, useReducer, useRef, useState };
+export { Component, render, useCallback, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState };

@@ -1,7 +1,7 @@
 // The parts that views are made of.
 import { isPortal } from './api.js';
 import { withWords } from './causes.js';
-import { Component, html, useEffect, useRef, useState } from './html.js';
+import { Component, html, useEffect, useLayoutEffect, useRef, useState } from './html.js';
 import { absolute, command as commandLine, count, duration, percent, relative, words } from './format.js';
 import { printJson } from './json.js';
 import { store, useStore, zone } from './state.js';
@@ -346,7 +346,7 @@ let fields = 0;
 /** A field with its label, a hint and the server's objection. */
 export function Field({ label, hint = null, error = null, children = null, autofocus = false, ...input }) {
   const id = useRef(`f${(fields += 1)}`).current;
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (autofocus) document.getElementById(id)?.focus();
   }, []);
   const described = [hint && `${id}h`, error && `${id}e`].filter(Boolean).join(' ') || undefined;
@@ -469,7 +469,8 @@ export const ask = (asked) =>
 /** A dialog that keeps the focus, and gives it back. */
 export function Dialog({ title, onClose, children }) {
   const element = useRef(/** @type {HTMLDialogElement | null} */ (null));
-  useEffect(() => {
+  // At once: the next key is for the dialog.
+  useLayoutEffect(() => {
     const before = /** @type {HTMLElement | null} */ (document.activeElement);
     element.current?.showModal();
     raiseMessages();

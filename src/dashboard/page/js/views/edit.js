@@ -2,7 +2,7 @@
 import { call, get, pathOf, tagOf, withQuery } from '../api.js';
 import { run } from '../actions.js';
 import { command, duration, shortName, splitId, subscriptionId, topicArgument } from '../format.js';
-import { html, useEffect, useMemo, useReducer, useRef, useState } from '../html.js';
+import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from '../html.js';
 import { parseExact, printJson } from '../json.js';
 import { usePoll } from '../poll.js';
 import { plain } from '../resources.js';
@@ -181,9 +181,9 @@ function reduceDraft(draft, action) {
   }
 }
 
-/** Asks before what was typed is left. */
+/** Asks before what was typed is left. An effect after the next frame would be too late for who leaves at once. */
 function useLeaveQuestion(isDirty) {
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!isDirty) return undefined;
     const stay = (event) => event.preventDefault();
     leaveQuestion.set(() =>
