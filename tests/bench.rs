@@ -1,10 +1,15 @@
 //! Every bench works: each runs once with the smallest sizes, without budgets.
 
-use std::{fs, process::Command};
+use std::{fs, net::Ipv4Addr, process::Command, time::Duration};
 
 use serde_json::Value;
 
-use crate::harness::{BENCHES, Bench, Scale, is_floor};
+use crate::harness::{
+    BENCHES, Bench, Scale,
+    endpoint::Endpoint,
+    is_floor,
+    load::{Amount, Shape, Target, closed},
+};
 
 /// This program once more, as the process of a floor.
 fn again() -> Command {
@@ -22,6 +27,19 @@ fn again() -> Command {
 fn a_floor_has_a_process_of_its_own() {
     let asked = std::env::var_os("BENCH_ROLE").is_some();
     assert_eq!(is_floor(), asked);
+}
+
+#[test]
+fn a_load_is_one_request_at_least_however_soon_its_time_is_over() {
+    let endpoint = Endpoint::start();
+    let target = Target {
+        at: (Ipv4Addr::LOCALHOST, endpoint.port()).into(),
+        path: "/".to_owned(),
+        key: String::new(),
+        tls: None,
+    };
+    let sent = closed(&[target], Shape::ONE, 4, Amount::For(Duration::ZERO));
+    assert_eq!(sent.events, 1);
 }
 
 #[test]

@@ -91,7 +91,7 @@ impl Shape {
 pub(crate) enum Amount {
     /// This number of requests.
     Requests(u64),
-    /// For so long.
+    /// For so long, and one in any case.
     For(Duration),
 }
 
@@ -112,7 +112,8 @@ pub(crate) fn closed(targets: &[Target], shape: Shape, connections: usize, amoun
         let at = now();
         let more = match amount {
             Amount::Requests(requests) => number < requests,
-            Amount::For(time) => at < begin + nanoseconds(time),
+            // The time may be over before a thread has started.
+            Amount::For(time) => number == 0 || at < begin + nanoseconds(time),
         };
         more.then_some((number, at))
     })

@@ -13,10 +13,10 @@
 
 mod client;
 mod disk;
-mod endpoint;
+pub(crate) mod endpoint;
 mod floor;
 mod growth;
-mod load;
+pub(crate) mod load;
 mod plot;
 mod pulled;
 mod row;
