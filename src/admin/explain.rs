@@ -21,7 +21,7 @@ use gridhook_engine::{
 };
 use gridhook_event::Seq;
 use gridhook_policy::explain::{
-    EventState, Explanation, Forecast, ForecastAttempt, ForecastEnd, Obstacle,
+    AttemptForecast, EventState, Explanation, ForecastAttempt, GiveUp, Obstacle,
 };
 
 pub(crate) fn state_view(state: &EventState) -> StateView {
@@ -127,26 +127,29 @@ pub(crate) fn obstacle_view(obstacle: &Obstacle) -> ObstacleView {
         Obstacle::Paced { rate } => ObstacleView::Paced {
             rate: rate.per_second(),
         },
-        Obstacle::Full { pending, most } => ObstacleView::Full {
+        Obstacle::Full {
             pending,
-            limit: most,
+            pending_max,
+        } => ObstacleView::Full {
+            pending,
+            limit: pending_max,
         },
         Obstacle::NoReceiver => ObstacleView::NoReceiver,
     }
 }
 
-pub(crate) fn forecast_view(forecast: &Forecast) -> ForecastView {
-    let Forecast {
+pub(crate) fn forecast_view(forecast: &AttemptForecast) -> ForecastView {
+    let AttemptForecast {
         failure,
         status,
         attempts,
-        end,
+        give_up,
     } = forecast;
     ForecastView {
         if_each_fails_with: failure.to_string(),
         status: *status,
         attempts: attempts.iter().map(attempt_view).collect(),
-        end: end.map(|ForecastEnd { reason, at }| EndView {
+        end: give_up.map(|GiveUp { reason, at }| EndView {
             reason: reason.to_string(),
             at: at.to_string(),
         }),
@@ -157,7 +160,7 @@ fn attempt_view(attempt: &ForecastAttempt) -> AttemptView {
     AttemptView {
         number: attempt.number,
         not_before: attempt.at.to_string(),
-        jitter_seconds: attempt.later_max.as_secs_f64(),
+        jitter_seconds: attempt.jitter_max.as_secs_f64(),
     }
 }
 
@@ -189,7 +192,7 @@ pub(super) async fn explain(call: Call<'_>, path: &TopicPath, name: &str) -> Adm
             let Explanation {
                 state,
                 obstacles,
-                forecast,
+                attempt_forecast,
             } = explanation;
             respond_json(&ExplainView {
                 topic: topic.record().name.to_string(),
@@ -201,7 +204,7 @@ pub(super) async fn explain(call: Call<'_>, path: &TopicPath, name: &str) -> Adm
                 published: appended.map(|appended| appended.to_string()),
                 state: state_view(&state),
                 obstacles: obstacles.iter().map(obstacle_view).collect(),
-                forecast: forecast.as_ref().map(forecast_view),
+                forecast: attempt_forecast.as_ref().map(forecast_view),
             })
         }
         ExplainAnswer::NotFound(SearchedRange {

@@ -75,7 +75,7 @@ pub(crate) fn delivery_history_view(traced: &SubscriptionTrace) -> DeliveryHisto
     };
     let forecast = explanation
         .as_ref()
-        .and_then(|explanation| explanation.forecast.as_ref());
+        .and_then(|explanation| explanation.attempt_forecast.as_ref());
     let next_attempt = forecast
         .and_then(|forecast| forecast.attempts.first())
         .map(|next| next.at.to_string());

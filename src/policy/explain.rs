@@ -18,8 +18,8 @@ mod pulled;
 
 use std::sync::Arc;
 
-use self::forecast::{FirstStep, forecast_end};
-pub use self::forecast::{Forecast, ForecastAttempt, ForecastEnd};
+pub use self::forecast::{AttemptForecast, ForecastAttempt, GiveUp};
+use self::forecast::{FirstStep, forecast_attempts};
 use crate::{
     OutgoingBatch, SendItem, SubscriptionSettings,
     batch::LastAttempt,
@@ -83,7 +83,7 @@ pub struct Explanation {
     /// What blocks its next attempt; empty if there is none.
     pub obstacles: Vec<Obstacle>,
     /// Its next attempts; none if no attempt follows.
-    pub forecast: Option<Forecast>,
+    pub attempt_forecast: Option<AttemptForecast>,
 }
 
 /// The state of an event.
@@ -209,7 +209,7 @@ pub enum Obstacle {
         /// Events that clients received and have not settled.
         pending: u64,
         /// `receive` returns no new event from this number on.
-        most: u32,
+        pending_max: u32,
     },
     /// No client waits for events.
     NoReceiver,
@@ -252,7 +252,7 @@ pub fn explain_event(facts: ExplainInput<'_>) -> Explanation {
         return pulled::explain_pull(&facts, pull);
     }
     let state = current_state(&facts);
-    let next = match &state {
+    let first_step = match &state {
         EventState::InFlight { attempt, since, .. } => Some(FirstStep::AfterFailure {
             attempts: *attempt,
             sent: *since,
@@ -275,7 +275,7 @@ pub fn explain_event(facts: ExplainInput<'_>) -> Explanation {
         | EventState::Passed
         | EventState::Unpublished => None,
     };
-    let obstacles = if next.is_some() {
+    let obstacles = if first_step.is_some() {
         find_obstacles(&facts)
     } else {
         Vec::new()
@@ -283,7 +283,7 @@ pub fn explain_event(facts: ExplainInput<'_>) -> Explanation {
     Explanation {
         state,
         obstacles,
-        forecast: next.map(|next| forecast_end(&facts, next)),
+        attempt_forecast: first_step.map(|step| forecast_attempts(&facts, step)),
     }
 }
 

@@ -190,7 +190,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("policy/backup.rs", "RETRY_MAX", "a failed backup tried again within 10 minutes"),
     ("policy/edition.rs", "WAITS_MAX", "retry schedules of 50 waits"),
     ("policy/endpoint/cap.rs", "PATIENCE_MAX", "6400 requests before a concurrency limit grows"),
-    ("policy/explain/forecast.rs", "FORECAST_MAX", "100 predicted attempts"),
+    ("policy/explain/forecast.rs", "FORECAST_ATTEMPTS_MAX", "100 predicted attempts"),
     ("policy/filter/number.rs", "EXPONENT_MAX", "exponents of 2^61"),
     ("policy/filter/view.rs", "SEEN_MAX", "displayed values 200 characters"),
     ("policy/property.rs", "NAME_BYTES_MAX", "names of 128 bytes"),

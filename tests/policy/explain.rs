@@ -11,7 +11,7 @@ use gridhook::{
         OutgoingBatch, SendItem, SubscriptionSettings,
         batch::{BatchLimits, LastAttempt},
         explain::{
-            EventState, ExplainInput, Explanation, Forecast, ForecastAttempt, ForecastEnd,
+            AttemptForecast, EventState, ExplainInput, Explanation, ForecastAttempt, GiveUp,
             Obstacle, StoredEvent, WaitingDeadLetter, explain_event,
         },
         outcome::{Failure, RequestResult},
@@ -38,7 +38,7 @@ fn line(
     Explanation {
         state,
         obstacles,
-        forecast,
+        attempt_forecast,
     }: &Explanation,
 ) -> String {
     let state = match state {
@@ -147,16 +147,19 @@ fn line(
         Obstacle::Paced { rate } => {
             format!("{:.1} requests in a second at most", rate.per_second())
         }
-        Obstacle::Full { pending, most } => format!("{pending} of {most} received"),
+        Obstacle::Full {
+            pending,
+            pending_max,
+        } => format!("{pending} of {pending_max} received"),
         Obstacle::NoReceiver => "nobody waits".to_owned(),
     });
     let mut parts: Vec<String> = [state].into_iter().chain(obstacles).collect();
-    if let Some(Forecast {
+    if let Some(AttemptForecast {
         failure,
         status,
         attempts,
-        end,
-    }) = forecast
+        give_up,
+    }) = attempt_forecast
     {
         parts.push(format!(
             "{failure}{}",
@@ -166,20 +169,21 @@ fn line(
             |ForecastAttempt {
                  number,
                  at: when,
-                 later_max,
+                 jitter_max,
              }| {
-                let later = if later_max.is_zero() {
+                let later = if jitter_max.is_zero() {
                     String::new()
                 } else {
-                    format!("+{}", humantime::format_duration(*later_max))
+                    format!("+{}", humantime::format_duration(*jitter_max))
                 };
                 format!("#{number} {}{later}", at(*when))
             },
         ));
-        parts.push(end.map_or(
-            "and so on".to_owned(),
-            |ForecastEnd { reason, at: when }| format!("{} {reason}", at(when)),
-        ));
+        parts.push(
+            give_up.map_or("and so on".to_owned(), |GiveUp { reason, at: when }| {
+                format!("{} {reason}", at(when))
+            }),
+        );
     }
     parts.join(" · ")
 }
@@ -283,7 +287,7 @@ fn the_forecast_is_what_happens() {
         driver.publish(&[("yes", 10)]);
         driver.run_until(seconds(1));
         let foretold = ask(&driver, &settings, &[], 1)
-            .forecast
+            .attempt_forecast
             .expect("it is pending");
         let mut lines: Vec<String> = foretold
             .attempts
@@ -294,12 +298,12 @@ fn the_forecast_is_what_happens() {
             foretold
                 .attempts
                 .iter()
-                .all(|attempt| attempt.later_max.is_zero()),
+                .all(|attempt| attempt.jitter_max.is_zero()),
             "there is no chance in it"
         );
         lines.extend(
             foretold
-                .end
+                .give_up
                 .map(|end| format!("{} {}", at(end.at), end.reason)),
         );
         driver.run();
@@ -340,7 +344,7 @@ fn the_forecast_is_what_happens_in_every_edition() {
                     driver.command(Command::Resume);
                     driver.run_for(Duration::from_millis(latency + 500));
                     let foretold = ask(&driver, &settings, &[], 1)
-                        .forecast
+                        .attempt_forecast
                         .expect("it is pending");
                     let made = driver.lines.len();
                     assert_eq!(made, 1, "{name}: it is sent once: {:?}", driver.lines);
@@ -353,7 +357,7 @@ fn the_forecast_is_what_happens_in_every_edition() {
                         .collect();
                     lines.extend(
                         foretold
-                            .end
+                            .give_up
                             .map(|end| format!("{} {}", at(end.at), end.reason)),
                     );
                     assert_eq!(
@@ -685,7 +689,7 @@ fn a_schedule_without_an_end_in_sight_is_cut() {
     driver.publish(&[("yes", 10)]);
     driver.run_until(seconds(1));
     let forecast = ask(&driver, &settings, &[], 1)
-        .forecast
+        .attempt_forecast
         .expect("it is pending");
-    assert_eq!((forecast.attempts.len(), forecast.end), (100, None));
+    assert_eq!((forecast.attempts.len(), forecast.give_up), (100, None));
 }

@@ -12,11 +12,11 @@ use crate::{
 use gridhook_event::Timestamp;
 
 /// Maximum attempts in a forecast: more than any edition of Azure's allows.
-const FORECAST_MAX: usize = 100;
+const FORECAST_ATTEMPTS_MAX: usize = 100;
 
 /// What happens if every attempt fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Forecast {
+pub struct AttemptForecast {
     /// The assumed outcome of each attempt: that of the last one, else the cause of the suspension,
     /// else a timeout.
     pub failure: Outcome,
@@ -24,8 +24,8 @@ pub struct Forecast {
     pub status: Option<u16>,
     /// The attempts in order. An attempt in flight is assumed to fail now.
     pub attempts: Vec<ForecastAttempt>,
-    /// How the event ends; [`None`] if the forecast is cut off before.
-    pub end: Option<ForecastEnd>,
+    /// Why and when the event is given up; [`None`] if the forecast is cut off before.
+    pub give_up: Option<GiveUp>,
 }
 
 /// An attempt that follows if all before it fail.
@@ -36,13 +36,13 @@ pub struct ForecastAttempt {
     /// When it is due, without jitter.
     pub at: Timestamp,
     /// Maximum delay that jitter adds.
-    pub later_max: Duration,
+    pub jitter_max: Duration,
 }
 
-/// The end of an event.
+/// An event is delivered no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ForecastEnd {
-    /// The limit that ends it.
+pub struct GiveUp {
+    /// The limit that the event exceeds.
     pub reason: Reason,
     /// When it is given up, without jitter.
     pub at: Timestamp,
@@ -56,36 +56,80 @@ pub(super) enum FirstStep {
     At { due: Timestamp, attempts: u32 },
 }
 
-/// A forecast without attempts and without an end.
-pub(super) fn forecast_of_nothing(failure: Failure) -> Forecast {
-    Forecast {
-        failure: failure.into(),
-        status: None,
-        attempts: Vec::new(),
-        end: None,
+/// The time of an attempt with the least and with the most jitter.
+#[derive(Clone, Copy)]
+struct AttemptTimes {
+    earliest: Timestamp,
+    latest: Timestamp,
+}
+
+impl AttemptTimes {
+    fn exactly(time: Timestamp) -> Self {
+        Self {
+            earliest: time,
+            latest: time,
+        }
+    }
+
+    fn not_before(self, time: Timestamp) -> Self {
+        Self {
+            earliest: self.earliest.max(time),
+            latest: self.latest.max(time),
+        }
     }
 }
 
-/// Until when due events become dead letters at once.
-fn dead_letters_until(facts: &ExplainInput<'_>) -> Option<Timestamp> {
-    endpoint::client_error_until(facts.cursor.health)
-        .filter(|_| facts.settings.dead_letter_in_probation)
+/// Predicts the attempts of an event that follow `first_step`, and when it is given up.
+pub(super) fn forecast_attempts(
+    facts: &ExplainInput<'_>,
+    first_step: FirstStep,
+) -> AttemptForecast {
+    let ExplainInput { settings, now, .. } = *facts;
+    let failure = assume_failure(facts);
+    let mut forecast = AttemptForecast::without_attempts(&failure);
+    let mut retry_clock = RetryClock {
+        settings,
+        failure,
+        stored_first: facts.pending.and_then(|(_, pending)| pending.received),
+        first: None,
+    };
+    let (mut attempts, mut times) = match first_step {
+        FirstStep::At { due, attempts } => (attempts, AttemptTimes::exactly(due)),
+        FirstStep::AfterFailure { attempts, sent } => {
+            let sent = AttemptTimes::exactly(sent);
+            match retry_clock.next_times(attempts, sent, AttemptTimes::exactly(now)) {
+                Ok(times) => (attempts, times),
+                Err(reason) => return forecast.with_give_up(reason, now),
+            }
+        }
+    };
+    let sendable_at = sendable_at(facts);
+    let expires = match find_expiry(facts, times.earliest, sendable_at) {
+        Ok(expires) => expires,
+        Err(GiveUp { reason, at }) => return forecast.with_give_up(reason, at),
+    };
+    while forecast.attempts.len() < FORECAST_ATTEMPTS_MAX {
+        times = times.not_before(sendable_at);
+        if times.earliest >= expires {
+            return forecast.with_give_up(Reason::TimeToLiveExceeded, times.earliest);
+        }
+        attempts += 1;
+        forecast.attempts.push(ForecastAttempt {
+            number: attempts,
+            at: times.earliest,
+            jitter_max: times.latest.since(times.earliest),
+        });
+        match retry_clock.next_times(attempts, times, times) {
+            Ok(next_times) => times = next_times,
+            Err(reason) => return forecast.with_give_up(reason, times.earliest),
+        }
+    }
+    forecast
 }
 
-pub(super) fn forecast_end(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
-    let ExplainInput {
-        settings,
-        cursor,
-        now,
-        ..
-    } = *facts;
-    let (opens, cause) = match cursor.health {
-        Health::Healthy { .. } => (now, None),
-        Health::Suspended { cause, until, .. } => (now.max(until), Some(cause)),
-        Health::Probing { cause, .. } => (now, Some(cause)),
-    };
-    let opens = opens.max(cursor.pace.wait_of(settings.endpoint).unwrap_or_default());
-    let failure = match facts.pending {
+/// The outcome of the last attempt, else the cause of the suspension, else a timeout.
+fn assume_failure(facts: &ExplainInput<'_>) -> RequestResult {
+    match facts.pending {
         Some((
             _,
             PendingDelivery {
@@ -98,121 +142,139 @@ pub(super) fn forecast_end(facts: &ExplainInput<'_>, next: FirstStep) -> Forecas
             status: *status,
             ..RequestResult::from_outcome(*last)
         },
-        Some(_) | None => RequestResult::from_outcome(cause.unwrap_or(Failure::TimedOut)),
-    };
-    // When its first attempt was sent, if there was one.
-    let first_attempt = facts.pending.and_then(|(_, pending)| pending.received);
-    let mut forecast = Forecast {
-        failure: failure.outcome,
-        status: failure.status,
-        attempts: Vec::new(),
-        end: None,
-    };
-    // The earliest and latest time of a first attempt that is part of the forecast.
-    let mut first = None;
-    let (mut made, mut at, mut latest) = match next {
-        FirstStep::At { due, attempts } => (attempts, due, due),
-        FirstStep::AfterFailure {
-            attempts: made,
-            sent,
-        } => {
-            first = Some((sent, sent));
-            let attempt = Failed {
-                number: made,
-                first: first_attempt.unwrap_or(sent),
-                sent,
-                ended: now,
+        Some(_) | None => {
+            let cause = match facts.cursor.health {
+                Health::Healthy { .. } => None,
+                Health::Suspended { cause, .. } | Health::Probing { cause, .. } => Some(cause),
             };
-            match [0.0, 1.0].map(|jitter| judge_attempt(settings, &failure, attempt, jitter)) {
-                [RetryDecision::Again(at), RetryDecision::Again(latest)] => (made, at, latest),
-                [RetryDecision::Never(reason), _] | [_, RetryDecision::Never(reason)] => {
-                    return forecast.with_end(reason, now);
-                }
-            }
+            RequestResult::from_outcome(cause.unwrap_or(Failure::TimedOut))
         }
-    };
-    let attempt_time = at.max(now);
-    let dead_letters = dead_letters_until(facts).is_some_and(|until| attempt_time < until);
-    let Some(stored) = facts.event else {
-        let at = if dead_letters {
-            attempt_time
-        } else {
-            at.max(opens)
-        };
-        return forecast.with_end(Reason::Missing, at);
-    };
-    let expires = settings.expiry_of(stored.appended);
-    if dead_letters {
-        let reason = if attempt_time < expires {
-            Reason::ProbationCausedByClientError
-        } else {
-            Reason::TimeToLiveExceeded
-        };
-        return forecast.with_end(reason, attempt_time);
     }
-    while forecast.attempts.len() < FORECAST_MAX {
-        (at, latest) = (at.max(opens), latest.max(opens));
-        if at >= expires {
-            return forecast.with_end(Reason::TimeToLiveExceeded, at);
-        }
-        made += 1;
-        forecast.attempts.push(ForecastAttempt {
-            number: made,
-            at,
-            later_max: latest.since(at),
+}
+
+/// When the endpoint may be called, as far as a suspension and a requested wait decide.
+fn sendable_at(facts: &ExplainInput<'_>) -> Timestamp {
+    let ExplainInput {
+        settings,
+        cursor,
+        now,
+        ..
+    } = *facts;
+    let probe_at = match cursor.health {
+        Health::Suspended { until, .. } => now.max(until),
+        Health::Healthy { .. } | Health::Probing { .. } => now,
+    };
+    let requested_wait = cursor.pace.wait_of(settings.endpoint);
+    probe_at.max(requested_wait.unwrap_or_default())
+}
+
+/// When the event expires. The error: it is given up without an attempt at `due`.
+fn find_expiry(
+    facts: &ExplainInput<'_>,
+    due: Timestamp,
+    sendable_at: Timestamp,
+) -> Result<Timestamp, GiveUp> {
+    let at = due.max(facts.now);
+    let is_dead_lettered = dead_letters_until(facts).is_some_and(|until| at < until);
+    let Some(stored) = facts.event else {
+        return Err(GiveUp {
+            reason: Reason::Missing,
+            at: if is_dead_lettered {
+                at
+            } else {
+                due.max(sendable_at)
+            },
         });
-        let (soonest, slowest) = *first.get_or_insert((at, latest));
+    };
+    let expires = facts.settings.expiry_of(stored.appended);
+    if !is_dead_lettered {
+        return Ok(expires);
+    }
+    let reason = if at < expires {
+        Reason::ProbationCausedByClientError
+    } else {
+        Reason::TimeToLiveExceeded
+    };
+    Err(GiveUp { reason, at })
+}
+
+/// Until when due events become dead letters at once.
+fn dead_letters_until(facts: &ExplainInput<'_>) -> Option<Timestamp> {
+    endpoint::client_error_until(facts.cursor.health)
+        .filter(|_| facts.settings.dead_letter_in_probation)
+}
+
+/// Decides about failed attempts as [`retry`] would.
+struct RetryClock<'a> {
+    settings: &'a SubscriptionSettings,
+    failure: RequestResult,
+    /// When the first attempt was sent, if that is stored.
+    stored_first: Option<Timestamp>,
+    /// When the first attempt of the forecast is sent.
+    first: Option<AttemptTimes>,
+}
+
+impl RetryClock<'_> {
+    /// When the next attempt is due after attempt `number`, or why none follows.
+    fn next_times(
+        &mut self,
+        number: u32,
+        sent: AttemptTimes,
+        ended: AttemptTimes,
+    ) -> Result<AttemptTimes, Reason> {
+        let first = *self.first.get_or_insert(sent);
         let earliest_attempt = Failed {
-            number: made,
-            first: first_attempt.unwrap_or(soonest),
-            sent: at,
-            ended: at,
+            number,
+            first: self.stored_first.unwrap_or(first.earliest),
+            sent: sent.earliest,
+            ended: ended.earliest,
         };
         let latest_attempt = Failed {
-            number: made,
-            first: first_attempt.unwrap_or(slowest),
-            sent: latest,
-            ended: latest,
+            number,
+            first: self.stored_first.unwrap_or(first.latest),
+            sent: sent.latest,
+            ended: ended.latest,
         };
         match (
-            judge_attempt(settings, &failure, earliest_attempt, 0.0),
-            judge_attempt(settings, &failure, latest_attempt, 1.0),
+            self.judge_attempt(earliest_attempt, 0.0),
+            self.judge_attempt(latest_attempt, 1.0),
         ) {
-            (RetryDecision::Again(next), RetryDecision::Again(next_latest)) => {
-                (at, latest) = (next, next_latest)
+            (RetryDecision::Again(earliest), RetryDecision::Again(latest)) => {
+                Ok(AttemptTimes { earliest, latest })
             }
-            (RetryDecision::Never(reason), _) | (_, RetryDecision::Never(reason)) => {
-                return forecast.with_end(reason, at);
-            }
+            (RetryDecision::Never(reason), _) | (_, RetryDecision::Never(reason)) => Err(reason),
         }
     }
-    forecast
-}
 
-impl Forecast {
-    fn with_end(self, reason: Reason, at: Timestamp) -> Self {
-        let end = Some(ForecastEnd { reason, at });
-        Self { end, ..self }
+    /// What follows the failure of this attempt. `jitter`: from 0.0 to 1.0.
+    fn judge_attempt(&self, attempt: Failed, jitter: f64) -> RetryDecision {
+        let settings = self.settings;
+        let rules = settings.edition.rules_for(settings.destination);
+        retry::judge_failure(
+            &settings.edition,
+            rules.terms_for(settings.dead_letter),
+            settings.attempts_max,
+            attempt,
+            &self.failure,
+            Jitter(jitter),
+        )
     }
 }
 
-/// What follows if this attempt ends with `failure`. `jitter`: from 0.0 to 1.0.
-fn judge_attempt(
-    settings: &SubscriptionSettings,
-    failure: &RequestResult,
-    attempt: Failed,
-    jitter: f64,
-) -> RetryDecision {
-    let edition = &settings.edition;
-    let rules = edition.rules_for(settings.destination);
-    let terms = rules.terms_for(settings.dead_letter);
-    let attempts_max = settings.attempts_max;
-    retry::judge_failure(
-        edition,
-        terms,
-        attempts_max,
-        attempt,
-        failure,
-        Jitter(jitter),
-    )
+impl AttemptForecast {
+    pub(super) fn without_attempts(failure: &RequestResult) -> Self {
+        Self {
+            failure: failure.outcome,
+            status: failure.status,
+            attempts: Vec::new(),
+            give_up: None,
+        }
+    }
+
+    pub(super) fn with_give_up(self, reason: Reason, at: Timestamp) -> Self {
+        Self {
+            give_up: Some(GiveUp { reason, at }),
+            ..self
+        }
+    }
 }

@@ -3,14 +3,11 @@
 //!
 //! Clients may come at any time or never, so no attempts are forecast, only the end.
 
-use super::{
-    EventState, ExplainInput, Explanation, Forecast, ForecastEnd, Obstacle, current_state,
-    forecast::forecast_of_nothing,
-};
+use super::{AttemptForecast, EventState, ExplainInput, Explanation, Obstacle, current_state};
 use crate::{
     PullSettings,
     batch::LastAttempt,
-    outcome::{Failure, LastOutcome, Reason},
+    outcome::{Failure, LastOutcome, Reason, RequestResult},
     record::{PendingDelivery, lease::RENEWED_FOR},
 };
 use gridhook_event::Timestamp;
@@ -63,8 +60,8 @@ pub(super) fn pending_state(pending: &PendingDelivery, now: Timestamp) -> EventS
 
 pub(super) fn explain_pull(facts: &ExplainInput<'_>, pull: PullSettings) -> Explanation {
     let state = current_state(facts);
-    let forecast = forecast_end(facts, &state);
-    let obstacles = if forecast.is_some() {
+    let attempt_forecast = forecast_give_up(facts, &state);
+    let obstacles = if attempt_forecast.is_some() {
         find_obstacles(facts, &state, pull)
     } else {
         Vec::new()
@@ -72,7 +69,7 @@ pub(super) fn explain_pull(facts: &ExplainInput<'_>, pull: PullSettings) -> Expl
     Explanation {
         state,
         obstacles,
-        forecast,
+        attempt_forecast,
     }
 }
 
@@ -90,9 +87,12 @@ fn find_obstacles(
         .into_iter()
         .collect();
     let pending = cursor.counters.pending;
-    let most = pull.leases_max;
-    if matches!(state, EventState::Unread { .. }) && pending >= u64::from(most) {
-        obstacles.push(Obstacle::Full { pending, most });
+    let pending_max = pull.leases_max;
+    if matches!(state, EventState::Unread { .. }) && pending >= u64::from(pending_max) {
+        obstacles.push(Obstacle::Full {
+            pending,
+            pending_max,
+        });
     }
     if clients == 0
         && matches!(
@@ -105,10 +105,10 @@ fn find_obstacles(
     obstacles
 }
 
-/// How the event ends if no client responds from now on.
-fn forecast_end(facts: &ExplainInput<'_>, state: &EventState) -> Option<Forecast> {
+/// When and why the event is given up if no client responds from now on.
+fn forecast_give_up(facts: &ExplainInput<'_>, state: &EventState) -> Option<AttemptForecast> {
     let ExplainInput { settings, now, .. } = *facts;
-    let (attempts, free) = match state {
+    let (attempts, available_at) = match state {
         EventState::Locked { attempt, until, .. } => (*attempt, *until),
         EventState::Released {
             until, attempts, ..
@@ -126,25 +126,16 @@ fn forecast_end(facts: &ExplainInput<'_>, state: &EventState) -> Option<Forecast
             return None;
         }
     };
-    let end = match facts.event {
-        Some(_) if attempts >= settings.attempts_max => ForecastEnd {
-            reason: Reason::MaxDeliveryAttemptsExceeded,
-            at: free,
-        },
-        Some(stored) => {
-            let at = settings.expiry_of(stored.appended).max(free);
-            ForecastEnd {
-                reason: Reason::TimeToLiveExceeded,
-                at,
-            }
+    let (reason, at) = match facts.event {
+        Some(_) if attempts >= settings.attempts_max => {
+            (Reason::MaxDeliveryAttemptsExceeded, available_at)
         }
-        None => ForecastEnd {
-            reason: Reason::Missing,
-            at: free,
-        },
+        Some(stored) => {
+            let expires = settings.expiry_of(stored.appended);
+            (Reason::TimeToLiveExceeded, expires.max(available_at))
+        }
+        None => (Reason::Missing, available_at),
     };
-    Some(Forecast {
-        end: Some(end),
-        ..forecast_of_nothing(Failure::TimedOut)
-    })
+    let timeout = RequestResult::from_outcome(Failure::TimedOut);
+    Some(AttemptForecast::without_attempts(&timeout).with_give_up(reason, at))
 }
