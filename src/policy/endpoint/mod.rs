@@ -10,7 +10,7 @@
 //! | `reach` | is an unreachable endpoint back? |
 //! | `unavailable` | why may it not be called? |
 //!
-//! Each part learns when a request is sent and when it ends, in O(1) time and memory.
+//! Each part is notified when a request is sent and when it ends, in O(1) time and memory.
 //!
 //! Invariants:
 //! - Nothing is sent while the endpoint is suspended, nor before the time that it requested with
@@ -63,7 +63,7 @@ pub struct Endpoint {
     rate_max: Option<Rate>,
     health: Health,
     held: Option<HeldBy>,
-    closed: bool,
+    is_closed: bool,
     probe: Option<RequestId>,
     meter: RequestWindow,
     /// The stored part: the rate of the last healthy window before the present one.
@@ -154,12 +154,12 @@ impl Endpoint {
 
     /// Sends nothing more, whatever its health: the server stops.
     pub fn close(&mut self) {
-        self.closed = true;
+        self.is_closed = true;
     }
 
     /// Whether [`Endpoint::close`] was called.
     pub fn is_closed(&self) -> bool {
-        self.closed
+        self.is_closed
     }
 
     /// The present limit of requests at once.
@@ -176,10 +176,11 @@ impl Endpoint {
             // A probe.
             return 1;
         }
-        let free = self.free_under_limit(in_flight);
-        self.bucket
-            .as_ref()
-            .map_or(free, |bucket| bucket.free_requests(now).min(free))
+        let free_count = self.free_under_limit(in_flight);
+        match &self.bucket {
+            Some(bucket) => bucket.free_requests(now).min(free_count),
+            None => free_count,
+        }
     }
 
     /// When the pace allows the next request; [`None`] without a pace, or if something else blocks.
@@ -191,26 +192,23 @@ impl Endpoint {
     }
 
     /// When a job's request may leave, given `in_flight` requests of jobs and the last one sent at
-    /// `left`: jobs have a part of the limit and of the pace. [`None`] while their part of the
+    /// `last_sent`: jobs have a part of the limit and of the pace. [`None`] while their part of the
     /// limit is used.
     pub fn jobs_open(
         &self,
         in_flight: usize,
-        left: Timestamp,
+        last_sent: Timestamp,
         now: Timestamp,
     ) -> Option<Timestamp> {
         let limit = (self.limit.get() / JOBS_PART).max(1);
         if in_flight >= limit as usize {
             return None;
         }
-        let wait = |bucket: &RequestPace| {
-            Duration::from_secs_f64(f64::from(JOBS_PART) / bucket.current_rate(now))
+        let Some(bucket) = &self.bucket else {
+            return Some(now);
         };
-        Some(
-            self.bucket
-                .as_deref()
-                .map_or(now, |bucket| left.after(wait(bucket)).max(now)),
-        )
+        let interval = Duration::from_secs_f64(f64::from(JOBS_PART) / bucket.current_rate(now));
+        Some(last_sent.after(interval).max(now))
     }
 
     /// When it opens by itself, or did; [`None`] if it was not suspended or waits for something
@@ -224,8 +222,8 @@ impl Endpoint {
         }
     }
 
-    /// Probation lasts at least as long as the wait that the endpoint requested.
-    fn leave_alone(&mut self) {
+    /// Extends a suspension to the end of the wait that the endpoint requested.
+    fn extend_suspension(&mut self) {
         if let (Health::Suspended { until, .. }, Some(not_before)) =
             (&mut self.health, self.pace.not_before)
         {
@@ -242,7 +240,7 @@ impl Endpoint {
             *until = now;
             self.reach.set_early();
         }
-        self.leave_alone();
+        self.extend_suspension();
     }
 
     /// Whether the next probe is due early.
@@ -265,14 +263,19 @@ impl Endpoint {
     }
 
     /// Notes the result of a connection attempt. After a success the probe is due at once.
-    pub fn record_connection_attempt(&mut self, reached: bool, now: Timestamp, jitter: Jitter) {
+    pub fn record_connection_attempt(
+        &mut self,
+        is_reachable: bool,
+        now: Timestamp,
+        jitter: Jitter,
+    ) {
         let Health::Suspended { since, until, .. } = &mut self.health else {
             return;
         };
-        if reached {
+        if is_reachable {
             *until = (*until).min(now);
             self.reach.set_early();
-            self.leave_alone();
+            self.extend_suspension();
         } else {
             self.reach.record_unreachable(*since, now, jitter);
         }
@@ -285,12 +288,12 @@ impl Endpoint {
 
     /// Notes that a request was sent, as full as possible or not. If the endpoint was suspended, it
     /// is the probe.
-    pub fn record_sent(&mut self, request: RequestId, full: bool, now: Timestamp) {
+    pub fn record_sent(&mut self, request: RequestId, is_full: bool, now: Timestamp) {
         self.pace.not_before = None;
         match self.health {
             Health::Probing { .. } => {}
             Health::Healthy { .. } => {
-                self.limit.record_sent(full);
+                self.limit.record_sent(is_full);
                 if let Some(bucket) = &mut self.bucket {
                     bucket.take_token(now);
                 }
@@ -347,38 +350,48 @@ impl Endpoint {
                 },
                 signal,
             ) if self.probe == Some(report.request) => {
-                let table = &self.edition.probation;
-                self.probe = None;
-                match signal {
-                    HealthSignal::Accepted | HealthSignal::Refused => self.become_healthy(now),
-                    // The same suspension continues for longer. A probe that was due early does not
-                    // lengthen it.
-                    HealthSignal::Failed(failure) => {
-                        let consecutive_suspensions = consecutive_suspensions
-                            .saturating_add(u32::from(!self.reach.take_early()));
-                        self.health = health::new_suspension(
-                            failure,
-                            consecutive_suspensions,
-                            since,
-                            table,
-                            now,
-                        );
-                    }
-                    // The probe is no longer awaited.
-                    HealthSignal::Nothing => {
-                        self.health = Health::Suspended {
-                            cause,
-                            since,
-                            until: now,
-                            consecutive_suspensions,
-                        }
-                    }
-                }
+                self.end_probe(signal, cause, since, consecutive_suspensions, now)
             }
             // It concerns the events, was aborted by gridhook, or was sent before the suspension.
             (Health::Healthy { .. } | Health::Suspended { .. } | Health::Probing { .. }, _) => {}
         }
-        self.leave_alone();
+        self.extend_suspension();
+    }
+
+    /// Notes the outcome of the probe.
+    fn end_probe(
+        &mut self,
+        signal: HealthSignal,
+        cause: Failure,
+        since: Timestamp,
+        consecutive_suspensions: u32,
+        now: Timestamp,
+    ) {
+        self.probe = None;
+        match signal {
+            HealthSignal::Accepted | HealthSignal::Refused => self.become_healthy(now),
+            // The same suspension continues for longer. A probe that was due early does not
+            // lengthen it.
+            HealthSignal::Failed(failure) => {
+                let is_lengthened = !self.reach.take_early();
+                self.health = health::new_suspension(
+                    failure,
+                    consecutive_suspensions.saturating_add(u32::from(is_lengthened)),
+                    since,
+                    &self.edition.probation,
+                    now,
+                );
+            }
+            // The probe is no longer awaited.
+            HealthSignal::Nothing => {
+                self.health = Health::Suspended {
+                    cause,
+                    since,
+                    until: now,
+                    consecutive_suspensions,
+                }
+            }
+        }
     }
 
     /// Notes that the last request was sent twice: the next one waits for a further token.
@@ -389,7 +402,7 @@ impl Endpoint {
     }
 
     /// Notes the wait that the endpoint requested of another subscription, capped by the own
-    /// edition. Whether it is longer than the own one.
+    /// edition. Returns whether it is longer than the own one.
     pub fn delay_until(&mut self, until: Option<Timestamp>, now: Timestamp) -> bool {
         if self.reported_wait == until {
             return false;
@@ -403,7 +416,7 @@ impl Endpoint {
             return false;
         }
         self.pace.not_before = until;
-        self.leave_alone();
+        self.extend_suspension();
         true
     }
 
@@ -414,9 +427,9 @@ impl Endpoint {
 
     /// Notes that a request reached the endpoint, or that no connection was made because of the
     /// network. Called after [`Endpoint::on_response`].
-    pub fn record_reach(&mut self, reached: bool, now: Timestamp, jitter: Jitter) {
+    pub fn record_reach(&mut self, is_reached: bool, now: Timestamp, jitter: Jitter) {
         match self.health {
-            Health::Suspended { since, .. } if !reached => {
+            Health::Suspended { since, .. } if !is_reached => {
                 self.reach.record_unreachable(since, now, jitter)
             }
             Health::Suspended { .. } => self.reach.stop_attempts(),
@@ -455,11 +468,11 @@ impl Endpoint {
             return;
         };
         bucket.record_success(&self.edition.pace, now);
-        let quiet = self
+        let is_quiet = self
             .pace
             .failed
             .is_none_or(|failed| now.since(failed) >= self.edition.pace.forgotten_after);
-        if quiet && !bucket.end_course() {
+        if is_quiet && !bucket.end_course() {
             self.bucket = None;
         }
     }
@@ -494,14 +507,14 @@ impl Endpoint {
 
     /// The rate of the last healthy window. A window cut short counts only if it was faster.
     fn last_healthy_rate(&self) -> Option<Rate> {
-        let Some((rate, whole)) = self.meter.success_rate() else {
+        let Some((rate, is_whole)) = self.meter.success_rate() else {
             return self.pace.healthy;
         };
         let rate_of_window = Rate::from_per_second(rate);
         Some(
             self.pace
                 .healthy
-                .filter(|before| !whole && *before > rate_of_window)
+                .filter(|earlier_rate| !is_whole && *earlier_rate > rate_of_window)
                 .unwrap_or(rate_of_window),
         )
     }

@@ -26,59 +26,9 @@ impl Endpoint {
         now: Timestamp,
     ) -> Self {
         let edition = Arc::clone(&settings.edition);
-        let sent_after = |after| requests.filter(move |(_, sent)| *sent >= after);
-        let probe = |after: Timestamp| sent_after(after).map(|(id, _)| id).min();
         let wait = cursor.pace.wait_of(settings.endpoint);
-        let (health, probe) = match cursor.health {
-            health @ Health::Healthy { .. } => (health, None),
-            // The suspension lasts at least as long as the wait, which another endpoint requested.
-            Health::Suspended {
-                cause,
-                since,
-                until: _,
-                consecutive_suspensions,
-            } if wait != cursor.pace.not_before => (
-                Health::Suspended {
-                    cause,
-                    since,
-                    until: now,
-                    consecutive_suspensions,
-                },
-                None,
-            ),
-            health @ Health::Suspended {
-                cause,
-                since,
-                until,
-                consecutive_suspensions,
-            } => match probe(until) {
-                Some(id) => (
-                    Health::Probing {
-                        cause,
-                        since,
-                        consecutive_suspensions,
-                    },
-                    Some(id),
-                ),
-                None => (health, None),
-            },
-            health @ Health::Probing {
-                cause,
-                since,
-                consecutive_suspensions,
-            } => match probe(since.after(Duration::from_micros(1))) {
-                Some(id) => (health, Some(id)),
-                None => (
-                    Health::Suspended {
-                        cause,
-                        since,
-                        until: now,
-                        consecutive_suspensions,
-                    },
-                    None,
-                ),
-            },
-        };
+        let is_other_endpoint = wait != cursor.pace.not_before;
+        let (health, probe) = recover_health(cursor.health, is_other_endpoint, requests, now);
         // The clock may have been set back since, so the wait is capped at the longest one allowed.
         let longest = now.after(edition.retry.retry_after_max);
         let not_before = wait
@@ -88,9 +38,12 @@ impl Endpoint {
             Health::Suspended { cause, .. } => Some(cause),
             Health::Healthy { .. } | Health::Probing { .. } => None,
         };
-        let failed = cursor.pace.failed.map(|failed| failed.min(now));
         let failing_since = cursor.pace.failing_since.map(|since| since.min(now));
-        let failed = failed.filter(|failed| now.since(*failed) < edition.pace.forgotten_after);
+        let failed_at = cursor
+            .pace
+            .failed
+            .map(|failed_at| failed_at.min(now))
+            .filter(|failed_at| now.since(*failed_at) < edition.pace.forgotten_after);
         let mut endpoint = Self {
             id: settings.endpoint,
             health: health::cap_recovered(health, &edition.probation, now),
@@ -100,10 +53,10 @@ impl Endpoint {
             events_max: settings.batch.events_max,
             rate_max: settings.rate_max,
             held: cursor.held,
-            closed: false,
+            is_closed: false,
             probe,
             pace: PaceRecord {
-                failed,
+                failed: failed_at,
                 not_before,
                 failing_since,
                 ..cursor.pace
@@ -115,11 +68,76 @@ impl Endpoint {
             requested_wait: None,
             reported_wait: None,
         };
-        let has_pace = failed.is_some() && (cursor.pace.paced || cursor.next_due.is_some());
+        let has_pace = failed_at.is_some() && (cursor.pace.paced || cursor.next_due.is_some());
         let healthy = endpoint.pace.healthy.filter(|_| has_pace);
         let pace = RequestPace::new(healthy, endpoint.rate_max, &endpoint.edition.pace, now);
         endpoint.bucket = pace.map(Box::new);
-        endpoint.leave_alone();
+        endpoint.extend_suspension();
         endpoint
+    }
+}
+
+/// The health in a record as it is after a restart, with the probe in flight.
+fn recover_health(
+    health: Health,
+    is_other_endpoint: bool,
+    requests: impl Iterator<Item = (RequestId, Timestamp)>,
+    now: Timestamp,
+) -> (Health, Option<RequestId>) {
+    let first_sent_since = |time: Timestamp| {
+        requests
+            .filter(|(_, sent)| *sent >= time)
+            .map(|(id, _)| id)
+            .min()
+    };
+    match health {
+        Health::Healthy { .. } => (health, None),
+        // The suspension lasts at least as long as the wait, which another endpoint requested.
+        Health::Suspended {
+            cause,
+            since,
+            until: _,
+            consecutive_suspensions,
+        } if is_other_endpoint => (
+            Health::Suspended {
+                cause,
+                since,
+                until: now,
+                consecutive_suspensions,
+            },
+            None,
+        ),
+        Health::Suspended {
+            cause,
+            since,
+            until,
+            consecutive_suspensions,
+        } => match first_sent_since(until) {
+            Some(id) => (
+                Health::Probing {
+                    cause,
+                    since,
+                    consecutive_suspensions,
+                },
+                Some(id),
+            ),
+            None => (health, None),
+        },
+        Health::Probing {
+            cause,
+            since,
+            consecutive_suspensions,
+        } => match first_sent_since(since.after(Duration::from_micros(1))) {
+            Some(id) => (health, Some(id)),
+            None => (
+                Health::Suspended {
+                    cause,
+                    since,
+                    until: now,
+                    consecutive_suspensions,
+                },
+                None,
+            ),
+        },
     }
 }

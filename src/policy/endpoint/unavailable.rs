@@ -91,7 +91,7 @@ impl Unavailable {
 impl Endpoint {
     /// Why it may not be called now.
     pub fn unavailable(&self, now: Timestamp) -> Option<Unavailable> {
-        if self.closed {
+        if self.is_closed {
             return Some(Unavailable::Closed);
         }
         Unavailable::find_all(self.held, self.pace.not_before, self.health)
@@ -101,7 +101,7 @@ impl Endpoint {
     /// Why it may not be called, whatever its health: it is held, or the server stops.
     pub fn shut(&self) -> Option<Unavailable> {
         let hold = self.held.map(|by| Unavailable::Held { by });
-        if self.closed {
+        if self.is_closed {
             Some(Unavailable::Closed)
         } else {
             hold
