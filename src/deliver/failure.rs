@@ -50,7 +50,7 @@ pub(super) fn failed_result(
         ),
         SendRequestError::Connect(ConnectError::Io(error)) => {
             match (refusal_reason(error), phase) {
-                (Some(why), _) => failure_result(Failure::SocketError, why),
+                (Some(reason), _) => failure_result(Failure::SocketError, reason),
                 (None, RequestPhase::Connecting(_)) => {
                     unreached_result(Failure::SocketError, connect_detail(error, phase))
                 }

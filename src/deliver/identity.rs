@@ -45,7 +45,7 @@ const PAUSE: Duration = Duration::from_secs(30);
 /// A token is replaced this long before it expires, or after four fifths of a shorter lifetime.
 const AHEAD: Duration = Duration::from_secs(5 * 60);
 
-/// The lifetime of a token whose issuer does not tell it.
+/// The lifetime in seconds of a token whose issuer does not say it.
 const LIFETIME_DEFAULT: u64 = 5 * 60;
 
 /// What readers of attempts see if no assertion can be made.
@@ -78,11 +78,11 @@ pub struct ServerIdentity {
     token_url: String,
     client_id: String,
     proof: IdentityProof,
-    tokens: Mutex<BTreeMap<TokenAudience, Arc<tokio::sync::Mutex<Option<KeptToken>>>>>,
+    tokens: Mutex<BTreeMap<TokenAudience, Arc<tokio::sync::Mutex<Option<CachedToken>>>>>,
 }
 
 #[derive(Debug)]
-struct KeptToken {
+struct CachedToken {
     token: Arc<AccessToken>,
     refresh: WallTime,
     expires: WallTime,
@@ -141,13 +141,12 @@ impl ServerIdentity {
         &self,
         audience: &TokenAudience,
         wall: WallTime,
-    ) -> Arc<tokio::sync::Mutex<Option<KeptToken>>> {
+    ) -> Arc<tokio::sync::Mutex<Option<CachedToken>>> {
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         if !tokens.contains_key(audience) {
-            let is_valid =
-                |kept: &Option<KeptToken>| kept.as_ref().is_some_and(|kept| wall < kept.expires);
             tokens.retain(|_, slot| {
-                Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|kept| is_valid(&kept))
+                Arc::strong_count(slot) > 1
+                    || slot.try_lock().is_ok_and(|token| is_valid(&token, wall))
             });
         }
         Arc::clone(tokens.entry(audience.clone()).or_default())
@@ -158,10 +157,48 @@ impl ServerIdentity {
         client: &WebhookClient,
         audience: &TokenAudience,
         wall: WallTime,
-    ) -> Result<KeptToken, TokenFailure> {
+    ) -> Result<CachedToken, TokenFailure> {
         let url = self
             .url_for(audience)
             .map_err(|problem| TokenFailure::Unavailable(problem.to_string()))?;
+        let destination = Destination::new(
+            &url,
+            "token",
+            Schema::CloudEvents,
+            Schema::CloudEvents,
+            false,
+        )
+        .map_err(|error| TokenFailure::Unavailable(error.to_string()))?;
+        let outgoing = OutgoingRequest {
+            headers: vec![
+                ("content-type", "application/x-www-form-urlencoded".into()),
+                ("accept", "application/json".into()),
+            ],
+            body: self.token_form(&url, audience, wall)?.into(),
+            ..OutgoingRequest::default()
+        };
+        let _permit = client.sockets().take_permit();
+        let exchange = client.exchange_whole(&destination, &outgoing);
+        let (status, body) = timeout(FETCH_WAIT, exchange)
+            .await
+            .map_err(|_| ExchangeError::Timeout(FETCH_WAIT))
+            .flatten()
+            .map_err(|error| TokenFailure::Unavailable(error.to_string()))?;
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if status == 200 {
+            CachedToken::from_response(&body, wall)
+        } else {
+            Err(TokenFailure::from_response(status, &body))
+        }
+    }
+
+    /// The form of a token request (RFC 6749, section 4.4.2).
+    fn token_form(
+        &self,
+        url: &str,
+        audience: &TokenAudience,
+        wall: WallTime,
+    ) -> Result<String, TokenFailure> {
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("grant_type", "client_credentials")
             .append_pair("client_id", &self.client_id);
@@ -177,7 +214,7 @@ impl ServerIdentity {
             IdentityProof::Certificate(certificate) => {
                 // The problem has paths of the server, which readers of attempts must not see.
                 let assertion = certificate
-                    .sign_assertion(&self.client_id, &url, wall)
+                    .sign_assertion(&self.client_id, url, wall)
                     .map_err(|problem| {
                         tracing::warn!(%problem, "no assertion of the server's identity");
                         TokenFailure::Unavailable(UNUSABLE_CERTIFICATE.to_owned())
@@ -186,49 +223,14 @@ impl ServerIdentity {
                     .append_pair("client_assertion", &assertion);
             }
         }
-        let form = form
-            .append_pair("scope", &format!("{}/.default", audience.application))
-            .finish();
-        let destination = Destination::new(
-            &url,
-            "token",
-            Schema::CloudEvents,
-            Schema::CloudEvents,
-            false,
-        )
-        .map_err(|error| TokenFailure::Unavailable(error.to_string()))?;
-        let headers = vec![
-            ("content-type", "application/x-www-form-urlencoded".into()),
-            ("accept", "application/json".into()),
-        ];
-        let outgoing = OutgoingRequest {
-            headers,
-            body: form.into(),
-            ..OutgoingRequest::default()
-        };
-        let _permit = client.sockets().take_permit();
-        let exchange = client.exchange_whole(&destination, &outgoing);
-        let (status, body) = timeout(FETCH_WAIT, exchange)
-            .await
-            .map_err(|_| ExchangeError::Timeout(FETCH_WAIT))
-            .flatten()
-            .map_err(|error| TokenFailure::Unavailable(error.to_string()))?;
-        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-        if status != 200 {
-            let is_code = |code: &&str| {
-                code.len() <= 64 && code.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'))
-            };
-            let code = body["error"]
-                .as_str()
-                .filter(is_code)
-                .unwrap_or("no error code");
-            let text = format!("the response is {status} ({code})");
-            // RFC 6749, section 5.2: the client or its request is refused.
-            return Err(match status {
-                400 | 401 | 403 => TokenFailure::Refused(text),
-                _ => TokenFailure::Unavailable(text),
-            });
-        }
+        let scope = format!("{}/.default", audience.application);
+        Ok(form.append_pair("scope", &scope).finish())
+    }
+}
+
+impl CachedToken {
+    /// Reads a token response (RFC 6749, section 5.1).
+    fn from_response(body: &Value, wall: WallTime) -> Result<Self, TokenFailure> {
         let is_bearer = body["token_type"]
             .as_str()
             .is_some_and(|kind| kind.eq_ignore_ascii_case("bearer"));
@@ -247,12 +249,36 @@ impl ServerIdentity {
             .or_else(|| lifetime_value.as_str()?.parse().ok())
             .unwrap_or(LIFETIME_DEFAULT);
         let lifetime = Duration::from_secs(lifetime.min(7 * 24 * 3600));
-        Ok(KeptToken {
+        Ok(Self {
             token: Arc::new(AccessToken(token.to_owned())),
             refresh: wall.after(lifetime - AHEAD.min(lifetime / 5)),
             expires: wall.after(lifetime),
         })
     }
+}
+
+impl TokenFailure {
+    /// Reads an error response (RFC 6749, section 5.2).
+    fn from_response(status: u16, body: &Value) -> Self {
+        let code = body["error"]
+            .as_str()
+            .filter(|code| is_error_code(code))
+            .unwrap_or("no error code");
+        let text = format!("the response is {status} ({code})");
+        match status {
+            // The client or its request is refused.
+            400 | 401 | 403 => Self::Refused(text),
+            _ => Self::Unavailable(text),
+        }
+    }
+}
+
+fn is_valid(token: &Option<CachedToken>, wall: WallTime) -> bool {
+    token.as_ref().is_some_and(|token| wall < token.expires)
+}
+
+fn is_error_code(code: &str) -> bool {
+    code.len() <= 64 && code.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'))
 }
 
 /// Why there is no access token.
@@ -299,7 +325,7 @@ impl TokenSource {
     ) -> Result<(Arc<AccessToken>, bool), TokenFailure> {
         let slot = self.identity.token_slot(&self.audience, wall);
         let mut cached = slot.lock().await;
-        let is_usable = |cached: &&mut KeptToken| {
+        let is_usable = |cached: &&mut CachedToken| {
             wall < cached.expires
                 && refused.is_none_or(|refused| !Arc::ptr_eq(refused, &cached.token))
         };
@@ -317,9 +343,9 @@ impl TokenSource {
             .fetch_token(&self.client, &self.audience, wall)
             .await
         {
-            Ok(fetched) => {
-                let token = Arc::clone(&fetched.token);
-                *cached = Some(fetched);
+            Ok(new_token) => {
+                let token = Arc::clone(&new_token.token);
+                *cached = Some(new_token);
                 return Ok((token, true));
             }
             Err(problem) => problem,

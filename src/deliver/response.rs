@@ -40,27 +40,27 @@ pub const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Waits for the response, reads what is kept of it, and decides whether its connection may be
 /// reused.
-pub(super) async fn read(
-    sending: SendClientRequest,
+pub(super) async fn read_response(
+    pending_response: SendClientRequest,
     request_attempt: &RequestAttempt,
     wall: WallTime,
     kept_max: usize,
 ) -> Result<RequestResult, SendRequestError> {
-    let mut response = sending.await?;
+    let mut response = pending_response.await?;
     let status = response.status();
     request_attempt.enter_phase(RequestPhase::Reading(status.as_u16()));
-    let mut answer = RequestResult::from_outcome(Outcome::from_status(status.as_u16()));
-    answer.status = Some(status.as_u16());
-    answer.retry_after = retry_after(&response, wall);
-    if answer.outcome != Outcome::Delivered {
-        answer.heads = Some(Box::new(RequestHeads {
+    let mut result = RequestResult::from_outcome(Outcome::from_status(status.as_u16()));
+    result.status = Some(status.as_u16());
+    result.retry_after = retry_after(&response, wall);
+    if result.outcome != Outcome::Delivered {
+        result.heads = Some(Box::new(RequestHeads {
             response: shown_response_head(response.headers()),
             ..RequestHeads::default()
         }));
     }
     if status.is_informational() {
         request_attempt.discard_connection();
-        answer.detail = match status {
+        result.detail = match status {
             StatusCode::SWITCHING_PROTOCOLS => {
                 "101 switches the protocol, which was not requested".to_owned()
             }
@@ -69,12 +69,12 @@ pub(super) async fn read(
                 status.as_u16()
             ),
         };
-        return Ok(answer);
+        return Ok(result);
     }
     if request_attempt.late.get() {
         // The body of a late response is not needed, and may never end.
         request_attempt.discard_connection();
-        return Ok(answer);
+        return Ok(result);
     }
     let mut body_bytes = BytesMut::new();
     let reading = read_body(
@@ -82,15 +82,15 @@ pub(super) async fn read(
         &mut body_bytes,
         [kept_max, DRAINED_BYTES_MAX],
     );
-    answer.detail = match timeout_at(request_attempt.reading_until(), reading).await {
+    result.detail = match timeout_at(request_attempt.reading_until(), reading).await {
         Ok(detail) => detail,
         Err(_) => "the response body did not end in time; the connection was closed".to_owned(),
     };
-    answer.body = body_bytes.freeze();
+    result.body = body_bytes.freeze();
     // If the body was not read to its end, dropping the response closes the connection.
     drop(response);
     request_attempt.finish_response();
-    Ok(answer)
+    Ok(result)
 }
 
 /// Reads at most `read_max` bytes of the body and keeps the first ones. Returns a text about the
@@ -100,14 +100,14 @@ pub(super) async fn read_body(
     kept: &mut BytesMut,
     [kept_max, read_max]: [usize; 2],
 ) -> String {
-    let mut read = 0;
+    let mut read_bytes = 0;
     loop {
         match response.next().await {
             None => return String::new(),
             Some(Ok(chunk)) => {
-                read += chunk.len();
+                read_bytes += chunk.len();
                 kept.extend_from_slice(&chunk[..chunk.len().min(kept_max - kept.len())]);
-                if read > read_max {
+                if read_bytes > read_max {
                     return format!(
                         "the response body is longer than {read_max} bytes; the connection was \
                          closed"

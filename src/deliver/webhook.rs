@@ -1,7 +1,6 @@
 //! One request to a webhook, with awc.
 //!
-//! awc is made for clients that talk to trusted servers. Endpoints are not trusted. So, point by
-//! point (for awc 3.11):
+//! awc is made for clients of trusted servers. Endpoints are not trusted. So, for awc 3.11:
 //! - *Redirects* are never followed: a login page's 200 is not a delivery.
 //! - *Compression* is compiled out and no `Accept-Encoding` is sent; a body is kept as received.
 //! - *Connections* are those of `exchange`, which is the middleware of the client: awc's own pool
@@ -238,14 +237,14 @@ impl WebhookClient {
         &self,
         destination: &Destination,
         outgoing: OutgoingRequest,
-        waits: &RequestTimeouts,
+        timeouts: &RequestTimeouts,
         wall: WallTime,
     ) -> RequestResult {
-        let (answer, _late) = self
+        let (result, _late_request) = self
             .begin_request(destination, outgoing, wall)
-            .wait_for_response(waits.response)
+            .wait_for_response(timeouts.response)
             .await;
-        answer
+        result
     }
 
     /// Whether a connection to the destination can be made: without TLS and without a request, and
@@ -257,22 +256,22 @@ impl WebhookClient {
         }
         let host = url.host_str().unwrap_or_default();
         let port = url.port_or_known_default().unwrap_or_default();
-        let mut reaching = Box::pin(self.0.connector.check_reachable(host, port));
+        let mut connection = Box::pin(self.0.connector.check_reachable(host, port));
         {
             let Ok(_permit) = PROMPT_REACHES.try_acquire() else {
                 return false;
             };
-            if let Ok(reached) = timeout(REACH_PROMPT, &mut reaching).await {
-                return reached.is_ok();
+            if let Ok(result) = timeout(REACH_PROMPT, &mut connection).await {
+                return result.is_ok();
             }
         }
         // Checks without any reply must not take the permits of those that are refused at once.
         let Ok(_permit) = SLOW_REACHES.try_acquire() else {
             return false;
         };
-        timeout(REACH_WAIT, reaching)
+        timeout(REACH_WAIT, connection)
             .await
-            .is_ok_and(|reached| reached.is_ok())
+            .is_ok_and(|result| result.is_ok())
     }
 
     /// A request that may get a late response. Nothing is sent until
@@ -286,8 +285,8 @@ impl WebhookClient {
         RequestInFlight::new(self, destination, outgoing, wall)
     }
 
-    /// A permit for a late request. [`None`] if all are taken: the new one is aborted, because
-    /// older ones may belong to other subscriptions.
+    /// A permit for a late request. [`None`] if none is free: the new request is aborted, because the
+    /// others may belong to other subscriptions.
     pub(super) fn late_permit(&self) -> Option<LatePermit> {
         let in_use = self.0.late_requests.get();
         (in_use < self.0.options.late_requests_max).then(|| {
@@ -306,7 +305,7 @@ impl WebhookClient {
         wall: WallTime,
     ) -> RequestResult {
         let error = match self.send_once(destination, outgoing, &first, wall).await {
-            Ok(answer) => return answer,
+            Ok(result) => return result,
             Err(error) => error,
         };
         if self
@@ -318,8 +317,8 @@ impl WebhookClient {
         {
             return RequestResult::from_outcome(Outcome::Aborted);
         }
-        let stale = first.reused.get() && has_no_response(&error, &first);
-        if !stale {
+        let is_stale = first.reused.get() && has_no_response(&error, &first);
+        if !is_stale {
             return failed_result(&error, first.current_phase(), destination);
         }
         let Some(outgoing) = first.again.take() else {
@@ -329,7 +328,7 @@ impl WebhookClient {
             again on a new one");
         let second = first.begin_repeat();
         match self.send_once(destination, outgoing, second, wall).await {
-            Ok(answer) => answer,
+            Ok(result) => result,
             Err(error) => failed_result(&error, second.current_phase(), destination),
         }
     }
@@ -344,15 +343,16 @@ impl WebhookClient {
         ATTEMPT
             .scope(request_attempt.clone(), async move {
                 let lease = self.0.options.lease.clone();
-                let sending =
+                let response =
                     self.send_request(Method::POST, destination, &outgoing, request_attempt, lease);
                 let kept_max = outgoing.response_bytes.max(response::BODY_BYTES_MAX);
                 // The body is dropped with its last byte. From here on only `again` may have a
                 // copy.
                 drop(outgoing);
-                let answer = response::read(sending, request_attempt, wall, kept_max).await?;
+                let result =
+                    response::read_response(response, request_attempt, wall, kept_max).await?;
                 request_attempt.read();
-                Ok(answer)
+                Ok(result)
             })
             .await
     }
@@ -404,17 +404,17 @@ impl WebhookClient {
         lease: Option<Lease>,
     ) -> SendClientRequest {
         let (method, uri) = outgoing.method_and_uri(destination, method);
-        let mut of_codec = HeaderMap::new();
+        let mut codec_headers = HeaderMap::new();
         request_attempt
             .headers
-            .replace(header_lines(destination, outgoing, &mut of_codec));
+            .replace(header_lines(destination, outgoing, &mut codec_headers));
         let body = sliced_body(outgoing.body.clone(), Rc::clone(request_attempt), lease);
-        if method == Method::POST && of_codec.is_empty() {
+        if method == Method::POST && codec_headers.is_empty() {
             request_attempt.uri.set(Some(uri));
             return self.0.post.send_body(body);
         }
         let mut request = self.0.awc.request(method, uri).no_decompress();
-        *request.headers_mut() = of_codec;
+        *request.headers_mut() = codec_headers;
         request.send_body(body)
     }
 }
@@ -445,9 +445,9 @@ pub(super) fn header_lines(
         Some((HeaderName::from_bytes(name.as_bytes()).ok()?, value))
     });
     let properties: Vec<_> = properties.collect();
-    let is_property = |name: &str| properties.iter().any(|(own, _)| own == name);
+    let is_property = |name: &str| properties.iter().any(|(property, _)| property == name);
     let is_set =
-        |headers: &[RequestHeader], name: &str| headers.iter().any(|(set, _)| *set == name);
+        |headers: &[RequestHeader], name: &str| headers.iter().any(|(header, _)| *header == name);
     for (name, value) in [
         ("host", destination.authority()),
         ("user-agent", USER_AGENT),

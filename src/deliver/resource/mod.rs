@@ -21,13 +21,13 @@
 //! | [`sqs`] | `Sqs` |
 //! | [`storage_queue`] | `StorageQueue` |
 //!
-//! What it does not do: it does not retry, and it has no opinion on outcomes. A service without
-//! HTTP statuses reports the status that means the same, so that one table of the edition covers
+//! What it does not do: it does not retry, and does not judge outcomes. A service without HTTP
+//! statuses reports the status that means the same, so that one table of the edition covers
 //! all kinds.
 //!
 //! Two outcomes are the same for all kinds. Credentials that the service refuses are those of the
-//! operator ([`Failure::CredentialRefused`]). A service that took some events of a request only has
-//! a result for each ([`RequestResult::events`]).
+//! operator ([`Failure::CredentialRefused`]). A service that accepted only some events of a request
+//! has a result for each ([`RequestResult::events`]).
 
 pub mod amqp;
 pub mod azure_function;
@@ -97,7 +97,7 @@ trait Kind {
     const HAS_BATCHES: bool = false;
     /// Whether the events of a request must have the same delivery properties.
     const IS_GROUPED: bool = Self::HAS_BATCHES;
-    /// Whether the service may take some events of a request only.
+    /// Whether the service may accept only some events of a request.
     const TAKES_PARTS: bool = false;
 
     /// Checks the properties, except the length of `resourceId`.
@@ -239,7 +239,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Whether the service may take some events of a request only.
+            /// Whether the service may accept only some events of a request.
             pub fn takes_parts(&self) -> bool {
                 match self {
                     $(Self::$kind(_) => $kind::TAKES_PARTS,)+
@@ -413,7 +413,7 @@ fn credential_refused(service: &str, detail: &str) -> RequestResult {
     }
 }
 
-/// The same for the response of a service with HTTP statuses.
+/// As [`credential_refused`], for the response of a service with HTTP statuses.
 fn with_refused_credential(result: RequestResult, service: &str) -> RequestResult {
     let prefix = result.status.map_or(String::new(), |status| {
         format!("the response is {status}. ")
