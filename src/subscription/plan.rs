@@ -25,15 +25,13 @@ use gridhook_policy::{
     batch::BatchLimits,
     dead_letter_store::{NamedStores, UnknownDestination},
     edition::{Edition, EndpointKind},
-    filter::Filter,
+    filter::{Filter, key::FilterKey},
     order::OrderSettings,
     property,
     record::{EndpointId, Rate, job::JobKind},
     transform::{InvalidTransform, Program},
 };
-use gridhook_record::subscription::{
-    OnGone, QueueSettings, StorageBlobDestination, SubscriptionRecord,
-};
+use gridhook_record::subscription::{OnGone, StorageBlobDestination, SubscriptionRecord};
 
 /// Why a subscription cannot be delivered as its record says.
 #[derive(Debug, thiserror::Error)]
@@ -140,6 +138,43 @@ enum Target {
 }
 
 impl Target {
+    fn new(record: &SubscriptionRecord, input: Schema) -> Result<Self, PlanError> {
+        if record.is_pulled() {
+            return Ok(Self::Pulled);
+        }
+        let webhook = &record.webhook;
+        let schema = record.delivery_schema;
+        let subscription_name = record.name.as_str();
+        if let Some(resource) = &record.resource {
+            resource.check(schema)?;
+            return Ok(Self::Resource(ResourceTarget {
+                resource: Resource::clone(resource),
+                subscription_name: subscription_name.to_owned(),
+                input,
+                schema,
+                batched: has_batches(record),
+                properties: webhook.delivery_properties.clone(),
+            }));
+        }
+        let destination = Destination::new(
+            &webhook.endpoint_url,
+            subscription_name,
+            input,
+            schema,
+            has_batches(record),
+        )?
+        .with_properties(&webhook.delivery_properties);
+        let secrets = webhook
+            .signing
+            .as_ref()
+            .map(|signing| signing.secrets.iter().map(String::as_str));
+        let signer = secrets.map(Signer::new).transpose()?;
+        Ok(Self::Webhook(Arc::new(HttpTarget {
+            destination,
+            encoding: Box::new(WebhookEncoding { signer }),
+        })))
+    }
+
     /// The hash is stored, so it is the same in all versions.
     fn endpoint_id(&self) -> EndpointId {
         let mut hasher = SipHasher13::new();
@@ -183,6 +218,81 @@ const RECEIVED_BYTES: u64 = 4 * 1024 * 1024;
 /// Added to the response time limit. A request that has not reported by then is given up.
 const REQUEST_SLACK: Duration = Duration::from_secs(30);
 
+/// Whether a request may have several events.
+fn has_batches(record: &SubscriptionRecord) -> bool {
+    record.webhook.max_events_per_batch > 1
+}
+
+fn batch_limits(record: &SubscriptionRecord) -> BatchLimits {
+    let webhook = &record.webhook;
+    let schema = record.delivery_schema;
+    if record.queue.is_some() {
+        return BatchLimits {
+            events_max: RECEIVED_MAX,
+            bytes_preferred: RECEIVED_BYTES,
+            schema,
+        };
+    }
+    let resource = record.resource.as_deref();
+    match resource.filter(|_| !record.has_batch_settings()) {
+        Some(resource) => {
+            let BatchMaxima { events, bytes } = resource.limits();
+            BatchLimits {
+                events_max: events,
+                bytes_preferred: bytes,
+                schema,
+            }
+        }
+        None => BatchLimits {
+            events_max: webhook.max_events_per_batch,
+            bytes_preferred: 1024 * u64::from(webhook.preferred_batch_size_in_kilobytes),
+            schema,
+        },
+    }
+}
+
+/// The keys of the delivery properties that all events of a request have in common. With one event
+/// in each request there are none.
+fn grouping_keys(record: &SubscriptionRecord) -> Arc<[FilterKey]> {
+    let is_grouped = match &record.resource {
+        Some(resource) => resource.is_grouped(),
+        None => has_batches(record),
+    };
+    property::dynamic_keys(&record.webhook.delivery_properties)
+        .filter(|_| is_grouped)
+        .cloned()
+        .collect()
+}
+
+fn order_settings(
+    record: &SubscriptionRecord,
+    delivery: &DeliveryContext,
+) -> Option<Arc<OrderSettings>> {
+    let key = record.order_key.as_deref()?.clone();
+    let one_of_a_key = record
+        .resource
+        .as_ref()
+        .is_some_and(|resource| resource.takes_parts());
+    Some(Arc::new(OrderSettings {
+        key,
+        tracked_max: delivery.ordered_events_max as usize,
+        blocks: record.order_blocks,
+        one_of_a_key,
+    }))
+}
+
+/// The lower one of the rate that the endpoint granted in the handshake and the configured one.
+fn rate_max(record: &SubscriptionRecord) -> Option<Rate> {
+    let webhook = &record.webhook;
+    let granted_rate = webhook
+        .allowed_rate
+        .map(|rate| Rate::from_per_second(f64::from(rate.get()) / 60.0));
+    let configured_rate = webhook
+        .max_requests_per_second
+        .map(|rate| Rate::from_per_second(rate.get().into()));
+    granted_rate.into_iter().chain(configured_rate).min()
+}
+
 impl DeliveryPlan {
     /// The plan for `record`, in a topic with this input schema and edition.
     pub fn new(
@@ -192,94 +302,22 @@ impl DeliveryPlan {
         delivery: &DeliveryContext,
     ) -> Result<Self, PlanError> {
         let webhook = &record.webhook;
-        let takes_batches = webhook.max_events_per_batch > 1;
-        let name = record.name.as_str();
-        let schema = record.delivery_schema;
-        let target = match &record.resource {
-            _ if record.is_pulled() => Target::Pulled,
-            Some(resource) => {
-                resource.check(schema)?;
-                Target::Resource(ResourceTarget {
-                    resource: Resource::clone(resource),
-                    subscription_name: name.to_owned(),
-                    input,
-                    schema,
-                    batched: takes_batches,
-                    properties: webhook.delivery_properties.clone(),
-                })
-            }
-            None => {
-                let destination =
-                    Destination::new(&webhook.endpoint_url, name, input, schema, takes_batches)?
-                        .with_properties(&webhook.delivery_properties);
-                let secrets = webhook
-                    .signing
-                    .as_ref()
-                    .map(|signing| signing.secrets.iter().map(String::as_str));
-                let signer = secrets.map(Signer::new).transpose()?;
-                Target::Webhook(Arc::new(HttpTarget {
-                    destination,
-                    encoding: Box::new(WebhookEncoding { signer }),
-                }))
-            }
-        };
+        let target = Target::new(&record, input)?;
         let retry_after = match &target {
             Target::Webhook(target) => Some(delivery.waits.wait_for_url(target.destination.url())),
             Target::Pulled | Target::Resource(_) => None,
         };
-        // With one event per request, delivery properties need not be equal.
-        let is_grouped = record
-            .resource
-            .as_ref()
-            .map_or(takes_batches, |resource| resource.is_grouped());
-        let grouping = property::dynamic_keys(&webhook.delivery_properties)
-            .filter(|_| is_grouped)
-            .cloned()
-            .collect();
-        let maxima = record
-            .resource
-            .as_deref()
-            .map(Resource::limits)
-            .filter(|_| !record.has_batch_settings());
-        let batch = match (record.queue, maxima) {
-            (None, Some(BatchMaxima { events, bytes })) => BatchLimits {
-                events_max: events,
-                bytes_preferred: bytes,
-                schema: record.delivery_schema,
-            },
-            (None, None) => BatchLimits {
-                events_max: webhook.max_events_per_batch,
-                bytes_preferred: 1024 * u64::from(webhook.preferred_batch_size_in_kilobytes),
-                schema: record.delivery_schema,
-            },
-            (Some(_), _) => BatchLimits {
-                events_max: RECEIVED_MAX,
-                bytes_preferred: RECEIVED_BYTES,
-                schema: record.delivery_schema,
-            },
-        };
         let transform = record
             .transform
             .as_deref()
-            .map(|source| Program::new(source, takes_batches, schema))
+            .map(|source| Program::new(source, has_batches(&record), record.delivery_schema))
             .transpose()?;
-        let lock = |queue: QueueSettings| {
-            Duration::from_secs(u64::from(queue.receive_lock_duration_in_seconds))
-        };
-        let granted_rate = webhook
-            .allowed_rate
-            .map(|rate| Rate::from_per_second(f64::from(rate.get()) / 60.0));
-        let rate_limit = webhook
-            .max_requests_per_second
-            .map(|rate| Rate::from_per_second(rate.get().into()));
-        let response_timeout = webhook.response_timeout_in_seconds;
-        let response_timeout = response_timeout.map_or(delivery.response_timeout, |seconds| {
-            Duration::from_secs(seconds.get().into())
-        });
-        let pull = record.queue.map(|queue| PullSettings {
-            lock: lock(queue),
-            leases_max: delivery.leases_max,
-        });
+        let batch = batch_limits(&record);
+        let response_timeout = webhook
+            .response_timeout_in_seconds
+            .map_or(delivery.response_timeout, |seconds| {
+                Duration::from_secs(seconds.get().into())
+            });
         let settings = SubscriptionSettings {
             version: record.version,
             endpoint: target.endpoint_id(),
@@ -292,23 +330,10 @@ impl DeliveryPlan {
                 60 * u64::from(record.retry.event_time_to_live_in_minutes),
             ),
             batch,
-            grouping,
-            order: record.order_key.as_deref().cloned().map(|key| {
-                let tracked_max = delivery.ordered_events_max as usize;
-                let blocks = record.order_blocks;
-                let one_of_a_key = record
-                    .resource
-                    .as_ref()
-                    .is_some_and(|resource| resource.takes_parts());
-                Arc::new(OrderSettings {
-                    key,
-                    tracked_max,
-                    blocks,
-                    one_of_a_key,
-                })
-            }),
+            grouping: grouping_keys(&record),
+            order: order_settings(&record, delivery),
             concurrency_max: delivery.concurrency_max,
-            rate_max: granted_rate.into_iter().chain(rate_limit).min(),
+            rate_max: rate_max(&record),
             backlog_min: batch.backlog_min(),
             suspend_after: edition.probation.after_failures,
             reconnect_interval: delivery.reconnect_interval,
@@ -324,16 +349,17 @@ impl DeliveryPlan {
             hold_when_gone: record.on_gone == OnGone::Disable,
             hold_after_failing: delivery.hold_after_failing,
             transform: transform.map(Arc::new),
-            pull,
+            pull: record.queue.map(|queue| PullSettings {
+                lock: Duration::from_secs(queue.receive_lock_duration_in_seconds.into()),
+                leases_max: delivery.leases_max,
+            }),
             edition,
         };
-        let settings = Arc::new(settings);
-        let late_timeout = delivery.late_timeout;
         Ok(Self {
             record,
-            settings,
+            settings: Arc::new(settings),
             retry_after,
-            late_timeout,
+            late_timeout: delivery.late_timeout,
             target,
         })
     }
