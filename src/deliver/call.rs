@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - A request that was not sent completely at the timeout is aborted: the endpoint cannot accept
-//!   it, and continuing would be an attempt that the caller does not know of.
+//!   it, and continuing would be an attempt that the caller does not count.
 //! - A late request keeps a connection and no events: the body is dropped with its last byte, and
 //!   the copy for a repeat is dropped at the timeout. So it is never sent again.
 //! - Of a late response only the head is read; then its connection is closed. A response whose
@@ -72,9 +72,9 @@ impl<'a> RequestInFlight<'a> {
         wait: Duration,
     ) -> (RequestResult, Option<LateRequest<'a>>) {
         let start = Instant::now();
-        if let Err(refused) = self.client.rules().check_url(self.destination.url()) {
+        if let Err(error) = self.client.rules().check_url(self.destination.url()) {
             return (
-                failure_result(Failure::SocketError, refused.to_string()),
+                failure_result(Failure::SocketError, error.to_string()),
                 None,
             );
         }
@@ -89,33 +89,33 @@ impl<'a> RequestInFlight<'a> {
         let began = current.began.get().or(first.began.get()).unwrap_or(start);
         let phases = current.phase_durations(self.destination.url().scheme() == "https");
         match result {
-            Ok(answer) => {
+            Ok(result) => {
                 let latency = current.response_end().saturating_duration_since(began);
-                let mut answer = RequestResult {
+                let mut result = RequestResult {
                     latency,
                     phases,
-                    ..answer
+                    ..result
                 };
-                self.note_request(&mut answer);
-                (answer, None)
+                self.note_request(&mut result);
+                (result, None)
             }
             Err(_) => {
                 let phase = current.current_phase();
-                let answer = failure_result(
+                let result = failure_result(
                     Failure::TimedOut,
                     timeout_detail(phase, self.destination, wait),
                 );
                 let is_unreached =
                     matches!(phase, RequestPhase::Resolving | RequestPhase::Connecting(_));
-                let mut answer = RequestResult {
+                let mut result = RequestResult {
                     latency: began.elapsed(),
                     phases,
                     unreached: is_unreached,
-                    ..answer
+                    ..result
                 };
-                self.note_request(&mut answer);
+                self.note_request(&mut result);
                 current.late.set(true);
-                (answer, self.late_permit(phase, start))
+                (result, self.late_permit(phase, start))
             }
         }
     }
@@ -152,8 +152,8 @@ impl<'a> RequestInFlight<'a> {
 impl LateRequest<'_> {
     /// Whether a success arrives within `wait` from the start of the request. Any other response
     /// counts as none.
-    pub async fn is_taken(self, wait: Duration) -> bool {
+    pub async fn wait_for_success(self, wait: Duration) -> bool {
         let result = timeout_at(self.start + wait, self.attempts).await;
-        result.is_ok_and(|answer| answer.outcome == Outcome::Delivered)
+        result.is_ok_and(|response| response.outcome == Outcome::Delivered)
     }
 }

@@ -48,7 +48,7 @@ struct SocketsShared {
 }
 
 /// The permit of a request in flight, until it is dropped.
-pub struct Taken(Arc<SocketsShared>);
+pub struct SocketPermit(Arc<SocketsShared>);
 
 /// The permit of an idle connection, until it is dropped.
 pub(super) struct KeptConnection {
@@ -106,12 +106,12 @@ impl Sockets {
     }
 
     /// Takes the permit of a request.
-    pub fn take_permit(&self) -> Taken {
+    pub fn take_permit(&self) -> SocketPermit {
         self.0.free.fetch_sub(1, Ordering::AcqRel);
         if self.is_short() {
             self.0.reclaim.notify_waiters();
         }
-        Taken(Arc::clone(&self.0))
+        SocketPermit(Arc::clone(&self.0))
     }
 
     /// Calls `wake` once a permit is free, in the order of the calls.
@@ -186,7 +186,7 @@ impl SocketsShared {
     }
 }
 
-impl Drop for Taken {
+impl Drop for SocketPermit {
     fn drop(&mut self) {
         self.0.free.fetch_add(1, Ordering::AcqRel);
         self.0.pass_on();

@@ -1,5 +1,5 @@
-//! Reads of the store, on two threads of their own ([`TaskThreads`]) and in bounded slices, because reading a disk
-//! must not block an actor's thread.
+//! Reads of the store, on two threads of their own ([`TaskThreads`]) and in bounded slices: a read
+//! of the disk must not block the thread of an actor.
 
 mod dead_letters;
 mod event_records;
@@ -90,7 +90,7 @@ impl ReaderPool {
         self.run(move |store| {
             let slice = read_log(store, partition, range.start, range.end, bytes_max)?;
             let bytes = slice.chunks.iter().map(Chunk::bytes_len).sum();
-            Ok(admit(bytes).map(|room| (slice, room)).ok_or(bytes))
+            Ok(admit(bytes).map(|permit| (slice, permit)).ok_or(bytes))
         })
     }
 
@@ -134,42 +134,43 @@ impl ReaderPool {
         from: DueKey,
         max: usize,
     ) -> Result<(Vec<DueKey>, bool), Error> {
-        self.due_where(subscription_key, from, max, |_| true).await
+        self.read_due_where(subscription_key, from, max, |_| true)
+            .await
     }
 
     /// Like [`ReaderPool::read_due_keys`], for one kind of traffic.
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn due_of(
+    pub async fn read_due(
         &self,
         subscription_key: SubscriptionKey,
-        of: Traffic,
+        traffic: Traffic,
         from: DueKey,
         max: usize,
     ) -> Result<(Vec<DueKey>, bool), Error> {
-        self.due_where(subscription_key, from, max, move |lane| {
-            Traffic::from_lane(lane) == of
+        self.read_due_where(subscription_key, from, max, move |lane| {
+            Traffic::from_lane(lane) == traffic
         })
         .await
     }
 
     /// Reads in parts, because the keys of a job may be among millions of others. Other reads run
-    /// between two parts. A window asks again from the last key that it has, and only when it has
+    /// between two parts. A window reads on from the last key that it has, and only when it has
     /// none left, so that a walk over the keys of a job looks once at each of the others
     /// ([`RetryWindow`](gridhook_policy::retry_window::RetryWindow)).
-    async fn due_where(
+    async fn read_due_where(
         &self,
         subscription_key: SubscriptionKey,
         mut from: DueKey,
         max: usize,
-        is_wanted: impl Fn(Lane) -> bool + Copy + Send + 'static,
+        includes_lane: impl Fn(Lane) -> bool + Copy + Send + 'static,
     ) -> Result<(Vec<DueKey>, bool), Error> {
         let mut keys = Vec::new();
         loop {
-            let room = max - keys.len();
+            let rest = max - keys.len();
             let part = self
-                .run(move |store| read_due(store, subscription_key, from, room, is_wanted))
+                .run(move |store| read_due(store, subscription_key, from, rest, includes_lane))
                 .await?;
             keys.extend(part.keys);
             match part.next {
@@ -190,10 +191,10 @@ impl ReaderPool {
     pub fn fetch_pending(
         &self,
         subscription_key: SubscriptionKey,
-        wanted: Vec<(Lane, Seq)>,
+        keys: Vec<(Lane, Seq)>,
         bytes_max: usize,
     ) -> PendingResult<Vec<FetchedPending>> {
-        self.run(move |store| fetch_events(store, subscription_key, &wanted, bytes_max))
+        self.run(move |store| fetch_events(store, subscription_key, &keys, bytes_max))
     }
 
     /// Like [`ReaderPool::fetch_pending`], if `admit` grants a permit for the bytes read. Otherwise
@@ -201,18 +202,18 @@ impl ReaderPool {
     pub fn fetch_within<R: Send + 'static>(
         &self,
         subscription_key: SubscriptionKey,
-        wanted: Vec<(Lane, Seq)>,
+        keys: Vec<(Lane, Seq)>,
         bytes_max: usize,
         admit: impl FnOnce(usize) -> Option<R> + Send + 'static,
     ) -> PendingResult<Result<(Vec<FetchedPending>, R), usize>> {
         self.run(move |store| {
-            let deliveries = fetch_events(store, subscription_key, &wanted, bytes_max)?;
+            let deliveries = fetch_events(store, subscription_key, &keys, bytes_max)?;
             let bytes = deliveries
                 .iter()
                 .filter_map(|delivery| delivery.event.as_ref())
                 .map(Event::wire_len)
                 .sum();
-            Ok(admit(bytes).map(|room| (deliveries, room)).ok_or(bytes))
+            Ok(admit(bytes).map(|permit| (deliveries, permit)).ok_or(bytes))
         })
     }
 
@@ -221,12 +222,15 @@ impl ReaderPool {
     pub fn read_pending(
         &self,
         subscription_key: SubscriptionKey,
-        wanted: Vec<(Lane, Seq)>,
+        keys: Vec<(Lane, Seq)>,
     ) -> PendingResult<Vec<(Lane, Seq, Option<PendingDelivery>)>> {
         self.run(move |store| {
-            let read =
-                |(lane, seq)| Ok((lane, seq, read_pending(store, subscription_key, lane, seq)?));
-            wanted.into_iter().map(read).collect()
+            let mut records = Vec::with_capacity(keys.len());
+            for (lane, seq) in keys {
+                let pending = read_pending(store, subscription_key, lane, seq)?;
+                records.push((lane, seq, pending));
+            }
+            Ok(records)
         })
     }
 
@@ -278,9 +282,12 @@ impl ReaderPool {
         for range in [keys::meta_of(MetaKind::Floor), keys::reaps_range()] {
             self.store
                 .scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
-                    subscription = keys::parse_reap(key)
-                        .map_or(subscription, |of| subscription.max(of.subscription));
-                    partition = keys::parse_floor(key).map_or(partition, |of| partition.max(of));
+                    if let Some(deleted) = keys::parse_reap(key) {
+                        subscription = subscription.max(deleted.subscription);
+                    }
+                    if let Some(floor_partition) = keys::parse_floor(key) {
+                        partition = partition.max(floor_partition);
+                    }
                     ControlFlow::Continue(())
                 })?;
         }
@@ -291,25 +298,25 @@ impl ReaderPool {
         &self,
         job: impl FnOnce(&dyn Store) -> Result<T, Error> + Send + 'static,
     ) -> PendingResult<T> {
-        let (reply, result) = PendingResult::new();
+        let (reply, pending_result) = PendingResult::new();
         let panics = Arc::clone(&self.panics);
         let store = Arc::clone(&self.store);
         self.threads.run(move || {
             // The panic hook has logged a panic.
-            let answer = catch_unwind(AssertUnwindSafe(|| job(&*store))).unwrap_or_else(|_| {
+            let result = catch_unwind(AssertUnwindSafe(|| job(&*store))).unwrap_or_else(|_| {
                 panics.fetch_add(1, Ordering::Relaxed);
                 Err(Error::Damaged("a read panicked".to_owned()))
             });
             // The caller may have been dropped.
-            reply.send(answer).ok();
+            reply.send(result).ok();
         });
-        result
+        pending_result
     }
 }
 
 pub(super) fn scan_cursors(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Cursor)>, Error> {
     let mut cursors = Vec::new();
-    let mut bad = None;
+    let mut damage = None;
     let range = keys::cursors_range();
     store.scan(
         Family::Cursor,
@@ -321,15 +328,15 @@ pub(super) fn scan_cursors(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Cu
                 ControlFlow::Continue(())
             }
             (subscription_key, cursor) => {
-                bad = Some(StoreError::damaged(format!(
+                damage = Some(StoreError::damaged(format!(
                     "the cursor of {subscription_key:?} cannot be decoded: {cursor:?}"
                 )));
                 ControlFlow::Break(())
             }
         },
     )?;
-    match bad {
-        Some(bad) => Err(bad.into()),
+    match damage {
+        Some(damage) => Err(damage.into()),
         None => Ok(cursors),
     }
 }
@@ -350,7 +357,7 @@ pub(super) fn ended_jobs(
 /// Keys in the order of their due times.
 struct DuePart {
     keys: Vec<DueKey>,
-    /// The first key that was not looked at; [`None`] at the end.
+    /// The first key that was not read; [`None`] at the end.
     next: Option<DueKey>,
 }
 
@@ -359,7 +366,7 @@ fn read_due(
     subscription_key: SubscriptionKey,
     from: DueKey,
     max: usize,
-    is_wanted: impl Fn(Lane) -> bool,
+    includes_lane: impl Fn(Lane) -> bool,
 ) -> Result<DuePart, Error> {
     let mut keys = Vec::new();
     let mut next = None;
@@ -378,7 +385,7 @@ fn read_due(
                 return ControlFlow::Break(());
             }
             scan_count += 1;
-            keys.extend(key.filter(|key| is_wanted(key.lane)));
+            keys.extend(key.filter(|key| includes_lane(key.lane)));
             ControlFlow::Continue(())
         },
     );
@@ -387,13 +394,13 @@ fn read_due(
         // The due times can be rebuilt from the pending deliveries.
         Err(StoreError::Damaged(_)) if store.damage().is_some() => {
             let mut keys: Vec<DueKey> = Vec::new();
-            each_pending(store, subscription_key, &mut |lane, seq, pending| {
+            visit_pending(store, subscription_key, &mut |lane, seq, pending| {
                 let key = DueKey {
                     due: pending.due,
                     lane,
                     seq,
                 };
-                if key >= from && is_wanted(lane) {
+                if key >= from && includes_lane(lane) {
                     keys.push(key);
                 }
             })?;
@@ -407,12 +414,12 @@ fn read_due(
 }
 
 /// Visits all readable pending deliveries of a subscription. Scans the whole partition.
-fn each_pending(
+fn visit_pending(
     store: &dyn Store,
-    of: SubscriptionKey,
+    subscription_key: SubscriptionKey,
     visit: &mut dyn FnMut(Lane, Seq, PendingDelivery),
 ) -> Result<(), StoreError> {
-    let range = keys::pending_below(of.partition, Seq(u64::MAX));
+    let range = keys::pending_below(subscription_key.partition, Seq(u64::MAX));
     store.scan(
         Family::Pending,
         &range.start,
@@ -420,7 +427,7 @@ fn each_pending(
         &mut |key, value| {
             if let (Some((_, seq, subscription, lane)), Ok(pending)) =
                 (keys::parse_pending(key), PendingDelivery::decode(value))
-                && subscription == of.subscription
+                && subscription == subscription_key.subscription
             {
                 visit(lane, seq, pending);
             }
@@ -440,7 +447,8 @@ fn rebuild_pending(
     let range = keys::due_of(subscription_key);
     let mut due_time = None;
     store.scan(Family::Due, &range.start, &range.end, &mut |key, _| {
-        let due = keys::parse_due(key).filter(|(_, _, of, at)| (*of, *at) == (lane, seq));
+        let due = keys::parse_due(key)
+            .filter(|(_, _, due_lane, due_seq)| (*due_lane, *due_seq) == (lane, seq));
         due_time = due.map(|(_, due, ..)| due);
         if due_time.is_some() {
             ControlFlow::Break(())
@@ -491,13 +499,13 @@ fn read_pending(
 fn fetch_events(
     store: &dyn Store,
     subscription_key: SubscriptionKey,
-    wanted: &[(Lane, Seq)],
+    keys: &[(Lane, Seq)],
     bytes_max: usize,
 ) -> Result<Vec<FetchedPending>, Error> {
     let mut bytes = 0;
     let mut events = EventFinder::new(store, subscription_key.partition);
-    let mut fetched_events = Vec::with_capacity(wanted.len());
-    for (lane, seq) in wanted.iter().copied() {
+    let mut fetched_events = Vec::with_capacity(keys.len());
+    for (lane, seq) in keys.iter().copied() {
         if bytes >= bytes_max && !fetched_events.is_empty() {
             break;
         }

@@ -53,11 +53,11 @@ pub struct LaneReader {
     /// Whether nothing was read since a part was cut off.
     was_cut: bool,
     /// Whether each ready event waits for an earlier one of its order key.
-    stalled: bool,
+    is_stalled: bool,
 }
 
 /// Why events of `lane` are given up without an attempt; [`None`] if they are sent.
-pub fn gives_up(lane: Lane) -> Option<Reason> {
+pub fn give_up_reason(lane: Lane) -> Option<Reason> {
     match lane {
         Lane::EXPIRY => Some(Reason::TimeToLiveExceeded),
         Lane::OVERFLOW => Some(Reason::BacklogExceeded),
@@ -81,7 +81,7 @@ impl LaneReader {
             done: cursor.done.clone(),
             is_reading: false,
             was_cut: false,
-            stalled: false,
+            is_stalled: false,
         }
     }
 
@@ -132,17 +132,17 @@ impl LaneReader {
 
     /// Whether a ready event may be sent, as far as is known.
     pub fn has_sendable(&self) -> bool {
-        !self.stalled && !self.ready.is_empty()
+        !self.is_stalled && !self.ready.is_empty()
     }
 
     /// Whether each ready event waits for an earlier one of its order key.
     pub fn is_stalled(&self) -> bool {
-        self.stalled
+        self.is_stalled
     }
 
-    /// An order key may be free again.
+    /// Notes that an order key may be free again.
     pub fn retry_order_keys(&mut self) {
-        self.stalled = false;
+        self.is_stalled = false;
     }
 
     /// The bytes of the events that are read and not sent.
@@ -172,7 +172,7 @@ impl LaneReader {
 
     /// Whether the log has events before `end` that this lane has not read.
     pub fn is_unread(&self, end: Seq) -> bool {
-        self.head < self.end.map_or(end, |own| own.min(end))
+        self.head < self.end.map_or(end, |lane_end| lane_end.min(end))
     }
 
     /// Takes the result of a read from `from`: everything up to `upto`, of which `events` match.
@@ -192,7 +192,9 @@ impl LaneReader {
         if !self.is_reading || from != self.head {
             return;
         }
-        (self.is_reading, self.was_cut, self.stalled) = (false, false, false);
+        self.is_reading = false;
+        self.was_cut = false;
+        self.is_stalled = false;
         if self.ready.is_empty() {
             // Usually all are sent before more are read, so room for others would never be used.
             self.ready.reserve_exact(events.len());
@@ -235,14 +237,15 @@ impl LaneReader {
     }
 
     /// Takes the result of a read: nothing from `from` to `upto` can be read. Returns the events
-    /// that end by it. They count as done, so that a later incarnation which reads them again
-    /// passes them.
+    /// that are lost. They count as done, so that a later incarnation which reads them again passes
+    /// them.
     pub fn skip_unreadable(&mut self, from: Seq, upto: Seq) -> SeqSet {
         let mut missing = SeqSet::default();
         if !self.is_reading || from != self.head {
             return missing;
         }
-        (self.is_reading, self.was_cut) = (false, false);
+        self.is_reading = false;
+        self.was_cut = false;
         for seq in (from.0..upto.0).map(Seq) {
             if !self.in_flight.contains(seq) && self.done.insert(seq) {
                 missing.push(seq, 1);
@@ -265,49 +268,54 @@ impl LaneReader {
         (skipped_runs, passes_done)
     }
 
-    /// Takes the next batch among the events whose turn it is, and those that are to be set aside.
-    /// All are in flight from now on.
+    /// Takes the next batch among the events whose turn it is, and the events to set aside. All are
+    /// in flight from now on.
     pub fn take_batch(
         &mut self,
         limits: BatchLimits,
         mut turn: impl FnMut(&ReadyEvent) -> Turn,
     ) -> (Vec<ReadyEvent>, Vec<ReadyEvent>) {
         // With one event in a request it is nearly always the first.
-        let mut first = None;
+        let mut first_turn = None;
         if limits.events_max <= 1
             && let Some(ready) = self
                 .ready
-                .pop_front_if(|ready| *first.insert(turn(ready)) == Turn::Go)
+                .pop_front_if(|ready| *first_turn.insert(turn(ready)) == Turn::Go)
         {
-            self.stalled = false;
+            self.is_stalled = false;
             self.mark_in_flight(&ready);
             self.release_room();
             return (vec![ready], Vec::new());
         }
         // A turn counts what it decides, so that it is called once for each event.
-        let turn = |ready: &ReadyEvent| first.take().unwrap_or_else(|| turn(ready));
-        let (indexes, aside) = batch::pick_in_turn(&self.ready, limits, turn);
-        self.stalled = indexes.is_empty() && aside.is_empty();
-        let mut all: Vec<usize> = indexes.iter().chain(&aside).copied().collect();
-        all.sort_unstable();
-        self.leave_skipped(&all);
-        let batch_and_aside = batch::remove(&mut self.ready, &all);
-        batch_and_aside
+        let turn = |ready: &ReadyEvent| first_turn.take().unwrap_or_else(|| turn(ready));
+        let (batch_indexes, aside_indexes) = batch::pick_in_turn(&self.ready, limits, turn);
+        self.is_stalled = batch_indexes.is_empty() && aside_indexes.is_empty();
+        let mut indexes: Vec<usize> = batch_indexes
             .iter()
-            .for_each(|ready| self.mark_in_flight(ready));
-        self.release_room();
-        if aside.is_empty() {
-            return (batch_and_aside, Vec::new());
+            .chain(&aside_indexes)
+            .copied()
+            .collect();
+        indexes.sort_unstable();
+        self.leave_skipped(&indexes);
+        let events = batch::remove(&mut self.ready, &indexes);
+        for event in &events {
+            self.mark_in_flight(event);
         }
-        let of_batch = |(index, _): &(usize, ReadyEvent)| indexes.binary_search(index).is_ok();
-        let (batch, aside): (Vec<_>, Vec<_>) =
-            all.into_iter().zip(batch_and_aside).partition(of_batch);
-        let without_index =
-            |events: Vec<(usize, ReadyEvent)>| events.into_iter().map(|(_, ready)| ready).collect();
-        (without_index(batch), without_index(aside))
+        self.release_room();
+        let mut batch = Vec::with_capacity(batch_indexes.len());
+        let mut aside = Vec::with_capacity(aside_indexes.len());
+        for (index, event) in indexes.into_iter().zip(events) {
+            if batch_indexes.binary_search(&index).is_ok() {
+                batch.push(event);
+            } else {
+                aside.push(event);
+            }
+        }
+        (batch, aside)
     }
 
-    /// The event is in flight, and no longer ready.
+    /// Notes that an event is in flight, and no longer ready.
     fn mark_in_flight(&mut self, ready: &ReadyEvent) {
         self.ready_bytes -= ready.event.memory_len();
         self.insert_in_flight(ready.item.seq);
@@ -333,12 +341,12 @@ impl LaneReader {
             .take_while(|(index, expected)| **index == *expected)
             .count();
         for index in indexes[in_order..].iter().rev() {
-            let Some(mut left) = self.skipped.remove(*index) else {
+            let Some(mut skipped_runs) = self.skipped.remove(*index) else {
                 continue;
             };
             let next = self.skipped.get_mut(*index).unwrap_or(&mut self.recent);
-            left.append_later(std::mem::take(next));
-            *next = left;
+            skipped_runs.append_later(std::mem::take(next));
+            *next = skipped_runs;
         }
         for _ in in_order..indexes.len() {
             self.skipped.push_front(SeqSet::default());
@@ -360,7 +368,7 @@ impl LaneReader {
     /// Cuts off the unread part below `upto` as the lane `lane`. Events in flight stay here.
     #[must_use]
     pub fn split_unread(&mut self, upto: Seq, lane: Lane) -> Self {
-        self.forget_ready();
+        self.drop_ready();
         self.was_cut = true;
         let upto = self.end.map_or(upto, |end| end.min(upto)).max(self.head);
         let later = self.done.split_off(upto);
@@ -380,13 +388,13 @@ impl LaneReader {
             done: settled_seqs,
             is_reading: false,
             was_cut: false,
-            stalled: false,
+            is_stalled: false,
         }
     }
 
     /// Ends the lane here. Events in flight still get their outcome.
     pub fn stop(&mut self) {
-        self.forget_ready();
+        self.drop_ready();
         self.end = Some(self.head);
     }
 
@@ -405,7 +413,7 @@ impl LaneReader {
     /// Notes an event in flight that this lane did not send: an earlier incarnation sent it, or
     /// nothing will. An event with an outcome stays as it is.
     pub fn note_in_flight(&mut self, seq: Seq) {
-        self.forget_ready();
+        self.drop_ready();
         if seq >= self.read() && !self.done.contains(seq) {
             self.insert_in_flight(seq);
         }
@@ -440,12 +448,13 @@ impl LaneReader {
     }
 
     /// Drops the ready events: they will be read again. A read in progress is canceled.
-    pub fn forget_ready(&mut self) {
+    pub fn drop_ready(&mut self) {
         self.head = self.read();
         self.ready.clear();
         self.ready_bytes = 0;
         self.skipped.clear();
         self.recent = SeqSet::default();
-        (self.is_reading, self.stalled) = (false, false);
+        self.is_reading = false;
+        self.is_stalled = false;
     }
 }

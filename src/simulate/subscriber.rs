@@ -295,15 +295,15 @@ impl Subscriber {
                     events,
                 })
             }
-            Effect::ReadDue { of, from } => {
+            Effect::ReadDue { traffic, from } => {
                 let keys = self
                     .disk
                     .due
                     .range(from..)
-                    .filter(|key| Traffic::from_lane(key.lane) == of);
+                    .filter(|key| Traffic::from_lane(key.lane) == traffic);
                 let keys: Vec<DueKey> = keys.take(WINDOW).copied().collect();
                 let all = keys.len() < WINDOW;
-                Some(Input::DueRead { of, keys, all })
+                Some(Input::DueRead { traffic, keys, all })
             }
             Effect::ReadPending(keys) => {
                 let read_pending =

@@ -24,23 +24,25 @@ use crate::{
     plan::DeliveryPlan,
     read_budget::{BudgetMember, ReadBudget, ReadGrant},
     recent_events::RecentEvents,
-    shared_state::{HandedOver, SharedState, SharedStateMessage, TakenMessages},
+    shared_state::{ArrivedMessages, Handover, SharedState, SharedStateMessage, WrittenCommands},
     slice::{SliceRead, filter_slice},
     spans::SettleSpans,
     timers::{self, Timer},
-    turns::{TakesTurns, take_turns},
+    turns::{RunTurns, begin_turns},
 };
 use gridhook_chaos::{Inject, response_faults::FaultInjection};
 use gridhook_clock::Clock;
 use gridhook_compute::Compute;
 use gridhook_deliver as deliver;
 use gridhook_deliver::{Sender, bodies::BodyShare, error::SenderError};
-use gridhook_event::{Lane, Seq, Timestamp};
+use gridhook_event::{Incarnation, Lane, RequestId, Seq, Timestamp};
 use gridhook_journal as journal;
 use gridhook_journal::{Journal, OpenedSubscription, SubscriptionOwner};
 use gridhook_policy::{
-    Blocked, CoreStep, Effect, Input, Subscription, SubscriptionWrite, outcome::Outcome,
-    record::RecordChange, retry::Jitter,
+    Blocked, CoreStep, DetachedEvents, Effect, Input, Subscription, SubscriptionWrite,
+    outcome::Outcome,
+    record::{LedgerLine, RecordChange},
+    retry::Jitter,
 };
 use gridhook_telemetry::trace::Tracer;
 
@@ -92,11 +94,11 @@ pub struct SubscriptionActor {
     /// Whether this actor is woken when its write is durable.
     awaits_write: bool,
     /// Whether this actor is registered to be woken when a socket becomes free.
-    waits_for_room: bool,
+    waits_for_socket: bool,
     /// The bodies in flight of this actor.
     bodies: BodyShare,
     /// Whether this actor is registered to be woken when memory for a body becomes free.
-    waits_for_bytes: bool,
+    waits_for_memory: bool,
 }
 
 impl SubscriptionActor {
@@ -109,7 +111,7 @@ impl SubscriptionActor {
     ) -> Result<Self, journal::Error> {
         let OpenedSubscription { owner, cursor, end } =
             context.journal.open(shared.subscription_key).await?;
-        let HandedOver {
+        let Handover {
             plan,
             requests,
             next_request,
@@ -155,9 +157,9 @@ impl SubscriptionActor {
             timer: None,
             known_end: None,
             awaits_write: false,
-            waits_for_room: false,
+            waits_for_socket: false,
             bodies,
-            waits_for_bytes: false,
+            waits_for_memory: false,
         })
     }
 
@@ -185,25 +187,25 @@ impl SubscriptionActor {
             self.core
                 .limit_resources(requests_max, self.bodies.free_bytes());
             self.apply_requested_wait(now);
-            let drawn = inputs
+            let jittered_inputs = inputs
                 .drain(..)
                 .map(|input| (input, Jitter(fastrand::f64())));
-            let CoreStep { write, effects } = self.core.absorb_all(drawn, now);
+            let CoreStep { write, effects } = self.core.absorb_all(jittered_inputs, now);
             if let (Some(wait), Some(until)) =
                 (&self.plan.retry_after, self.core.take_requested_wait())
             {
                 wait.extend(until);
             }
             if let Some(write) = write {
-                self.write(write, now);
+                self.begin_write(write, now);
             }
             for effect in effects {
                 inputs.extend(self.perform_effect(effect, now));
             }
         }
         let reason = self.core.blocked(now);
-        self.wait_for_room(reason);
-        self.wait_for_bytes(reason);
+        self.wait_for_socket(reason);
+        self.wait_for_memory(reason);
         if !self.awaits_write && self.core.waits_for_write() {
             self.awaits_write = true;
             self.shared.await_write();
@@ -217,47 +219,56 @@ impl SubscriptionActor {
 
     /// Registers for a wake if only file descriptors are missing for the next request. Otherwise
     /// passes a free permit on to the next waiting subscription.
-    fn wait_for_room(&mut self, blocked: Option<Blocked>) {
+    fn wait_for_socket(&mut self, blocked: Option<Blocked>) {
         let sockets = &self.context.client.sockets;
-        if self.waits_for_room || blocked != Some(Blocked::Descriptors) {
+        if self.waits_for_socket || blocked != Some(Blocked::Descriptors) {
             return sockets.pass_on();
         }
-        self.waits_for_room = true;
+        self.waits_for_socket = true;
         let shared = Arc::clone(&self.shared);
         let incarnation = self.owner.incarnation;
-        sockets.wake_when_free(move || shared.report_result(incarnation, SharedStateMessage::Room));
-    }
-
-    /// The same for memory for bodies.
-    fn wait_for_bytes(&mut self, blocked: Option<Blocked>) {
-        if self.waits_for_bytes || blocked != Some(Blocked::Memory) {
-            return self.bodies.pass_on();
-        }
-        self.waits_for_bytes = true;
-        let shared = Arc::clone(&self.shared);
-        let incarnation = self.owner.incarnation;
-        self.bodies.wake_when_free(move || {
-            shared.report_result(incarnation, SharedStateMessage::BodyRoom)
+        sockets.wake_when_free(move || {
+            shared.report_result(incarnation, SharedStateMessage::SocketFree)
         });
     }
 
-    /// Passes what was read to the core, with what arrived before. What the core keeps is counted
-    /// before the grant is released.
-    fn absorb_read(&mut self, inputs: Vec<Input>, room: Option<ReadGrant>, now: Timestamp) {
-        self.absorb_all(inputs, now);
+    /// As [`SubscriptionActor::wait_for_socket`], for memory for bodies.
+    fn wait_for_memory(&mut self, blocked: Option<Blocked>) {
+        if self.waits_for_memory || blocked != Some(Blocked::Memory) {
+            return self.bodies.pass_on();
+        }
+        self.waits_for_memory = true;
+        let shared = Arc::clone(&self.shared);
+        let incarnation = self.owner.incarnation;
+        self.bodies.wake_when_free(move || {
+            shared.report_result(incarnation, SharedStateMessage::MemoryFree)
+        });
+    }
+
+    /// Passes what was read to the core, with the inputs that arrived before. What the core keeps
+    /// is counted before the grant is released. [`None`]: it is being transformed.
+    fn absorb_read(
+        &mut self,
+        inputs: &mut Vec<Input>,
+        read: Option<(Input, Option<ReadGrant>)>,
+        now: Timestamp,
+    ) {
+        let Some((input, grant)) = read else { return };
+        inputs.push(input);
+        self.absorb_all(std::mem::take(inputs), now);
         self.member.set_kept_bytes(self.core.read_ahead_bytes());
-        drop(room);
+        drop(grant);
     }
 
     /// Processes what arrived since the last wake.
     fn process_messages(
         &mut self,
-        messages: TakenMessages,
+        messages: ArrivedMessages,
         now: Timestamp,
     ) -> Result<(), journal::Error> {
-        let TakenMessages {
+        let ArrivedMessages {
             end,
-            written,
+            is_written,
             is_closing,
             has_requests,
             reports,
@@ -266,9 +277,9 @@ impl SubscriptionActor {
         if is_closing {
             self.core.close();
         }
-        if written && self.core.waits_for_write() {
+        if is_written && self.core.waits_for_write() {
             self.process_input(Input::Durable, now);
-        } else if written {
+        } else if is_written {
             self.core.end_write();
         }
         if has_requests {
@@ -282,50 +293,7 @@ impl SubscriptionActor {
         for input in pulls {
             self.process_input(input, now);
         }
-        let mut inputs = Vec::with_capacity(reports.len() + 1);
-        for report in reports {
-            match report {
-                SharedStateMessage::Input(input) => inputs.push(input),
-                SharedStateMessage::Read(input, room) => {
-                    if let Some((input, room)) = self.transform_read(input, Some(room)) {
-                        inputs.push(input);
-                        self.absorb_read(std::mem::take(&mut inputs), room, now);
-                    }
-                }
-                SharedStateMessage::Transformed(input, room) => {
-                    inputs.push(input);
-                    self.absorb_read(std::mem::take(&mut inputs), room, now);
-                }
-                SharedStateMessage::Slice(lane, from, slice, room) => {
-                    let damage = self.context.journal.known_damage();
-                    let share = self.member.share_bytes();
-                    let input = filter_slice(
-                        &self.shared,
-                        &self.plan,
-                        damage,
-                        share,
-                        SliceRead { lane, from, slice },
-                    );
-                    if let Some((input, room)) = self.transform_read(input, Some(room)) {
-                        inputs.push(input);
-                        self.absorb_read(std::mem::take(&mut inputs), room, now);
-                    }
-                }
-                SharedStateMessage::Room => {
-                    self.waits_for_room = false;
-                    inputs.push(Input::Tick);
-                }
-                SharedStateMessage::BodyRoom => {
-                    self.waits_for_bytes = false;
-                    inputs.push(Input::Tick);
-                }
-                SharedStateMessage::Timer => {
-                    self.timer = None;
-                    inputs.push(Input::Tick);
-                }
-                SharedStateMessage::Failed(error) => return Err(error),
-            }
-        }
+        let mut inputs = self.process_reports(reports, now)?;
         if self.known_end.replace(end) != Some(end) {
             inputs.push(
                 self.read_on(end, &inputs, now)
@@ -337,10 +305,61 @@ impl SubscriptionActor {
             // Requests that waited for a command which is carried out now.
             self.take_requests(now);
         }
-        if let Some(act) = self.on_recovered.take() {
-            act();
+        if let Some(report_recovery) = self.on_recovered.take() {
+            report_recovery();
         }
         Ok(())
+    }
+
+    /// Passes what was read to the core, with the inputs before it. Returns the inputs after it,
+    /// which are still to be absorbed.
+    fn process_reports(
+        &mut self,
+        reports: Vec<SharedStateMessage>,
+        now: Timestamp,
+    ) -> Result<Vec<Input>, journal::Error> {
+        let mut inputs = Vec::with_capacity(reports.len() + 1);
+        for report in reports {
+            let input = match report {
+                SharedStateMessage::Input(input) => input,
+                SharedStateMessage::SocketFree => {
+                    self.waits_for_socket = false;
+                    Input::Tick
+                }
+                SharedStateMessage::MemoryFree => {
+                    self.waits_for_memory = false;
+                    Input::Tick
+                }
+                SharedStateMessage::Timer => {
+                    self.timer = None;
+                    Input::Tick
+                }
+                SharedStateMessage::Read(input, grant) => {
+                    let read = self.transform_read(input, Some(grant));
+                    self.absorb_read(&mut inputs, read, now);
+                    continue;
+                }
+                SharedStateMessage::Transformed(input, grant) => {
+                    self.absorb_read(&mut inputs, Some((input, grant)), now);
+                    continue;
+                }
+                SharedStateMessage::Slice(lane, from, slice, grant) => {
+                    let input = filter_slice(
+                        &self.shared,
+                        &self.plan,
+                        self.context.journal.known_damage(),
+                        self.member.share_bytes(),
+                        SliceRead { lane, from, slice },
+                    );
+                    let read = self.transform_read(input, Some(grant));
+                    self.absorb_read(&mut inputs, read, now);
+                    continue;
+                }
+                SharedStateMessage::Failed(error) => return Err(error),
+            };
+            inputs.push(input);
+        }
+        Ok(inputs)
     }
 
     /// Reads what was appended, if that is all that follows from it, so that it is absorbed
@@ -353,7 +372,7 @@ impl SubscriptionActor {
         self.read_log(Lane::LIVE, from, None)
     }
 
-    fn restart_after_failure(&self, error: &journal::Error, ctx: &mut Context<Self>) {
+    fn stop_after_failure(&self, error: &journal::Error, ctx: &mut Context<Self>) {
         let subscription = &self.plan.record.name;
         tracing::warn!(
             %subscription,
@@ -364,13 +383,14 @@ impl SubscriptionActor {
         ctx.stop();
     }
 
-    fn write(&mut self, write: SubscriptionWrite, now: Timestamp) {
+    /// Passes a write to the journal, and notes what it changes for readers of the shared state.
+    fn begin_write(&mut self, write: SubscriptionWrite, now: Timestamp) {
         let SubscriptionWrite {
             changes,
             finished,
             late,
             detached,
-            commanded,
+            moved_by_commands,
             urgency,
         } = write;
         let mut first_file: Option<Timestamp> = None;
@@ -390,56 +410,47 @@ impl SubscriptionActor {
                 | RecordChange::StoreExcerpt { .. } => {}
             }
         }
-        let (commands, settled) = self.shared.begin_write(&changes, commanded);
+        let (commands, settled_suspects) = self.shared.begin_write(&changes, moved_by_commands);
         self.awaits_write = false;
-        let tracer = &self.context.tracer;
-        let name = self.plan.record.name.as_str();
-        let clock = self.context.clock.clone();
-        let settle_spans =
-            SettleSpans::for_outcomes(tracer, &self.shared, name, &finished, &changes, now);
-        let lines = self.context.feed.ledger_lines(&changes);
-        let feed = Arc::clone(&self.context.feed);
-        let plan = Arc::clone(&self.plan);
-        let shared = Arc::clone(&self.shared);
-        let incarnation = self.owner.incarnation;
-        let on_dead_letter = Arc::clone(&self.context.on_dead_letter);
-        self.context.journal.write_changes(
-            self.owner,
-            changes,
-            urgency,
-            Box::new(move |result| {
-                if let Err(error) = result {
-                    shared.report_result(incarnation, SharedStateMessage::Failed(error));
-                    return;
-                }
-                shared.on_durable(incarnation, &finished, &late, &detached, &settled);
-                commands.send_results();
-                if let Some(settle_spans) = settle_spans {
-                    settle_spans.end_spans(clock.now());
-                }
-                if !lines.is_empty() {
-                    feed.publish_item(|| {
-                        FeedEvent::Ended(shared.subscription_key, Arc::clone(&plan.record), lines)
-                    });
-                }
-                if let Some(due) = first_file {
-                    on_dead_letter(&shared, due);
-                }
-            }),
+        let settle_spans = SettleSpans::for_outcomes(
+            &self.context.tracer,
+            &self.shared,
+            self.plan.record.name.as_str(),
+            &finished,
+            &changes,
+            now,
         );
+        let followup = WriteFollowup {
+            context: Arc::clone(&self.context),
+            plan: Arc::clone(&self.plan),
+            shared: Arc::clone(&self.shared),
+            incarnation: self.owner.incarnation,
+            finished,
+            late,
+            detached,
+            settled_suspects,
+            commands,
+            settle_spans,
+            lines: self.context.feed.ledger_lines(&changes),
+            first_file,
+        };
+        let on_done = Box::new(move |result| followup.finish_write(result));
+        self.context
+            .journal
+            .write_changes(self.owner, changes, urgency, on_done);
     }
 
     fn perform_effect(&self, effect: Effect, now: Timestamp) -> Option<Input> {
         match effect {
             Effect::Send { request, events } => self.send_request(request, events, now),
-            Effect::HandOver { to, events } => return self.shared.hand_over(to, events),
-            Effect::ReportResults { to, verdicts } => self.shared.report_results(to, verdicts),
+            Effect::HandOver { client, events } => return self.shared.hand_over(client, events),
+            Effect::ReportResults { claim, results } => self.shared.report_results(claim, results),
             Effect::ReadLog { lane, from, end } => return self.read_log(lane, from, end),
             Effect::Connect => self.check_reachable(),
             Effect::FindPosition { before } => self.find_position(before),
-            Effect::ReadDue { of, from } => self.read_due(of, from),
-            Effect::ReadPending(wanted) => self.read_pending(wanted),
-            Effect::Fetch(wanted) => self.fetch_events(wanted),
+            Effect::ReadDue { traffic, from } => self.read_due(traffic, from),
+            Effect::ReadPending(keys) => self.read_pending(keys),
+            Effect::Fetch(keys) => self.fetch_events(keys),
         }
         None
     }
@@ -451,7 +462,11 @@ impl SubscriptionActor {
         };
         // A timer that fires early is re-armed then. That costs less than a new timer for each
         // request.
-        if self.timer.as_ref().is_some_and(|(_, set)| *set <= due) {
+        if self
+            .timer
+            .as_ref()
+            .is_some_and(|(_, timer_due)| *timer_due <= due)
+        {
             return;
         }
         // At least 1 ms: a core that is due now and does nothing must not spin.
@@ -462,6 +477,60 @@ impl SubscriptionActor {
             shared.report_result(incarnation, SharedStateMessage::Timer)
         });
         self.timer = Some((timer, now.after(wait)));
+    }
+}
+
+/// What follows once a write is durable.
+struct WriteFollowup {
+    context: Arc<SubscriptionContext>,
+    plan: Arc<DeliveryPlan>,
+    shared: Arc<SharedState>,
+    incarnation: Incarnation,
+    finished: Vec<RequestId>,
+    late: Vec<RequestId>,
+    detached: Vec<(RequestId, DetachedEvents)>,
+    settled_suspects: Vec<(Lane, Seq)>,
+    commands: WrittenCommands,
+    settle_spans: Option<SettleSpans>,
+    /// The lines of the ledger, if somebody follows them.
+    lines: Vec<LedgerLine>,
+    /// When the first file of the dead letters in the write is due.
+    first_file: Option<Timestamp>,
+}
+
+impl WriteFollowup {
+    /// Runs on the journal's thread.
+    fn finish_write(self, result: Result<(), journal::Error>) {
+        let Self {
+            context,
+            shared,
+            lines,
+            ..
+        } = self;
+        if let Err(error) = result {
+            shared.report_result(self.incarnation, SharedStateMessage::Failed(error));
+            return;
+        }
+        shared.on_durable(
+            self.incarnation,
+            &self.finished,
+            &self.late,
+            &self.detached,
+            &self.settled_suspects,
+        );
+        self.commands.send_results();
+        if let Some(settle_spans) = self.settle_spans {
+            settle_spans.end_spans(context.clock.now());
+        }
+        if !lines.is_empty() {
+            let record = Arc::clone(&self.plan.record);
+            context
+                .feed
+                .publish_item(|| FeedEvent::Ended(shared.subscription_key, record, lines));
+        }
+        if let Some(due) = self.first_file {
+            (context.on_dead_letter)(&shared, due);
+        }
     }
 }
 
@@ -480,12 +549,12 @@ impl Actor for SubscriptionActor {
         self.process_input(Input::Tick, now);
         self.rearm_timer(now);
         self.shared.set_mailbox(ctx.address());
-        take_turns(ctx);
+        begin_turns(ctx);
     }
 }
 
-impl TakesTurns for SubscriptionActor {
-    fn turn(&mut self, waker: &Waker, ctx: &mut Context<Self>) {
+impl RunTurns for SubscriptionActor {
+    fn run_turn(&mut self, waker: &Waker, ctx: &mut Context<Self>) {
         let Some(messages) = self.shared.take_messages(waker) else {
             return;
         };
@@ -493,7 +562,7 @@ impl TakesTurns for SubscriptionActor {
         let now = self.context.clock.now();
         match self.process_messages(messages, now) {
             Ok(()) => self.rearm_timer(now),
-            Err(error) => self.restart_after_failure(&error, ctx),
+            Err(error) => self.stop_after_failure(&error, ctx),
         }
     }
 }

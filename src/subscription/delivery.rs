@@ -12,7 +12,9 @@ use std::{
 use crate::{plan::DeliveryPlan, shared_state::SharedState, spans::AttemptSpan};
 use gridhook_chaos::response_faults::{self, FaultInjection, ResponseFault};
 use gridhook_clock::Lease;
-use gridhook_deliver::{Batch, Sender, bodies::BodyPermit, error::SenderError, sockets::Taken};
+use gridhook_deliver::{
+    Batch, RequestHeader, Sender, bodies::BodyPermit, error::SenderError, sockets::SocketPermit,
+};
 use gridhook_event::{Event, Lane, RequestId, Timestamp, WallTime};
 use gridhook_policy::{
     OutgoingBatch,
@@ -26,14 +28,14 @@ pub(super) struct AttemptResources<'a> {
     pub(super) faults: Arc<FaultInjection>,
     pub(super) tracer: &'a Tracer,
     /// Counts the socket of the request.
-    pub(super) permit: Taken,
+    pub(super) permit: SocketPermit,
     pub(super) body: BodyPermit,
     /// The lease of the store's owner, in a cluster.
     pub(super) lease: Option<Lease>,
 }
 
-/// Sends a request that is already noted in the shared state.
-pub(super) fn start(
+/// Sends a request that is already noted in the shared state, in a task of its own.
+pub(super) fn start_attempt(
     shared: &Arc<SharedState>,
     plan: Arc<DeliveryPlan>,
     sender: Result<Rc<dyn Sender>, SenderError>,
@@ -54,59 +56,89 @@ pub(super) fn start(
         shared: Arc::clone(shared),
         id: request.id,
     };
-    let (lane, attempts) = request
+    let (lane, attempts_before) = request
         .items
         .first()
         .map_or((Lane::LIVE, 0), |item| (item.lane, item.attempts));
-    let attempt_span = AttemptSpan::begin_span(tracer, &plan, &events, attempts, now);
-    if let Some(attempt) = attempt_span
-        .as_ref()
-        .filter(|attempt| attempt.is_recorded())
-    {
-        shared.set_span(request.id, attempt.context.clone());
+    let span = AttemptSpan::begin_span(tracer, &plan, &events, attempts_before, now);
+    if let Some(span) = span.as_ref().filter(|span| span.is_recorded()) {
+        shared.set_span(request.id, span.context.clone());
     }
-    let subscription_key = shared.subscription_key;
-    let count = events.len();
-    let task = actix_rt::spawn(async move {
+    let attempt = Attempt {
+        guard,
+        plan,
+        sender,
+        lane,
+        attempts_before,
+        span,
+        wall,
+        faults,
+        permit,
+        body,
+        lease,
+    };
+    let task = actix_rt::spawn(attempt.run(events));
+    shared.set_task(request.id, task.abort_handle());
+}
+
+/// One request, from its first byte to its result.
+struct Attempt {
+    guard: AttemptGuard,
+    plan: Arc<DeliveryPlan>,
+    sender: Result<Rc<dyn Sender>, SenderError>,
+    lane: Lane,
+    attempts_before: u32,
+    span: Option<AttemptSpan>,
+    wall: WallTime,
+    faults: Arc<FaultInjection>,
+    permit: SocketPermit,
+    body: BodyPermit,
+    lease: Option<Lease>,
+}
+
+impl Attempt {
+    async fn run(self, events: Vec<Event>) {
+        let Self {
+            guard,
+            plan,
+            sender,
+            lane,
+            attempts_before,
+            span,
+            wall,
+            faults,
+            permit,
+            body,
+            lease,
+        } = self;
         let _permit = permit;
         assert!(
             !guard.shared.is_doomed(),
             "a delivery task is killed by chaos"
         );
-        let kind = lane.is_job().then(|| guard.shared.job_kind(lane)).flatten();
-        let trace = attempt_span.iter().flat_map(AttemptSpan::trace_headers);
-        let headers = DeliveryPlan::job_header(lane, kind)
-            .into_iter()
-            .chain(trace)
-            .collect();
-        let wait = plan.response_timeout();
-        let permit = Some((body, subscription_key.partition));
+        let subscription_key = guard.shared.subscription_key;
+        let count = events.len();
         let batch = Batch {
             events,
-            attempts_before: attempts,
-            headers,
+            attempts_before,
+            headers: request_headers(&guard.shared, lane, span.as_ref()),
             wall,
-            wait,
-            permit,
+            wait: plan.response_timeout(),
+            permit: Some((body, subscription_key.partition)),
         };
         if let Some(lease) = lease {
             Box::pin(lease.wait_until_allowed()).await;
         }
-        let (result, late) = match &sender {
+        let (result, late_request) = match &sender {
             Ok(sender) => sender.send_batch(batch).await,
-            Err(missing) => {
-                let result = RequestResult::from_outcome(Outcome::Failed(Failure::SocketError));
-                (
-                    RequestResult {
-                        detail: missing.to_string(),
-                        ..result
-                    },
-                    None,
-                )
+            Err(error) => {
+                let mut result = RequestResult::from_outcome(Failure::SocketError);
+                result.detail = error.to_string();
+                (result, None)
             }
         };
-        if let Some(attempt) = attempt_span {
-            attempt.end_span(&plan, &result);
+        if let Some(span) = span {
+            span.end_span(&plan, &result);
         }
         match faults.fault_for(subscription_key, &result, count) {
             None => {}
@@ -116,19 +148,37 @@ pub(super) fn start(
             Some(ResponseFault::Corrupt) => {
                 return guard.report_result(response_faults::corrupted_result(&result));
             }
-            Some(ResponseFault::Delay(by)) => {
-                return Box::pin(guard.report_after(result, by, &plan)).await;
+            Some(ResponseFault::Delay(delay)) => {
+                return Box::pin(guard.report_after(result, delay, &plan)).await;
             }
         }
-        match late.filter(|_| plan.late_timeout > plan.response_timeout()) {
+        match late_request.filter(|_| plan.late_timeout > plan.response_timeout()) {
             None => guard.report_result(result),
-            Some(late) => {
+            Some(late_request) => {
                 let late_report = guard.await_late(result);
-                late_report.report_late(Box::pin(late.is_taken(plan.late_timeout)).await);
+                let success = Box::pin(late_request.wait_for_success(plan.late_timeout));
+                late_report.report_late(success.await);
             }
         }
-    });
-    shared.set_task(request.id, task.abort_handle());
+    }
+}
+
+/// The headers of a request beside those of its destination.
+fn request_headers(
+    shared: &SharedState,
+    lane: Lane,
+    span: Option<&AttemptSpan>,
+) -> Vec<RequestHeader> {
+    let job_kind = if lane.is_job() {
+        shared.job_kind(lane)
+    } else {
+        None
+    };
+    let trace_headers = span.into_iter().flat_map(AttemptSpan::trace_headers);
+    DeliveryPlan::job_header(lane, job_kind)
+        .into_iter()
+        .chain(trace_headers)
+        .collect()
 }
 
 /// Reports `Aborted` if the task of a request ends without a result.
@@ -142,18 +192,18 @@ impl AttemptGuard {
         self.shared.record_result(self.id, result);
     }
 
-    /// Reports after the delay `by`, as if the endpoint had taken that long.
-    async fn report_after(self, result: RequestResult, by: Duration, plan: &DeliveryPlan) {
-        let latency = result.latency.saturating_add(by);
+    /// Reports after a delay, as if the endpoint had taken that long.
+    async fn report_after(self, result: RequestResult, delay: Duration, plan: &DeliveryPlan) {
+        let latency = result.latency.saturating_add(delay);
         let rest = plan.response_timeout().saturating_sub(result.latency);
-        tokio::time::sleep(by.min(rest)).await;
-        if by <= rest {
+        tokio::time::sleep(delay.min(rest)).await;
+        if delay <= rest {
             return self.report_result(RequestResult { latency, ..result });
         }
         let is_accepted_late = result.is_delivered() && latency <= plan.late_timeout;
         let late_report = self.await_late(response_faults::delayed_result(plan.response_timeout()));
         if is_accepted_late {
-            tokio::time::sleep(by - rest).await;
+            tokio::time::sleep(delay - rest).await;
         }
         late_report.report_late(is_accepted_late);
     }
@@ -165,7 +215,7 @@ impl AttemptGuard {
         LateReport {
             shared: Arc::downgrade(&self.shared),
             id: self.id,
-            taken: false,
+            has_succeeded: false,
         }
     }
 }
@@ -182,12 +232,12 @@ impl Drop for AttemptGuard {
 struct LateReport {
     shared: Weak<SharedState>,
     id: RequestId,
-    taken: bool,
+    has_succeeded: bool,
 }
 
 impl LateReport {
-    fn report_late(mut self, taken: bool) {
-        self.taken = taken;
+    fn report_late(mut self, has_succeeded: bool) {
+        self.has_succeeded = has_succeeded;
     }
 }
 
@@ -195,7 +245,7 @@ impl Drop for LateReport {
     fn drop(&mut self) {
         // The subscription may have been deleted.
         if let Some(shared) = self.shared.upgrade() {
-            shared.end_late(self.id, self.taken);
+            shared.end_late(self.id, self.has_succeeded);
         }
     }
 }

@@ -243,7 +243,7 @@ impl BudgetMember {
     /// Waits for a grant. [`None`] if the actor ended in the meantime.
     pub fn wait_for_grant(
         &self,
-        ask: GrantRequest,
+        request: GrantRequest,
     ) -> impl Future<Output = Option<ReadGrant>> + use<> {
         let (reply, mut granted) = oneshot::channel();
         let budget = Arc::clone(&self.budget);
@@ -251,7 +251,7 @@ impl BudgetMember {
             let mut inner = budget.lock_state();
             inner.holder_mut(self);
             let share = budget.member_share(&inner).max(SHARE_MIN);
-            let bytes = match ask {
+            let bytes = match request {
                 GrantRequest::Share(most) => most.min(share),
                 GrantRequest::Exactly(bytes) => bytes,
             };

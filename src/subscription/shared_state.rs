@@ -5,7 +5,7 @@
 //! sent, and removed by the journal's thread once its outcome is durable. A new incarnation
 //! receives the requests in flight and their results: after a panic, nothing is sent twice.
 //!
-//! Messages for the actor lie here; a wake carries none. A lost wake costs latency, never
+//! Messages for the actor are kept here; a wake carries none. A lost wake costs latency, never
 //! an event.
 
 mod chaos;
@@ -66,9 +66,9 @@ pub enum SharedStateMessage {
     /// A slice of the log, to be filtered.
     Slice(Lane, Seq, LogSlice, ReadGrant),
     /// A socket is free for the next request.
-    Room,
+    SocketFree,
     /// Memory is free for the body of the next request.
-    BodyRoom,
+    MemoryFree,
     /// The actor's timer is due.
     Timer,
     /// The journal reported an error: this incarnation must end.
@@ -97,8 +97,8 @@ struct SharedInner {
     /// While the actor runs; for faults that are injected.
     mailbox: Option<Addr<SubscriptionActor>>,
     waker: Option<Waker>,
-    /// Whether a turn of the actor follows that it has not begun.
-    woken: bool,
+    /// Whether the actor was woken and has not begun the turn.
+    is_woken: bool,
     end: Seq,
     reports: Vec<SharedStateMessage>,
     commands: CommandQueue,
@@ -106,9 +106,9 @@ struct SharedInner {
     /// subscriptions have none.
     queue: Option<Box<PullQueue>>,
     /// Whether a write of the current incarnation is in the journal.
-    writing: bool,
+    is_writing: bool,
     /// Whether a write is durable and the actor does not know it.
-    written: bool,
+    is_written: bool,
     /// Whether the actor is to be woken when the write is durable.
     awaits_write: bool,
     /// Boxed: the map keeps room for several.
@@ -116,8 +116,8 @@ struct SharedInner {
     next_request: RequestId,
     late_requests: Option<Box<LateRequests>>,
     suspects: Option<Box<Suspects>>,
-    closing: bool,
-    progressed: bool,
+    is_closing: bool,
+    has_progressed: bool,
     /// Whether the plan has another endpoint than that of the incarnation.
     is_moved: bool,
 }
@@ -133,7 +133,7 @@ struct InFlightRequest {
 
 /// What a new incarnation receives.
 #[derive(Debug)]
-pub(super) struct HandedOver {
+pub(super) struct Handover {
     pub(super) plan: Arc<DeliveryPlan>,
     pub(super) requests: Vec<Arc<OutgoingBatch>>,
     pub(super) next_request: RequestId,
@@ -146,10 +146,10 @@ pub(super) struct HandedOver {
 
 /// What arrived since the last wake.
 #[derive(Debug)]
-pub(super) struct TakenMessages {
+pub(super) struct ArrivedMessages {
     pub(super) end: Seq,
     /// Whether the last write is durable, with the commands in it.
-    pub(super) written: bool,
+    pub(super) is_written: bool,
     pub(super) is_closing: bool,
     pub(super) has_requests: bool,
     pub(super) reports: Vec<SharedStateMessage>,
@@ -187,20 +187,20 @@ impl SharedState {
             incarnation: Incarnation(0),
             mailbox: None,
             waker: None,
-            woken: false,
+            is_woken: false,
             end,
             reports: Vec::new(),
             commands: CommandQueue::default(),
             queue: None,
-            writing: false,
-            written: false,
+            is_writing: false,
+            is_written: false,
             awaits_write: false,
             requests: RequestMap::default(),
             next_request: RequestId(1),
             late_requests: None,
             suspects: None,
-            closing: false,
-            progressed: false,
+            is_closing: false,
+            has_progressed: false,
             is_moved: false,
         };
         let view = Mutex::new(SubscriptionState::new(cursor, endpoint, end));
@@ -261,8 +261,8 @@ impl SharedState {
             && inner
                 .late_requests
                 .as_ref()
-                .is_none_or(|late| late.late_successes().next().is_none())
-            && !inner.writing
+                .is_none_or(|late| late.iter_successes().next().is_none())
+            && !inner.is_writing
             && inner.commands.is_empty()
             && inner.queue.as_ref().is_none_or(|queue| queue.is_idle())
             && self.lock_view().is_idle(end)
@@ -320,23 +320,26 @@ impl SharedState {
     /// Stops sending: the server stops.
     pub fn close(&self) {
         let mut inner = self.lock_inner();
-        inner.closing = true;
+        inner.is_closing = true;
         self.wake_actor(inner);
     }
 
     // --- incarnations ---
 
     /// Begins a new incarnation, which alone may write from now on.
-    pub(super) fn begin_incarnation(&self, incarnation: Incarnation, end: Seq) -> HandedOver {
+    pub(super) fn begin_incarnation(&self, incarnation: Incarnation, end: Seq) -> Handover {
         let mut inner = self.lock_inner();
         let is_first = inner.incarnation == Incarnation(0);
         inner.incarnation = incarnation;
-        (inner.mailbox, inner.waker) = (None, None);
+        inner.mailbox = None;
+        inner.waker = None;
         // The first turn follows its start.
-        inner.woken = true;
+        inner.is_woken = true;
         inner.end = inner.end.max(end);
         inner.reports.clear();
-        (inner.writing, inner.written, inner.awaits_write) = (false, false, false);
+        inner.is_writing = false;
+        inner.is_written = false;
+        inner.awaits_write = false;
         inner.commands.begin_incarnation();
         inner
             .queue
@@ -358,17 +361,17 @@ impl SharedState {
         let late = inner
             .late_requests
             .iter()
-            .flat_map(|late| late.late_successes());
-        let late = late.map(|request| Input::Late {
-            request: Arc::clone(request),
-        });
+            .flat_map(|late| late.iter_successes())
+            .map(|request| Input::Late {
+                request: Arc::clone(request),
+            });
         let inputs = event_to_quarantine
             .map(Input::Quarantine)
             .into_iter()
             .chain(results)
             .chain(late)
             .collect();
-        HandedOver {
+        Handover {
             plan: Arc::clone(&inner.plan),
             requests: inner
                 .requests
@@ -412,50 +415,51 @@ impl SharedState {
 
     /// Whether an outcome became durable since the last call.
     pub fn take_progress(&self) -> bool {
-        std::mem::take(&mut self.lock_inner().progressed)
+        std::mem::take(&mut self.lock_inner().has_progressed)
     }
 
-    /// Begins a write. Returns the commands whose result it makes durable (`commanded`), and the
+    /// Begins a write. Returns the commands whose result it makes durable (`moved_by_commands`), and the
     /// suspects that are settled once it is durable ([`SharedState::on_durable`]).
     pub(super) fn begin_write(
         &self,
         changes: &[RecordChange],
-        commanded: Option<u64>,
+        moved_by_commands: Option<u64>,
     ) -> (WrittenCommands, Vec<(Lane, Seq)>) {
         let mut inner = self.lock_inner();
-        (inner.writing, inner.awaits_write) = (true, false);
+        inner.is_writing = true;
+        inner.awaits_write = false;
         let settled_keys = inner
             .suspects
             .as_mut()
             .map(|suspects| suspects.begin_write(changes))
             .unwrap_or_default();
-        (inner.commands.begin_write(commanded), settled_keys)
+        (inner.commands.begin_write(moved_by_commands), settled_keys)
     }
 
     /// Wakes the actor when its write is durable. Without this it learns that at its next wake.
     pub(super) fn await_write(&self) {
         let mut inner = self.lock_inner();
         inner.awaits_write = true;
-        if inner.written {
+        if inner.is_written {
             self.wake_actor(inner);
         }
     }
 
     /// Takes what arrived since the last wake; [`None`] if the actor was not woken. From now on
     /// this waker wakes it.
-    pub(super) fn take_messages(&self, waker: &Waker) -> Option<TakenMessages> {
+    pub(super) fn take_messages(&self, waker: &Waker) -> Option<ArrivedMessages> {
         let mut inner = self.lock_inner();
         inner
             .waker
             .get_or_insert_with(|| waker.clone())
             .clone_from(waker);
-        if !std::mem::take(&mut inner.woken) {
+        if !std::mem::take(&mut inner.is_woken) {
             return None;
         }
-        Some(TakenMessages {
+        Some(ArrivedMessages {
             end: inner.end,
-            written: std::mem::take(&mut inner.written),
-            is_closing: inner.closing,
+            is_written: std::mem::take(&mut inner.is_written),
+            is_closing: inner.is_closing,
             has_requests: !inner.commands.is_empty(),
             reports: std::mem::take(&mut inner.reports),
             pulls: inner
@@ -472,12 +476,12 @@ impl SharedState {
 
     /// Wakes the actor, after the unlock: the woken thread locks at once.
     fn wake_actor(&self, mut inner: MutexGuard<'_, SharedInner>) {
-        let waker = if inner.woken {
+        let waker = if inner.is_woken {
             None
         } else {
             inner.waker.clone()
         };
-        inner.woken |= waker.is_some();
+        inner.is_woken |= waker.is_some();
         drop(inner);
         if let Some(waker) = waker {
             waker.wake();

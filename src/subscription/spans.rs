@@ -43,7 +43,7 @@ impl AttemptSpan {
         tracer: &Tracer,
         plan: &DeliveryPlan,
         events: &[Event],
-        before: u32,
+        attempts_before: u32,
         now: Timestamp,
     ) -> Option<Self> {
         if !tracer.is_on() {
@@ -71,7 +71,7 @@ impl AttemptSpan {
                 plan.record.name.as_str().into(),
             ),
             ("messaging.batch.message_count", events.len().into()),
-            ("gridhook.attempt", before.saturating_add(1).into()),
+            ("gridhook.attempt", attempts_before.saturating_add(1).into()),
             ("http.request.method", "POST".into()),
             ("url.full", plan.record.destination_name().into()),
         ];
@@ -85,7 +85,7 @@ impl AttemptSpan {
                 AttributeValue::truncated(&event.event_type()),
             ));
         }
-        let open = OpenSpan {
+        let open_span = OpenSpan {
             tracer: tracer.clone(),
             parent: parent.span,
             links: contexts,
@@ -94,7 +94,7 @@ impl AttemptSpan {
         };
         Some(Self {
             context,
-            span: Some(Box::new(open)),
+            span: Some(Box::new(open_span)),
         })
     }
 
@@ -111,14 +111,16 @@ impl AttemptSpan {
 
     /// Ends the span with the result of the request.
     pub(super) fn end_span(self, plan: &DeliveryPlan, result: &RequestResult) {
-        let Some(open) = self.span else { return };
+        let Some(open_span) = self.span else {
+            return;
+        };
         let OpenSpan {
             tracer,
             parent,
             links,
             mut attributes,
             began,
-        } = *open;
+        } = *open_span;
         attributes.push(("gridhook.outcome", result.outcome.to_string().into()));
         if let Some(status) = result.status {
             attributes.push(("http.response.status_code", u32::from(status).into()));
@@ -151,18 +153,22 @@ impl AttemptSpan {
     }
 }
 
-/// The parent of an event's spans: the span that published it, unless the event has a trace context
-/// of its own.
+/// The parent of an event's spans: the span that published it, unless the event carries the context
+/// of another trace.
 fn context_of(event: &Event) -> Option<SpanContext> {
     let stored_context = event.trace().and_then(SpanContext::parse_stored);
-    let own = match event.schema {
+    let event_context = match event.schema {
         Schema::CloudEvents => carrier::event_context(event.wire_bytes()),
         Schema::EventGrid | Schema::Custom => None,
     };
-    match (stored_context, own) {
-        (Some(stored_context), Some(own)) if stored_context.trace != own.trace => Some(own),
+    match (stored_context, event_context) {
+        (Some(stored_context), Some(event_context))
+            if stored_context.trace != event_context.trace =>
+        {
+            Some(event_context)
+        }
         (Some(stored_context), _) => Some(stored_context),
-        (None, own) => own,
+        (None, event_context) => event_context,
     }
 }
 
@@ -178,7 +184,7 @@ impl SettleSpans {
         tracer: &Tracer,
         shared: &SharedState,
         name: &str,
-        landed: &[RequestId],
+        finished: &[RequestId],
         changes: &[RecordChange],
         now: Timestamp,
     ) -> Option<Self> {
@@ -186,17 +192,17 @@ impl SettleSpans {
             return None;
         }
         let mut spans = Vec::new();
-        for (request, attempt) in shared.traced_requests(landed) {
+        for (request, attempt) in shared.traced_requests(finished) {
             let Some(context) = tracer.new_context(Some(&attempt)) else {
                 continue;
             };
-            let (result, more) = describe_settlement(&request, changes);
+            let (result, result_attributes) = describe_settlement(&request, changes);
             let mut attributes: Vec<(&'static str, AttributeValue)> = vec![
                 ("messaging.operation.name", "settle".into()),
                 ("messaging.destination.subscription.name", name.into()),
                 ("gridhook.became", result.into()),
             ];
-            attributes.extend(more);
+            attributes.extend(result_attributes);
             spans.push(Span {
                 context,
                 parent: Some(attempt.span),
@@ -232,7 +238,7 @@ fn describe_settlement(
 ) -> (&'static str, Vec<(&'static str, AttributeValue)>) {
     let first = request.items.first().map(|item| item.key());
     let is_of_first = |lane: Lane, entry: &LedgerEntry| {
-        first.is_some_and(|(of, seq)| of == lane && entry.contains_event(seq))
+        first.is_some_and(|(first_lane, seq)| first_lane == lane && entry.contains_event(seq))
     };
     let lines = changes.iter().filter_map(|change| match change {
         RecordChange::Note { lane, entry, .. } if is_of_first(*lane, entry) => Some(&entry.what),

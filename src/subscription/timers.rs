@@ -16,7 +16,7 @@ thread_local! {
     static TIMERS: Rc<Timers> = Rc::default();
 }
 
-/// When a timer is due; the number tells timers apart that are due at the same time.
+/// When a timer is due, with a number that distinguishes timers due at the same time.
 type DueTime = (Instant, u64);
 
 /// The timers of an arbiter.
@@ -33,17 +33,17 @@ struct Timers {
 #[derive(Debug)]
 pub struct Timer(DueTime);
 
-/// Calls `act` on this thread after `wait`.
-pub fn call_after(wait: Duration, act: impl FnOnce() + 'static) -> Timer {
+/// Calls `callback` on this thread after `wait`.
+pub fn call_after(wait: Duration, callback: impl FnOnce() + 'static) -> Timer {
     TIMERS.with(|timers| {
         let number = timers.next_number.get();
         timers.next_number.set(number + 1);
         let key = (Instant::now() + wait, number);
         let mut due = timers.due.borrow_mut();
         let is_first = due.first_key_value().is_none_or(|(first, _)| key < *first);
-        due.insert(key, Box::new(act));
+        due.insert(key, Box::new(callback));
         if !timers.is_running.replace(true) {
-            actix_rt::spawn(run(RunningTimers(Rc::clone(timers))));
+            actix_rt::spawn(run_timers(RunningTimers(Rc::clone(timers))));
         } else if is_first {
             timers.earlier.notify_one();
         }
@@ -68,7 +68,7 @@ impl Drop for RunningTimers {
     }
 }
 
-async fn run(running: RunningTimers) {
+async fn run_timers(running: RunningTimers) {
     let timers = &running.0;
     loop {
         let first = timers
@@ -76,31 +76,31 @@ async fn run(running: RunningTimers) {
             .borrow()
             .first_key_value()
             .map(|((at, _), _)| *at);
-        let due = async {
+        let first_due = async {
             match first {
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            () = due => timers.call_due(),
+            () = first_due => timers.run_due_callbacks(),
             () = timers.earlier.notified() => {}
         }
     }
 }
 
 impl Timers {
-    fn call_due(&self) {
+    fn run_due_callbacks(&self) {
         let now = Instant::now();
         loop {
-            let act = {
+            let callback = {
                 let mut due = self.due.borrow_mut();
                 let Some(first) = due.first_entry().filter(|first| first.key().0 <= now) else {
                     return;
                 };
                 first.remove()
             };
-            act();
+            callback();
         }
     }
 }

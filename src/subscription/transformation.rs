@@ -1,8 +1,8 @@
 //! Transforms the events that were read, before the core has them.
 //!
-//! A transformation that costs little is made at once, in the core. Any other is made by the
-//! threads that compute, so that the subscriptions of this thread do not wait for it. What the
-//! events make is bounded: the rest is read again.
+//! A transformation that costs little runs at once, in the core. Any other runs on the threads for
+//! computations, so that the subscriptions of this thread do not wait for it. The size of the
+//! transformed events is bounded: the rest is read again.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use gridhook_compute::Meter;
 use gridhook_event::{Event, Schema};
 use gridhook_policy::{Input, transform::Program};
 
-/// So many bytes that expressions could make take less than a millisecond.
+/// Expressions write this many bytes in less than a millisecond.
 const QUICK_BYTES: f64 = 64.0 * 1024.0;
 
 #[derive(Clone)]
 pub(super) struct ReadTransformation {
     pub(super) program: Arc<Program>,
     pub(super) schema: Schema,
-    /// Maximum bytes of the events with what is delivered instead of them, but for one event.
+    /// Maximum bytes of the events, each with its transformed form. One event may be larger.
     pub(super) bytes_max: usize,
 }
 
@@ -58,36 +58,36 @@ impl ReadTransformation {
                 events,
             } => {
                 let count = events.len();
-                let mut events_out = Vec::with_capacity(count);
+                let mut transformed_events = Vec::with_capacity(count);
                 let mut bytes = 0;
                 for event in events {
                     // Deliveries have no limit of time.
                     meter.pause_if_used_up().await.ok();
                     let event = self.program.transform(event, self.schema);
                     bytes += event.memory_len();
-                    if bytes > self.bytes_max && !events_out.is_empty() {
-                        let left = (count - events_out.len()) as u64;
+                    if bytes > self.bytes_max && !transformed_events.is_empty() {
+                        let left = (count - transformed_events.len()) as u64;
                         let total = total.saturating_sub(left).min(event.seq.0 - from.0);
                         return Input::Read {
                             lane,
                             from,
                             upto: event.seq,
                             total,
-                            events: events_out,
+                            events: transformed_events,
                         };
                     }
-                    events_out.push(event);
+                    transformed_events.push(event);
                 }
                 Input::Read {
                     lane,
                     from,
                     upto,
                     total,
-                    events: events_out,
+                    events: transformed_events,
                 }
             }
             Input::Fetched(fetched) => {
-                let mut events_out = Vec::with_capacity(fetched.len());
+                let mut transformed = Vec::with_capacity(fetched.len());
                 let mut bytes = 0;
                 for mut pending in fetched {
                     meter.pause_if_used_up().await.ok();
@@ -95,12 +95,12 @@ impl ReadTransformation {
                         .event
                         .map(|event| self.program.transform(event, self.schema));
                     bytes += pending.event.as_ref().map_or(0, Event::memory_len);
-                    if bytes > self.bytes_max && !events_out.is_empty() {
+                    if bytes > self.bytes_max && !transformed.is_empty() {
                         break;
                     }
-                    events_out.push(pending);
+                    transformed.push(pending);
                 }
-                Input::Fetched(events_out)
+                Input::Fetched(transformed)
             }
             other => other,
         }

@@ -266,7 +266,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("policy/subscription/log.rs", "DONE_READ_MAX", "786,432 events with an outcome ahead of it"),
     ("subscription/actor.rs", "TIMER_MAX", "timers 60 s"),
     ("subscription/plan.rs", "RECEIVED_MAX", "100 events and 4 MiB in a response"),
-    ("subscription/shared_state/suspects.rs", "DEATHS_MAX", "3 panics of an actor for one event"),
+    ("subscription/shared_state/suspects.rs", "PANICS_MAX", "3 panics of an actor for one event"),
     ("subscription/shared_state/suspects.rs", "SUSPECTS_MAX", "panics of 1024 events remembered"),
     ("subscription/shared_state/late_requests.rs", "LATE_REQUESTS_MAX", "64 late requests of a \
         subscription"),

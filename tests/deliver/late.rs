@@ -52,7 +52,7 @@ async fn check(before: Script, after: Script, expected: Option<bool>) {
     );
     gate.open();
     let taken = match late_request {
-        Some(late_request) => Some(late_request.is_taken(AMPLE.response).await),
+        Some(late_request) => Some(late_request.wait_for_success(AMPLE.response).await),
         None => None,
     };
     assert_eq!(taken, expected);
@@ -149,7 +149,7 @@ async fn silence_ends_with_the_late_timeout() {
     let (_, late_request) = call(&client, &destination).await;
     let late_request = late_request.expect("it was sent completely");
     assert_eq!(client.late_requests(), 1);
-    assert!(!late_request.is_taken(2 * WAIT).await);
+    assert!(!late_request.wait_for_success(2 * WAIT).await);
     assert!(
         (2 * WAIT..AMPLE.response).contains(&start.elapsed()),
         "counted from when it left"
@@ -198,7 +198,7 @@ async fn a_reused_connection_that_breaks_after_the_timeout_is_not_replaced() {
         assert!(
             !late_request
                 .expect("it was sent completely")
-                .is_taken(AMPLE.response)
+                .wait_for_success(AMPLE.response)
                 .await
         );
         assert_eq!((endpoint.requests().len(), endpoint.connections()), (2, 1));

@@ -481,7 +481,7 @@ fn the_keys_of_a_job_behind_many_others_are_read_to_the_last() {
         let due =
             journal
                 .reader_pool()
-                .due_of(OF, Traffic::Jobs, DueKey::first_at(Timestamp(0)), max);
+                .read_due(OF, Traffic::Jobs, DueKey::first_at(Timestamp(0)), max);
         let (keys, all) = runtime.block_on(due).expect("an answer");
         (keys.iter().map(|key| key.seq.0).collect::<Vec<_>>(), all)
     };
@@ -564,7 +564,7 @@ fn a_walk_over_the_keys_of_a_job_looks_once_at_each_key() {
         let mut job_keys = 0;
         store.visits.store(0, Ordering::Relaxed);
         loop {
-            let due = journal.reader_pool().due_of(OF, Traffic::Jobs, from, max);
+            let due = journal.reader_pool().read_due(OF, Traffic::Jobs, from, max);
             let (keys, all) = runtime.block_on(due).expect("an answer");
             job_keys += keys.len() as u64;
             match keys.last() {

@@ -284,7 +284,7 @@ fn events_that_no_longer_block_are_attempted_once_more_in_bounded_writes() {
             (2 * EVENTS - 1, 0),
             "{key}"
         );
-        assert_eq!(driver.commanded, 0, "no command decided");
+        assert_eq!(driver.moved_by_commands, 0, "no command decided");
         assert!(
             driver.largest_write < 2048,
             "{key}: {} changes in one write",
@@ -345,7 +345,7 @@ fn a_decision_is_not_carried_out_before_a_write_contains_it() {
     let mut absorb = |input| {
         let step = driver.core.process_input(input, driver.now, Jitter(0.0));
         (
-            step.write.map(|write| write.commanded),
+            step.write.map(|write| write.moved_by_commands),
             driver.core.is_deciding(),
         )
     };

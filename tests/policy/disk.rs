@@ -173,12 +173,12 @@ impl EffectReader<'_> {
                     appended,
                 }
             }
-            Effect::ReadDue { of, from } => {
-                let found = self
-                    .runtime
-                    .block_on(reads.due_of(key, of, from, few.div_ceil(50)));
+            Effect::ReadDue { traffic, from } => {
+                let found =
+                    self.runtime
+                        .block_on(reads.read_due(key, traffic, from, few.div_ceil(50)));
                 let (keys, all) = found.expect("readable");
-                Input::DueRead { of, keys, all }
+                Input::DueRead { traffic, keys, all }
             }
             Effect::Fetch(keys) => Input::Fetched(
                 self.runtime

@@ -76,7 +76,7 @@ pub(super) struct Driver {
     pub(super) reach: Box<dyn FnMut() -> bool>,
     pub(super) connects: Vec<Timestamp>,
     /// Deliveries that commands moved.
-    pub(super) commanded: u64,
+    pub(super) moved_by_commands: u64,
     /// How soon each write was to be durable.
     pub(super) urgencies: Vec<WriteUrgency>,
     /// The most changes of one write.
@@ -148,7 +148,7 @@ impl Driver {
             inputs: VecDeque::new(),
             reach: Box::new(|| false),
             connects: Vec::new(),
-            commanded: 0,
+            moved_by_commands: 0,
             urgencies: Vec::new(),
             largest_write: 0,
         }
@@ -232,7 +232,7 @@ impl Driver {
                     let request = self.sent.get_mut(id).expect("it was sent");
                     Arc::make_mut(request).detach_events(events);
                 }
-                self.commanded += write.commanded.unwrap_or_default();
+                self.moved_by_commands += write.moved_by_commands.unwrap_or_default();
                 self.urgencies.push(write.urgency);
                 self.largest_write = self.largest_write.max(write.changes.len());
                 self.writes_left -= 1;
@@ -486,16 +486,16 @@ impl Driver {
                         appended,
                     }
                 }
-                Effect::ReadDue { of, from } => {
+                Effect::ReadDue { traffic, from } => {
                     let mut keys = self
                         .disk
                         .due
                         .range(from..)
-                        .filter(|key| Traffic::from_lane(key.lane) == of)
+                        .filter(|key| Traffic::from_lane(key.lane) == traffic)
                         .copied();
                     let first: Vec<_> = keys.by_ref().take(retry_window::WINDOW).collect();
                     Input::DueRead {
-                        of,
+                        traffic,
                         keys: first,
                         all: keys.next().is_none(),
                     }

@@ -208,7 +208,7 @@ struct Scenario {
     /// Deliveries whose next attempt an operator brought forward, perhaps.
     hurried: BTreeSet<(Lane, Seq)>,
     /// Number of deliveries that commands moved.
-    commanded: u64,
+    moved_by_commands: u64,
     /// All lanes that were ever on disk.
     lanes: BTreeSet<Lane>,
     healed: bool,
@@ -345,7 +345,7 @@ impl Scenario {
             retention,
             without_replays: false,
             hurried: BTreeSet::new(),
-            commanded: 0,
+            moved_by_commands: 0,
             lanes: BTreeSet::new(),
             healed: false,
             promised: Vec::new(),
@@ -438,7 +438,7 @@ impl Scenario {
         let due = self
             .journal
             .reader_pool()
-            .due_of(SUBSCRIPTION_KEY, Traffic::Live, from, max);
+            .read_due(SUBSCRIPTION_KEY, Traffic::Live, from, max);
         let (keys, _) = self.wait(due).expect("readable");
         let mut keys: Vec<(Lane, Seq)> = keys.iter().map(|key| (key.lane, key.seq)).collect();
         for _ in 0..4 {
@@ -883,8 +883,8 @@ impl Scenario {
                 );
             }
             let write = received;
-            self.order.begin_write(write.commanded);
-            self.commanded += write.commanded.unwrap_or_default();
+            self.order.begin_write(write.moved_by_commands);
+            self.moved_by_commands += write.moved_by_commands.unwrap_or_default();
             self.write = Some((write, answer));
         }
         for effect in step.effects {
@@ -1379,7 +1379,7 @@ impl Scenario {
         self.heal();
         self.journal.close();
         self.writer.join_all();
-        (self.lanes, self.commanded)
+        (self.lanes, self.moved_by_commands)
     }
 
     /// Ends all faults. The state machine must now finish with its own wake-ups alone.
@@ -1621,8 +1621,8 @@ fn every_event_ends_exactly_once_whatever_happens() {
     // In 279 an event of a late success is known at first, and only on disk when the disk has
     // answered about the others.
     run_each((0..250).chain([279]), |seed| {
-        let (seen, commanded) = run_scenario(seed, 400, &Arc::default());
-        hurried += commanded;
+        let (seen, moved_by_commands) = run_scenario(seed, 400, &Arc::default());
+        hurried += moved_by_commands;
         seen.into_iter()
             .for_each(|lane| *lanes.entry(lane).or_default() += 1);
     });

@@ -62,14 +62,14 @@ fn retries_brought_forward_are_sent_now_and_the_others_when_they_are_due() {
         (
             driver.left.len(),
             driver.disk.pending.len(),
-            driver.commanded
+            driver.moved_by_commands
         ),
         (4, 2, 1)
     );
     // It has ended: asked for again, it changes nothing.
     driver.absorb(retry(&[2]));
     driver.run_for(Duration::ZERO);
-    assert_eq!((driver.left.len(), driver.commanded), (4, 1));
+    assert_eq!((driver.left.len(), driver.moved_by_commands), (4, 1));
     driver.absorb(retry(&[1, 2, 3]));
     driver.run_for(Duration::ZERO);
     assert_eq!(
@@ -168,7 +168,10 @@ fn a_decision_that_overtakes_the_disk_wins() {
     }
     driver.run_for(Duration::ZERO);
     assert_eq!(driver.disk.cursor.counters.delivered, 1);
-    assert_eq!(driver.commanded, 1, "only the other one is brought forward");
+    assert_eq!(
+        driver.moved_by_commands, 1,
+        "only the other one is brought forward"
+    );
     assert_eq!(driver.left.len(), 4);
 }
 
@@ -196,7 +199,7 @@ fn a_probation_that_began_while_the_disk_was_read_costs_no_event() {
         driver.absorb(answer);
     }
     driver.run_for(Duration::ZERO);
-    assert_eq!(driver.commanded, 0);
+    assert_eq!(driver.moved_by_commands, 0);
     let pending: Vec<u64> = driver.disk.pending.keys().map(|(_, seq)| seq.0).collect();
     assert!(pending.starts_with(&[1, 2, 3]), "{pending:?}");
 }
@@ -219,7 +222,7 @@ fn events_that_are_held_back_follow_the_first_of_their_key() {
     assert_eq!((driver.left.len(), driver.disk.pending.len()), (1, 3));
     driver.absorb(retry(&[3, 2]));
     driver.run_for(Duration::ZERO);
-    assert_eq!((driver.left.len(), driver.commanded), (1, 0));
+    assert_eq!((driver.left.len(), driver.moved_by_commands), (1, 0));
     driver.absorb(retry(&[1]));
     driver.run_for(Duration::ZERO);
     assert_eq!(

@@ -34,7 +34,7 @@ use gridhook_event::{IdMap, Seq, SubscriptionId, chunk::Chunk};
 use gridhook_journal::LogPosition;
 use gridhook_subscription::{
     timers::{self, Timer},
-    turns::{TakesTurns, take_turns},
+    turns::{RunTurns, begin_turns},
 };
 
 /// How often subscriptions without a match learn the end of the log, so that they pass it and the
@@ -335,13 +335,13 @@ impl Actor for TopicActor {
     fn started(&mut self, ctx: &mut Self::Context) {
         self.reload_subscriptions();
         self.topic.set_mailbox(ctx.address());
-        take_turns(ctx);
+        begin_turns(ctx);
         self.schedule_check();
     }
 }
 
-impl TakesTurns for TopicActor {
-    fn turn(&mut self, waker: &Waker, ctx: &mut Context<Self>) {
+impl RunTurns for TopicActor {
+    fn run_turn(&mut self, waker: &Waker, ctx: &mut Context<Self>) {
         self.run_turn(waker, ctx);
     }
 }

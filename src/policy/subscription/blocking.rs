@@ -144,7 +144,7 @@ pub(super) fn is_unblocking(settlement: &Settlement) -> bool {
 pub(super) fn carry_out_decisions(settlement: &mut Settlement, now: Timestamp) -> u64 {
     let mut moved_count = 0;
     while is_unblocking(settlement)
-        && settlement.pending_write.may_give_up(1) > 0
+        && settlement.pending_write.limit_give_ups(1) > 0
         && let Some((decision, event)) = settlement
             .order
             .get_mut()
@@ -206,7 +206,7 @@ fn end_blocking(settlement: &mut Settlement, seq: Seq, event: BlockingEvent, now
         due: Some(BLOCKING),
         since,
     };
-    settlement.end_given_up(item, reason, Some(last).filter(|_| attempts > 0), now);
+    settlement.end_with_give_up(item, reason, Some(last).filter(|_| attempts > 0), now);
 }
 
 /// Why an event that blocked its key was not attempted again.

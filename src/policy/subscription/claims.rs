@@ -68,7 +68,7 @@ pub(super) fn on_leases_read(
         .locks
         .lookup_mut()
         .and_then(|lookup| lookup.take_result(found));
-    if result != Some(LookupResult::Good) {
+    if result != Some(LookupResult::Valid) {
         return;
     }
     for (lane, seq, pending) in found {
@@ -188,8 +188,8 @@ fn settle_claim(
     }
     // Results without a change are queued too, so that they stay in order.
     clients.add_effect(Effect::ReportResults {
-        to: claim.id,
-        verdicts: results,
+        claim: claim.id,
+        results,
     });
     settlement.pending_write.write_cursor_now();
 }

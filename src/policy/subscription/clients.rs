@@ -114,7 +114,7 @@ impl PullClients {
     /// Turns a client away once the next write is durable: the subscription has no pull clients.
     pub(super) fn refuse_client(&mut self, client: ReceiveId) {
         self.get_mut().unwritten.push(Effect::HandOver {
-            to: client,
+            client,
             events: Vec::new(),
         });
     }
@@ -251,13 +251,13 @@ impl PullClients {
         }
         if is_closed {
             let waiting = std::mem::take(&mut self.get_mut().waiting);
-            effects.extend(waiting.into_keys().map(|to| Effect::HandOver {
-                to,
+            effects.extend(waiting.into_keys().map(|client| Effect::HandOver {
+                client,
                 events: Vec::new(),
             }));
         }
         if !self.is_wanted() {
-            settlement.forget_ready_jobs();
+            settlement.drop_ready_jobs();
             for ReadyEvent { item, .. } in settlement.queues.live_mut().take_all_ready() {
                 park_key(settlement, item);
             }
@@ -274,7 +274,7 @@ impl PullClients {
         settlement.update_counters(lane, |counters| counters.requests += 1);
         self.get_mut()
             .unwritten
-            .push(Effect::HandOver { to, events });
+            .push(Effect::HandOver { client: to, events });
     }
 
     /// Fetches idle events if a client waits, and those that expired.

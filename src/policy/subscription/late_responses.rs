@@ -15,7 +15,7 @@
 //! Removing a pending record requires its due time. If it is not in memory, because the window is
 //! bounded, the disk is read. A result that a decision made stale is read again.
 //!
-//! A response may have thousands of events. All of them are searched for together, so that the cost
+//! A request may have thousands of events. All of them are searched for together, so that the cost
 //! does not grow with the square of their number.
 
 use std::{
@@ -62,7 +62,11 @@ impl LateResponses {
 
     /// Adds a success, unless it is known.
     pub(super) fn add_response(&mut self, request: Arc<OutgoingBatch>) {
-        if self.responses.iter().all(|known| known.id != request.id) {
+        if self
+            .responses
+            .iter()
+            .all(|response| response.id != request.id)
+        {
             self.responses.push_back(request);
         }
     }
@@ -71,24 +75,24 @@ impl LateResponses {
 /// Takes the pending records that were read.
 pub(super) fn on_pending_read(
     settlement: &mut Settlement,
-    found: &[(Lane, Seq, Option<PendingDelivery>)],
+    records: &[(Lane, Seq, Option<PendingDelivery>)],
     now: Timestamp,
 ) {
     let late = &mut settlement.late;
-    let Some(result) = late.lookup.take_result(found) else {
+    let Some(result) = late.lookup.take_result(records) else {
         return;
     };
-    if result == LookupResult::Good
+    if result == LookupResult::Valid
         && let Some(request) = late.responses.front().cloned()
     {
-        let answered_keys: HashSet<(Lane, Seq)> =
-            found.iter().map(|(lane, seq, _)| (*lane, *seq)).collect();
-        // An event that memory knew may meanwhile be on disk only. All are then asked for again.
+        let read_keys: HashSet<(Lane, Seq)> =
+            records.iter().map(|(lane, seq, _)| (*lane, *seq)).collect();
+        // An event that was in memory may meanwhile be on disk only. All are then looked up again.
         if find_unknown(settlement, &request)
             .iter()
-            .all(|key| answered_keys.contains(key))
+            .all(|key| read_keys.contains(key))
         {
-            let dues = found
+            let dues = records
                 .iter()
                 .filter_map(|(lane, seq, pending)| Some(((*lane, *seq), pending.as_ref()?.due)));
             settlement.late.responses.pop_front();
@@ -138,7 +142,7 @@ fn find_unknown(settlement: &mut Settlement, request: &OutgoingBatch) -> Vec<(La
     unknown_keys
 }
 
-/// Whether neither the order nor the window knows the state of this delivery.
+/// Whether neither the order nor the window has the state of this delivery.
 fn is_unknown(settlement: &mut Settlement, key: (Lane, Seq)) -> bool {
     settlement.order.due_of(key).is_none()
         && settlement.queues.find_pending(key) == WindowEntry::Nothing
@@ -150,19 +154,19 @@ fn settle_response(
     dues: &HashMap<(Lane, Seq), Timestamp>,
     now: Timestamp,
 ) {
-    let mut active = take_back(settlement, &request.items);
-    let mut settled = Vec::new();
-    let mut end_seqs = Vec::new();
+    let mut active = reclaim_active(settlement, &request.items);
+    let mut settled_seqs = Vec::new();
+    let mut ended_seqs = Vec::new();
     for item in &request.items {
         match active
             .remove(&item.key())
-            .or_else(|| take_back_waiting(settlement, *item, dues))
+            .or_else(|| reclaim_waiting(settlement, *item, dues))
         {
             Some(pending) => {
                 settlement.mark_delivered(pending);
-                settled.push(item.seq);
+                settled_seqs.push(item.seq);
             }
-            None => end_seqs.push(item.seq),
+            None => ended_seqs.push(item.seq),
         }
     }
     settlement.pending_write.settle_late_response(request.id);
@@ -170,7 +174,7 @@ fn settle_response(
         return;
     };
     settlement.update_counters(first.lane, |counters| counters.late += 1);
-    for (seqs, settled) in [(settled, true), (end_seqs, false)] {
+    for (seqs, settled) in [(settled_seqs, true), (ended_seqs, false)] {
         if !seqs.is_empty() {
             let entry = LedgerEntry {
                 at: now,
@@ -186,7 +190,10 @@ fn settle_response(
 
 /// Removes those of these deliveries that are in requests, ready or being fetched, so that they can
 /// be settled.
-fn take_back(settlement: &mut Settlement, items: &[SendItem]) -> HashMap<(Lane, Seq), SendItem> {
+fn reclaim_active(
+    settlement: &mut Settlement,
+    items: &[SendItem],
+) -> HashMap<(Lane, Seq), SendItem> {
     let Some(first) = items.first() else {
         return HashMap::new();
     };
@@ -211,9 +218,9 @@ fn take_back(settlement: &mut Settlement, items: &[SendItem]) -> HashMap<(Lane, 
     active
 }
 
-/// The same for one that waits. The end of an earlier event of its order key may have released it
-/// just now. [`None`] if it has ended.
-fn take_back_waiting(
+/// Removes a delivery that waits, so that it can be settled. The end of an earlier event of its
+/// order key may have released it just now. [`None`] if it has ended.
+fn reclaim_waiting(
     settlement: &mut Settlement,
     item: SendItem,
     dues: &HashMap<(Lane, Seq), Timestamp>,

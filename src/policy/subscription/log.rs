@@ -216,16 +216,16 @@ impl LogReading {
     pub(super) fn lanes_given_up(&self) -> Vec<(Lane, Reason)> {
         let lanes = self.lanes.iter().map(LaneReader::lane);
         lanes
-            .filter_map(|lane| Some((lane, lane::gives_up(lane)?)))
+            .filter_map(|lane| Some((lane, lane::give_up_reason(lane)?)))
             .collect()
     }
 
     /// Drops ready events of such lanes. They are read again.
-    pub(super) fn forget_ready(&mut self, is_such: impl Fn(Lane) -> bool) {
+    pub(super) fn drop_ready(&mut self, is_such: impl Fn(Lane) -> bool) {
         self.lanes
             .iter_mut()
             .filter(|lane| is_such(lane.lane()))
-            .for_each(LaneReader::forget_ready);
+            .for_each(LaneReader::drop_ready);
     }
 
     /// Drops all ready events. Reads in progress of lanes without ready events continue.
@@ -233,7 +233,7 @@ impl LogReading {
         self.lanes
             .iter_mut()
             .filter(|lane| lane.ready() > 0)
-            .for_each(LaneReader::forget_ready);
+            .for_each(LaneReader::drop_ready);
     }
 
     /// Passes filtered events before which no event is ready: for each lane, which these are, and
@@ -349,7 +349,7 @@ fn has_room(lane: &LaneReader, batch: usize) -> bool {
 
 /// Whether the events of `lane` are sent.
 pub(super) fn is_sent(lane: Lane) -> bool {
-    lane::gives_up(lane).is_none()
+    lane::give_up_reason(lane).is_none()
 }
 
 /// Whether they are sent, and not for a job.

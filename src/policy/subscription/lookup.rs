@@ -1,4 +1,4 @@
-//! A lookup on disk of pending deliveries that memory does not hold. There is one at a time; it is
+//! A lookup on disk of pending deliveries that are not in memory. There is one at a time; it is
 //! repeated if a decision made its result stale.
 
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use gridhook_event::{Lane, Seq};
 pub(super) enum Lookup {
     #[default]
     None,
-    /// Keys to look up; no effect asks for them yet.
+    /// Keys to look up; no effect has requested them yet.
     Ready(Vec<(Lane, Seq)>),
     /// In progress. Boxed: most subscriptions have none.
     Requested(Box<OpenLookup>),
@@ -20,8 +20,8 @@ pub(super) enum Lookup {
 #[derive(Debug)]
 pub(super) struct OpenLookup {
     keys: Vec<(Lane, Seq)>,
-    /// The same keys, to find one among thousands.
-    distinct: HashSet<(Lane, Seq)>,
+    /// The same keys, for a fast search.
+    key_set: HashSet<(Lane, Seq)>,
     is_stale: bool,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct OpenLookup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupResult {
     /// No decision changed what was looked up.
-    Good,
+    Valid,
     /// A decision overtook the result.
     Stale,
 }
@@ -39,7 +39,7 @@ impl Lookup {
         *self = Self::Ready(keys);
     }
 
-    /// Whether a lookup is wanted or in progress.
+    /// Whether a lookup is requested or in progress.
     pub(super) fn is_open(&self) -> bool {
         !matches!(self, Self::None)
     }
@@ -47,18 +47,18 @@ impl Lookup {
     /// Notes a decision about a pending delivery.
     pub(super) fn invalidate_key(&mut self, key: (Lane, Seq)) {
         if let Self::Requested(open) = self {
-            open.is_stale |= open.distinct.contains(&key);
+            open.is_stale |= open.key_set.contains(&key);
         }
     }
 
-    /// The effect that asks the question, once.
+    /// The effect that begins the lookup, once.
     pub(super) fn next_effect(&mut self) -> Option<Effect> {
         match std::mem::take(self) {
             Self::Ready(keys) => {
-                let distinct = keys.iter().copied().collect();
+                let key_set = keys.iter().copied().collect();
                 *self = Self::Requested(Box::new(OpenLookup {
                     keys: keys.clone(),
-                    distinct,
+                    key_set,
                     is_stale: false,
                 }));
                 Some(Effect::ReadPending(keys))
@@ -74,12 +74,12 @@ impl Lookup {
     /// earlier one.
     pub(super) fn take_result(
         &mut self,
-        found: &[(Lane, Seq, Option<PendingDelivery>)],
+        records: &[(Lane, Seq, Option<PendingDelivery>)],
     ) -> Option<LookupResult> {
         let Self::Requested(open) = &*self else {
             return None;
         };
-        if !found
+        if !records
             .iter()
             .map(|(lane, seq, _)| (*lane, *seq))
             .eq(open.keys.iter().copied())
@@ -89,7 +89,7 @@ impl Lookup {
         let result = if open.is_stale {
             LookupResult::Stale
         } else {
-            LookupResult::Good
+            LookupResult::Valid
         };
         *self = Self::None;
         Some(result)

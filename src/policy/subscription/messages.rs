@@ -223,13 +223,13 @@ pub enum Input {
     ReleaseMemory,
     /// The next keys in the order of their due times.
     DueRead {
-        of: Traffic,
+        traffic: Traffic,
         /// In the order of their due times.
         keys: Vec<DueKey>,
         /// Whether there are no more keys.
         all: bool,
     },
-    /// The events that were asked for, or the first part of them.
+    /// The events that were requested, or the first part of them.
     Fetched(Vec<FetchedPending>),
     /// A request has an outcome.
     Finished {
@@ -242,7 +242,7 @@ pub enum Input {
         /// The request as it was sent.
         request: Arc<OutgoingBatch>,
     },
-    /// The pending records that were asked for, in the same order; [`None`] where nothing is
+    /// The pending records that were requested, in the same order; [`None`] where nothing is
     /// pending.
     PendingRead(Vec<(Lane, Seq, Option<PendingDelivery>)>),
     /// Whether a connection to the endpoint succeeded.
@@ -284,20 +284,20 @@ pub enum Effect {
         /// Its events, in the order of its items.
         events: Vec<Event>,
     },
-    /// Hand events to a waiting client; empty if the client should ask again. Their locks are
+    /// Hand events to a waiting client; empty if the client should repeat its request. Their locks are
     /// durable.
     HandOver {
         /// The client that waits for events.
-        to: ReceiveId,
+        client: ReceiveId,
         /// Its locks and their events.
         events: Vec<(Lease, Event)>,
     },
     /// Report the durable results of a [`Input::Claim`].
     ReportResults {
         /// The number of the claim.
-        to: u64,
-        /// Results in the order of the claim's locks.
-        verdicts: Vec<LeaseResult>,
+        claim: u64,
+        /// In the order of the claim's locks.
+        results: Vec<LeaseResult>,
     },
     /// Read the log; the result is [`Input::Read`] or [`Input::Unreadable`].
     ReadLog {
@@ -309,13 +309,13 @@ pub enum Effect {
     },
     /// Find the first event appended at `before` or later; the result is [`Input::Position`].
     FindPosition {
-        /// The position of the first event appended at this time or later is wanted.
+        /// Events appended before this time precede the position.
         before: Timestamp,
     },
     /// Read keys in the order of their due times; the result is [`Input::DueRead`].
     ReadDue {
-        of: Traffic,
-        /// The first key that is wanted.
+        traffic: Traffic,
+        /// The first key to read.
         from: DueKey,
     },
     /// Fetch events and their pending records; the result is [`Input::Fetched`].
@@ -339,7 +339,7 @@ pub struct SubscriptionWrite {
     pub detached: Vec<(RequestId, DetachedEvents)>,
     /// If all commands absorbed so far are in this write or in earlier ones: the number of
     /// deliveries that they moved.
-    pub commanded: Option<u64>,
+    pub moved_by_commands: Option<u64>,
     /// How soon the write must be durable.
     pub urgency: WriteUrgency,
 }

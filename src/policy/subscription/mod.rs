@@ -80,7 +80,7 @@ use sending::{Sending, reading};
 use settlement::Settlement;
 
 use crate::{
-    record::{Command, CommandRefused, Cursor, EndpointView, Health},
+    record::{Command, CommandRefused, Cursor, EndpointView, Health, PendingDelivery},
     retry::Jitter,
 };
 use gridhook_event::{Lane, RequestId, Seq, Timestamp};
@@ -173,8 +173,8 @@ impl Subscription {
         let mut jitter = Jitter(0.0);
         let limit = self.sending.endpoint().concurrency_limit();
         self.settlement.requests.begin_inputs(limit as usize);
-        for (input, drawn) in inputs {
-            jitter = drawn;
+        for (input, input_jitter) in inputs {
+            jitter = input_jitter;
             match self.settlement.recover_with(input) {
                 RecoveryInput::Absorbed => {}
                 RecoveryInput::Postponed(input) => self.postponed.push_back(input),
@@ -190,7 +190,7 @@ impl Subscription {
         {
             effects.extend(ordering.next_recovery_effect());
         } else {
-            self.act(&mut effects, now, jitter);
+            self.decide_next(&mut effects, now, jitter);
         }
         CoreStep {
             write: self.next_write(now),
@@ -199,7 +199,7 @@ impl Subscription {
     }
 
     /// Decides what follows from all that is known.
-    fn act(&mut self, effects: &mut Vec<Effect>, now: Timestamp, jitter: Jitter) {
+    fn decide_next(&mut self, effects: &mut Vec<Effect>, now: Timestamp, jitter: Jitter) {
         while !self.settlement.pending_write.is_full()
             && let Some(postponed) = self.postponed.pop_front()
         {
@@ -216,7 +216,7 @@ impl Subscription {
             .fill_pipeline(settlement, &mut self.clients, effects, now);
         effects.extend(self.sending.begin_connection_attempt(settlement, now));
         effects.extend(self.retry.next_effect(settlement));
-        if !self.retry.is_asked() {
+        if !self.retry.is_reading() {
             effects.extend(settlement.late.lookup_mut().next_effect());
             let locks = &mut settlement.locks;
             effects.extend(locks.lookup_mut().and_then(Lookup::next_effect));
@@ -256,16 +256,19 @@ impl Subscription {
                 .on_position(settlement, before, at, appended, now),
             Input::Overflow { below } => settlement.drop_overflow(below),
             Input::ReleaseMemory => settlement.release_memory(),
-            Input::DueRead { of, keys, all } => reading::on_due_read(settlement, of, &keys, all),
+            Input::DueRead { traffic, keys, all } => {
+                reading::on_due_read(settlement, traffic, &keys, all)
+            }
             Input::Fetched(fetched) => reading::on_fetched(settlement, &self.clients, fetched, now),
             Input::Finished { request, result } => self
                 .sending
                 .on_finished(settlement, request, &result, now, jitter),
             Input::Late { request } => self.sending.on_late(settlement, request, now),
-            Input::PendingRead(found) => self.on_pending_read(&found, now),
-            Input::Connected(reached) => self
-                .sending
-                .on_connection_attempt(settlement, reached, now, jitter),
+            Input::PendingRead(records) => self.on_pending_read(&records, now),
+            Input::Connected(is_reachable) => {
+                self.sending
+                    .on_connection_attempt(settlement, is_reachable, now, jitter)
+            }
             Input::Receive(client, events_max) if settlement.settings.is_pulled() => {
                 self.clients.add_client(client, events_max)
             }
@@ -293,19 +296,19 @@ impl Subscription {
 
     fn on_pending_read(
         &mut self,
-        found: &[(Lane, Seq, Option<crate::record::PendingDelivery>)],
+        records: &[(Lane, Seq, Option<PendingDelivery>)],
         now: Timestamp,
     ) {
         let is_refused = self.refuses_retry(now).is_some();
         let settlement = &mut self.settlement;
         let moved_count = self
             .retry
-            .on_pending_read(settlement, found, is_refused, now);
+            .on_pending_read(settlement, records, is_refused, now);
         if let Some(moved_count) = moved_count {
             self.moved_by_commands += moved_count;
         } else {
-            late_responses::on_pending_read(settlement, found, now);
-            claims::on_leases_read(&mut self.clients, settlement, found, now);
+            late_responses::on_pending_read(settlement, records, now);
+            claims::on_leases_read(&mut self.clients, settlement, records, now);
         }
     }
 
@@ -363,7 +366,7 @@ impl Subscription {
     fn follows_writes(&self) -> bool {
         let settlement = &self.settlement;
         !settlement.jobs.is_empty()
-            || self.retry.is_open()
+            || self.retry.is_pending()
             || settlement.settings.is_pulled()
             || settlement.order.is_enabled()
             || self.postpones_results()
@@ -498,7 +501,7 @@ impl Subscription {
     }
 
     fn is_carrying_out(&self) -> bool {
-        blocking::is_unblocking(&self.settlement) || self.retry.is_open()
+        blocking::is_unblocking(&self.settlement) || self.retry.is_pending()
     }
 
     /// Bytes of events that are read and not sent.
@@ -538,8 +541,8 @@ impl Subscription {
         self.clients.begin_write();
         let moved_count =
             (!self.is_carrying_out()).then(|| std::mem::take(&mut self.moved_by_commands));
-        let follows = self.follows_writes();
+        let has_followers = self.follows_writes();
         let pending_write = &mut self.settlement.pending_write;
-        Some(pending_write.begin_write(cursor, moved_count, follows, now))
+        Some(pending_write.begin_write(cursor, moved_count, has_followers, now))
     }
 }

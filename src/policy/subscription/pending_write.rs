@@ -76,15 +76,15 @@ pub(super) struct PendingWrite {
     finished: Vec<RequestId>,
     late: Vec<RequestId>,
     detached: Vec<(RequestId, DetachedEvents)>,
-    urgent: bool,
+    is_urgent: bool,
     /// Whether the cursor has a change that must not wait for [`FILTERED_WAIT`].
-    cursor: bool,
+    has_cursor_change: bool,
     /// Outcomes of runs of events, by lane and outcome.
     ranges: Vec<(Lane, LedgerEvent, SeqSet)>,
     given_up: usize,
     /// Whether more was to be given up than this write takes.
     is_exhausted: bool,
-    moved: LaneMove,
+    lane_move: LaneMove,
     /// Ranges of filtered events that have no ledger entry yet; stored in the cursor.
     filtered_out: Vec<FilteredOut>,
     /// Ranges that become ledger entries with the next write.
@@ -92,12 +92,12 @@ pub(super) struct PendingWrite {
     filtered_count: u64,
     filtered_since: Option<Timestamp>,
     /// Whether a write is in progress.
-    writing: bool,
+    is_writing: bool,
     /// Whether the write in progress has only ledger entries and the cursor, so that nothing
     /// follows from its end.
     is_quiet: bool,
     /// Whether nothing may be written, because pending records are being read.
-    frozen: bool,
+    is_frozen: bool,
 }
 
 impl PendingWrite {
@@ -123,13 +123,13 @@ impl PendingWrite {
 
     /// Notes a change of the cursor.
     pub(super) fn write_cursor_soon(&mut self) {
-        self.cursor = true;
+        self.has_cursor_change = true;
     }
 
     /// Notes a change of the cursor that is written at once.
     pub(super) fn write_cursor_now(&mut self) {
         self.write_cursor_soon();
-        self.urgent = true;
+        self.is_urgent = true;
     }
 
     /// Notes that a request's outcome is settled.
@@ -201,21 +201,21 @@ impl PendingWrite {
         &self.filtered_out
     }
 
-    /// Notes events of a lane that are given up in order and without an attempt; `why` is
+    /// Notes events of a lane that are given up in order and without an attempt; `what` is
     /// [`LedgerEvent::GivenUp`].
     pub(super) fn give_up(
         &mut self,
         lane: Lane,
-        why: LedgerEvent,
+        what: LedgerEvent,
         events: impl IntoIterator<Item = Seq>,
     ) {
-        self.give_up_runs(lane, why, events.into_iter().collect());
+        self.give_up_runs(lane, what, events.into_iter().collect());
     }
 
-    /// The same for runs of events.
-    pub(super) fn give_up_runs(&mut self, lane: Lane, why: LedgerEvent, events: SeqSet) {
+    /// As [`PendingWrite::give_up`], for runs of events.
+    pub(super) fn give_up_runs(&mut self, lane: Lane, what: LedgerEvent, events: SeqSet) {
         self.given_up += usize::try_from(events.event_count()).unwrap_or(usize::MAX);
-        self.merge_filtered(lane, why, events);
+        self.merge_runs(lane, what, events);
         self.write_cursor_soon();
     }
 
@@ -224,46 +224,46 @@ impl PendingWrite {
         self.given_up += events;
     }
 
-    /// How many of `wanted` events may be given up before the next write. If not all of them, the
-    /// end of that write wakes the subscription for the others.
-    pub(super) fn may_give_up(&mut self, wanted: usize) -> usize {
+    /// How many of `events` may be given up before the next write. If not all of them, the end of
+    /// that write wakes the subscription for the others.
+    pub(super) fn limit_give_ups(&mut self, events: usize) -> usize {
         let room = GIVEN_UP_MAX.saturating_sub(self.given_up);
-        self.is_exhausted |= wanted > room;
-        wanted.min(room)
+        self.is_exhausted |= events > room;
+        events.min(room)
     }
 
     /// Notes that events move from one lane to another. They may be sent only once the move is
     /// durable. Otherwise the next incarnation would find them in flight in a lane that it does not
     /// have.
     pub(super) fn move_events(&mut self) {
-        self.moved = LaneMove::Unwritten;
+        self.lane_move = LaneMove::Unwritten;
         self.write_cursor_now();
     }
 
     /// Whether events moved from one lane to another and the move is not durable.
     pub(super) fn moves_events(&self) -> bool {
-        self.moved != LaneMove::Durable
+        self.lane_move != LaneMove::Durable
     }
 
-    fn merge_filtered(&mut self, lane: Lane, what: LedgerEvent, runs: SeqSet) {
-        // A line covers an event at least.
+    fn merge_runs(&mut self, lane: Lane, what: LedgerEvent, runs: SeqSet) {
+        // A ledger line covers at least one event.
         if runs.is_empty() {
             return;
         }
         match self
             .ranges
             .iter_mut()
-            .find(|(of, became, _)| *of == lane && *became == what)
+            .find(|(range_lane, range_event, _)| *range_lane == lane && *range_event == what)
         {
-            Some((_, _, known)) => known.append_later(runs),
+            Some((_, _, range_runs)) => range_runs.append_later(runs),
             None => self.ranges.push((lane, what, runs)),
         }
     }
 
     /// Whether so much is unwritten that nothing more is done before the next write.
     pub(super) fn is_ahead(&self) -> bool {
-        let full = self.finished.len() >= FINISHED_MAX || self.changes.len() >= CHANGES_MAX;
-        (self.writing || self.frozen) && (full || self.count_runs() >= RUNS_MAX)
+        let is_full = self.finished.len() >= FINISHED_MAX || self.changes.len() >= CHANGES_MAX;
+        (self.is_writing || self.is_frozen) && (is_full || self.count_runs() >= RUNS_MAX)
     }
 
     fn count_runs(&self) -> usize {
@@ -279,7 +279,7 @@ impl PendingWrite {
     /// When there is something to write if nothing happens before.
     pub(super) fn next_wake(&self) -> Option<Timestamp> {
         self.filtered_since
-            .filter(|_| !self.writing && !self.frozen)
+            .filter(|_| !self.is_writing && !self.is_frozen)
             .map(|since| since.after(FILTERED_WAIT))
     }
 
@@ -287,45 +287,48 @@ impl PendingWrite {
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
         let has_filtered =
             self.filtered_count >= FILTERED_MAX || self.next_wake().is_some_and(|at| at <= now);
-        !self.writing && !self.frozen && (self.cursor || has_filtered || !self.changes.is_empty())
+        !self.is_writing
+            && !self.is_frozen
+            && (self.has_cursor_change || has_filtered || !self.changes.is_empty())
     }
 
     /// Starts or ends a time in which nothing is written.
-    pub(super) fn set_frozen(&mut self, frozen: bool) {
-        self.frozen = frozen;
+    pub(super) fn set_frozen(&mut self, is_frozen: bool) {
+        self.is_frozen = is_frozen;
     }
 
     /// Whether a write is in progress.
     pub(super) fn is_writing(&self) -> bool {
-        self.writing
+        self.is_writing
     }
 
     /// Whether something waits for the end of the write in progress.
     pub(super) fn is_awaited(&self) -> bool {
-        let is_next = || self.cursor || self.filtered_since.is_some() || !self.changes.is_empty();
-        self.writing && (!self.is_quiet || is_next())
+        let is_next =
+            || self.has_cursor_change || self.filtered_since.is_some() || !self.changes.is_empty();
+        self.is_writing && (!self.is_quiet || is_next())
     }
 
-    /// Takes all changes as the write in progress. `follows`: something follows from its end in any
-    /// case.
+    /// Takes all changes as the write in progress. `has_followers`: something follows from its end
+    /// in any case.
     pub(super) fn begin_write(
         &mut self,
         cursor: Box<Cursor>,
-        commanded: Option<u64>,
-        follows: bool,
+        moved_by_commands: Option<u64>,
+        has_followers: bool,
         now: Timestamp,
     ) -> SubscriptionWrite {
-        let is_quiet = self.moved == LaneMove::Durable
+        let is_quiet = self.lane_move == LaneMove::Durable
             && !self.is_exhausted
             && (self.late.is_empty() && self.detached.is_empty())
             && self
                 .changes
                 .iter()
                 .all(|change| matches!(change, RecordChange::Note { .. }));
-        let lane_move = if self.moved == LaneMove::Unwritten {
+        let lane_move = if self.lane_move == LaneMove::Unwritten {
             LaneMove::Written
         } else {
-            self.moved
+            self.lane_move
         };
         let filtered_ranges = std::mem::take(&mut self.filtered_out);
         let Self {
@@ -333,26 +336,22 @@ impl PendingWrite {
             finished,
             late,
             detached,
-            urgent,
+            is_urgent,
             ranges,
             filtered_out_closed: closed,
             ..
         } = std::mem::replace(
             self,
             Self {
-                writing: true,
+                is_writing: true,
                 is_quiet,
-                moved: lane_move,
+                lane_move,
                 filtered_out: filtered_ranges,
                 ..Self::default()
             },
         );
         for range in closed {
-            changes.push(RecordChange::Note {
-                lane: range.lane,
-                attempt: 0,
-                entry: range.to_ledger_entry(now),
-            });
+            changes.push(note_without_attempt(range.lane, range.to_ledger_entry(now)));
         }
         for (lane, what, runs) in ranges {
             for part in runs.into_runs().chunks(RUNS_MAX) {
@@ -361,17 +360,13 @@ impl PendingWrite {
                     runs: part.to_vec(),
                     what: what.clone(),
                 };
-                changes.push(RecordChange::Note {
-                    lane,
-                    attempt: 0,
-                    entry,
-                });
+                changes.push(note_without_attempt(lane, entry));
             }
         }
         changes.push(RecordChange::Cursor(cursor));
-        let urgency = if urgent {
+        let urgency = if is_urgent {
             WriteUrgency::Now
-        } else if is_quiet && !follows && finished.len() <= RELAXED_OUTCOMES {
+        } else if is_quiet && !has_followers && finished.len() <= RELAXED_OUTCOMES {
             WriteUrgency::Relaxed
         } else {
             WriteUrgency::Usual
@@ -381,16 +376,24 @@ impl PendingWrite {
             finished,
             late,
             detached,
-            commanded,
+            moved_by_commands,
             urgency,
         }
     }
 
     /// Notes that the write in progress is durable.
     pub(super) fn finish_write(&mut self) {
-        self.writing = false;
-        if self.moved == LaneMove::Written {
-            self.moved = LaneMove::Durable;
+        self.is_writing = false;
+        if self.lane_move == LaneMove::Written {
+            self.lane_move = LaneMove::Durable;
         }
+    }
+}
+
+fn note_without_attempt(lane: Lane, entry: LedgerEntry) -> RecordChange {
+    RecordChange::Note {
+        lane,
+        attempt: 0,
+        entry,
     }
 }

@@ -243,7 +243,7 @@ impl SendQueue {
     }
 
     /// Returns ready events of these lanes to the window. They are fetched again.
-    pub(super) fn forget_ready(&mut self, is_such: impl Fn(Lane) -> bool) {
+    pub(super) fn drop_ready(&mut self, is_such: impl Fn(Lane) -> bool) {
         let retries = std::mem::take(&mut self.retries);
         let (back, stay): (Vec<ReadyEvent>, Vec<ReadyEvent>) = retries
             .into_iter()

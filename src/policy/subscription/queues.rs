@@ -75,16 +75,15 @@ impl SendQueues {
     }
 
     /// Returns ready events of jobs in such lanes to the window.
-    pub(super) fn forget_ready_jobs(&mut self, is_such: impl Fn(Lane) -> bool) {
+    pub(super) fn drop_ready_jobs(&mut self, is_such: impl Fn(Lane) -> bool) {
         if let Some(jobs) = &mut self.jobs {
-            jobs.forget_ready(is_such);
+            jobs.drop_ready(is_such);
         }
     }
 
     /// Returns all ready events to the window.
     pub(super) fn release_memory(&mut self) {
-        self.iter_mut()
-            .for_each(|queue| queue.forget_ready(|_| true));
+        self.iter_mut().for_each(|queue| queue.drop_ready(|_| true));
     }
 
     /// Notes that all changes are in the write in progress.

@@ -11,7 +11,7 @@ use super::{
     ordering::{KeyOrder, Ordering},
     queue::SendQueue,
     queues::SendQueues,
-    settlement::{Recovered, Settlement},
+    settlement::{RecoveredParts, Settlement},
 };
 use crate::{
     endpoint::Endpoint,
@@ -49,7 +49,7 @@ pub(super) fn recover_settlement(
     let lost = find_lost(&log, &requests);
     note_first_attempts(&mut log, &requests);
     let order = KeyOrder::new(recover_order(&settings, cursor, &requests, &lost));
-    let recovered = Recovered {
+    let recovered = RecoveredParts {
         log,
         queues: recover_queues(&settings, cursor, lost),
         requests: InFlight::from_requests(requests, next_request),

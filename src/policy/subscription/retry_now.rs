@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - The new due time is durable before the operator gets a response.
-//! - A delivery that is on its way, or about which memory has decided, is left as it is.
+//! - A delivery that is on its way, or that memory has decided about, is left as it is.
 //! - Neither a hold nor a wait of the endpoint nor the order by key ends: the delivery leaves as
 //!   soon as it may. The attempt counts like any other.
 //! - A request names a bounded number of deliveries, which are one write.
@@ -26,39 +26,39 @@ pub(super) enum RetryNow {
     #[default]
     None,
     /// The read has not begun.
-    Wanted(RetryRequest),
-    /// The records are being read.
     Requested(RetryRequest),
+    /// The records are being read.
+    Reading(RetryRequest),
 }
 
 impl RetryNow {
     /// Whether a retry is not carried out yet.
-    pub(super) fn is_open(&self) -> bool {
+    pub(super) fn is_pending(&self) -> bool {
         !matches!(self, Self::None)
     }
 
     /// Whether records are being read, and nothing is written meanwhile.
-    pub(super) fn is_asked(&self) -> bool {
-        matches!(self, Self::Requested(_))
+    pub(super) fn is_reading(&self) -> bool {
+        matches!(self, Self::Reading(_))
     }
 
     /// Takes a request, unless there is one.
     pub(super) fn add_request(&mut self, request: RetryRequest) {
-        if !self.is_open() {
-            *self = Self::Wanted(request);
+        if !self.is_pending() {
+            *self = Self::Requested(request);
         }
     }
 
-    /// Asks the disk once no write and no other question about pending records is in progress.
-    /// Memory tells what is decided and not written.
+    /// Reads the records once no write and no other lookup of pending records is in progress, so
+    /// that every decision is either in the records or in memory.
     pub(super) fn next_effect(&mut self, settlement: &mut Settlement) -> Option<Effect> {
         if settlement.pending_write.is_writing() || settlement.is_looking_up() {
             return None;
         }
         match std::mem::take(self) {
-            Self::Wanted(request) => {
+            Self::Requested(request) => {
                 let keys = request.keys.clone();
-                *self = Self::Requested(request);
+                *self = Self::Reading(request);
                 settlement.pending_write.set_frozen(true);
                 Some(Effect::ReadPending(keys))
             }
@@ -72,18 +72,18 @@ impl RetryNow {
     /// Takes the request whose records were read, unless these belong to another request.
     fn take_request(
         &mut self,
-        found: &[(Lane, Seq, Option<PendingDelivery>)],
+        records: &[(Lane, Seq, Option<PendingDelivery>)],
     ) -> Option<RetryRequest> {
-        let Self::Requested(RetryRequest { keys, .. }) = self else {
+        let Self::Reading(RetryRequest { keys, .. }) = self else {
             return None;
         };
-        let read_keys = found.iter().map(|(lane, seq, _)| (*lane, *seq));
+        let read_keys = records.iter().map(|(lane, seq, _)| (*lane, *seq));
         if !read_keys.eq(keys.iter().copied()) {
             return None;
         }
         match std::mem::take(self) {
-            Self::Requested(request) => Some(request),
-            Self::None | Self::Wanted(_) => None,
+            Self::Reading(request) => Some(request),
+            Self::None | Self::Requested(_) => None,
         }
     }
 
@@ -93,11 +93,11 @@ impl RetryNow {
     pub(super) fn on_pending_read(
         &mut self,
         settlement: &mut Settlement,
-        found: &[(Lane, Seq, Option<PendingDelivery>)],
+        records: &[(Lane, Seq, Option<PendingDelivery>)],
         is_refused: bool,
         now: Timestamp,
     ) -> Option<u64> {
-        let request = self.take_request(found)?;
+        let request = self.take_request(records)?;
         settlement.pending_write.set_frozen(false);
         settlement.pending_write.write_cursor_now();
         if is_refused {
@@ -110,17 +110,17 @@ impl RetryNow {
             .chain(settlement.queues.live().iter_engaged_keys())
             .collect();
         let mut moved_count = 0;
-        for (lane, seq, pending) in found {
+        for (lane, seq, pending) in records {
             let Some(pending) = pending else { continue };
             let key = DueKey {
                 due: pending.due,
                 lane: *lane,
                 seq: *seq,
             };
-            // Neither held back nor blocking, and not attempted since the operator asked.
-            let waits =
+            // Neither held back nor blocking, and not attempted since the operator requested it.
+            let is_waiting =
                 now < pending.due && pending.due < BLOCKING && pending.tried < request.tried_before;
-            if waits
+            if is_waiting
                 && !lane.is_job()
                 && !engaged_keys.contains(&(*lane, *seq))
                 && !settlement.queues.live().window().has_left(key)

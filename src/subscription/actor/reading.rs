@@ -34,13 +34,13 @@ const RECENT_EVENTS: usize = 256;
 
 impl SubscriptionActor {
     pub(super) fn find_position(&self, before: Timestamp) {
-        let answer = self.context.journal.reader_pool().find_position(
+        let position = self.context.journal.reader_pool().find_position(
             self.shared.subscription_key.partition,
             self.log_end(),
             before,
         );
         self.await_report(async move {
-            let LogPosition { at, appended } = answer.await?;
+            let LogPosition { at, appended } = position.await?;
             Ok(SharedStateMessage::Input(Input::Position {
                 before,
                 at,
@@ -49,36 +49,40 @@ impl SubscriptionActor {
         });
     }
 
-    pub(super) fn read_due(&self, of: Traffic, from: DueKey) {
+    pub(super) fn read_due(&self, traffic: Traffic, from: DueKey) {
         let reads = self.context.journal.reader_pool().clone();
         let subscription_key = self.shared.subscription_key;
         self.await_report(async move {
             let (keys, all) = reads
-                .due_of(subscription_key, of, from, retry_window::WINDOW)
+                .read_due(subscription_key, traffic, from, retry_window::WINDOW)
                 .await?;
-            Ok(SharedStateMessage::Input(Input::DueRead { of, keys, all }))
+            Ok(SharedStateMessage::Input(Input::DueRead {
+                traffic,
+                keys,
+                all,
+            }))
         });
     }
 
-    pub(super) fn read_pending(&self, wanted: Vec<(Lane, Seq)>) {
+    pub(super) fn read_pending(&self, keys: Vec<(Lane, Seq)>) {
         let reads = self.context.journal.reader_pool();
-        let answer = reads.read_pending(self.shared.subscription_key, wanted);
+        let records = reads.read_pending(self.shared.subscription_key, keys);
         self.await_report(async {
-            let found = answer.await?;
-            Ok(SharedStateMessage::Input(Input::PendingRead(found)))
+            let records = records.await?;
+            Ok(SharedStateMessage::Input(Input::PendingRead(records)))
         });
     }
 
-    pub(super) fn fetch_events(&self, wanted: Vec<(Lane, Seq)>) {
+    pub(super) fn fetch_events(&self, keys: Vec<(Lane, Seq)>) {
         let reads = self.context.journal.reader_pool().clone();
         let subscription_key = self.shared.subscription_key;
-        let fetch = move |room: ReadGrant| {
-            let bytes = room.bytes();
-            let shrink = move |bytes| room.shrink_to(bytes);
-            reads.fetch_within(subscription_key, wanted.clone(), bytes, shrink)
+        let fetch = move |grant: ReadGrant| {
+            let bytes = grant.bytes();
+            let shrink = move |bytes| grant.shrink_to(bytes);
+            reads.fetch_within(subscription_key, keys.clone(), bytes, shrink)
         };
-        self.await_room(FETCH_BYTES, fetch, |(fetched, room)| {
-            SharedStateMessage::Read(Input::Fetched(fetched), room)
+        self.await_grant(FETCH_BYTES, fetch, |(fetched, grant)| {
+            SharedStateMessage::Read(Input::Fetched(fetched), grant)
         });
     }
 
@@ -92,33 +96,30 @@ impl SubscriptionActor {
         };
         // When the budget is used up, this subscription waits for a grant like those that lag.
         if self.member.has_room()
-            && let Some(found) = self
+            && let Some(slice) = self
                 .recent
                 .read(record.number, record.version, from, end, bounds)
         {
-            let upto = found.upto;
-            let total = found.total;
-            let events = found.events;
             let input = Input::Read {
                 lane,
                 from,
-                upto,
-                total,
-                events,
+                upto: slice.upto,
+                total: slice.total,
+                events: slice.events,
             };
             return self.transform_read(input, None).map(|(input, _)| input);
         }
         let partition = self.shared.subscription_key.partition;
         let end = end.unwrap_or_else(|| self.log_end());
         let reads = self.context.journal.reader_pool().clone();
-        let read = move |room: ReadGrant| {
-            let bytes = room.bytes();
+        let read = move |grant: ReadGrant| {
+            let bytes = grant.bytes();
             reads.log_within(partition, from..end, bytes, move |bytes| {
-                room.shrink_to(bytes)
+                grant.shrink_to(bytes)
             })
         };
-        self.await_room(SLICE_BYTES, read, move |(slice, room)| {
-            SharedStateMessage::Slice(lane, from, slice, room)
+        self.await_grant(SLICE_BYTES, read, move |(slice, grant)| {
+            SharedStateMessage::Slice(lane, from, slice, grant)
         });
         None
     }
@@ -128,11 +129,11 @@ impl SubscriptionActor {
     pub(super) fn transform_read(
         &self,
         input: Input,
-        room: Option<ReadGrant>,
+        grant: Option<ReadGrant>,
     ) -> Option<(Input, Option<ReadGrant>)> {
         let settings = &self.plan.settings;
         let Some(program) = &settings.transform else {
-            return Some((input, room));
+            return Some((input, grant));
         };
         let transformation = ReadTransformation {
             program: Arc::clone(program),
@@ -140,7 +141,7 @@ impl SubscriptionActor {
             bytes_max: self.member.share_bytes().min(SLICE_BYTES),
         };
         if !transformation.is_costly(&input) {
-            return Some((input, room));
+            return Some((input, grant));
         }
         let shared = Arc::clone(&self.shared);
         let incarnation = self.owner.incarnation;
@@ -160,7 +161,7 @@ impl SubscriptionActor {
                     Err(_) => break input,
                 }
             };
-            shared.report_result(incarnation, SharedStateMessage::Transformed(input, room));
+            shared.report_result(incarnation, SharedStateMessage::Transformed(input, grant));
         });
         None
     }
@@ -177,19 +178,19 @@ impl SubscriptionActor {
     /// incarnation has ended.
     pub(super) fn await_report(
         &self,
-        answer: impl Future<Output = Result<SharedStateMessage, journal::Error>> + 'static,
+        read: impl Future<Output = Result<SharedStateMessage, journal::Error>> + 'static,
     ) {
         let shared = Arc::clone(&self.shared);
         let incarnation = self.owner.incarnation;
         actix_rt::spawn(async move {
-            let report = answer.await.unwrap_or_else(SharedStateMessage::Failed);
+            let report = read.await.unwrap_or_else(SharedStateMessage::Failed);
             shared.report_result(incarnation, report);
         });
     }
 
     /// Reads once the budget grants it, and reports the result to the shared state. A result that
     /// is larger than its grant is read again with a grant of that size.
-    pub(super) fn await_room<T: 'static>(
+    pub(super) fn await_grant<T: 'static>(
         &self,
         bytes_max: usize,
         read: impl Fn(ReadGrant) -> PendingResult<Result<T, usize>> + 'static,
@@ -202,15 +203,14 @@ impl SubscriptionActor {
             let mut request = GrantRequest::Share(bytes_max);
             let report = loop {
                 // The actor has ended.
-                let Some(granted) = member
-                    .upgrade()
-                    .map(|member| member.wait_for_grant(request))
-                else {
+                let Some(member) = member.upgrade() else {
                     return;
                 };
-                let Some(room) = granted.await else { return };
-                match read(room).await {
-                    Ok(Ok(found)) => break report(found),
+                let grant = member.wait_for_grant(request);
+                drop(member);
+                let Some(grant) = grant.await else { return };
+                match read(grant).await {
+                    Ok(Ok(result)) => break report(result),
                     Ok(Err(bytes)) => request = GrantRequest::Exactly(bytes),
                     Err(error) => break SharedStateMessage::Failed(error),
                 }

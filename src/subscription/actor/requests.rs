@@ -18,8 +18,8 @@ impl SubscriptionActor {
                 ActorRequest::Retry(_) => self.core.refuses_retry(now),
                 ActorRequest::Page(page) => self.core.refuses_dead_letters(page.lane),
             };
-            if let Some(why) = refusal {
-                self.shared.refuse_command(why);
+            if let Some(reason) = refusal {
+                self.shared.refuse_command(reason);
                 continue;
             }
             let is_ending_wait = matches!(

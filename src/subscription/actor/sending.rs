@@ -45,7 +45,7 @@ impl SubscriptionActor {
             body,
             lease,
         };
-        delivery::start(
+        delivery::start_attempt(
             &self.shared,
             plan,
             self.current_sender(),

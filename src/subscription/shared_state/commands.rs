@@ -47,7 +47,7 @@ struct WaitingRequest {
 pub(super) struct CommandQueue {
     waiting: VecDeque<WaitingRequest>,
     /// How many of them, from the front, the core of the current incarnation has taken.
-    taken: usize,
+    taken_count: usize,
 }
 
 impl CommandQueue {
@@ -55,13 +55,13 @@ impl CommandQueue {
         &mut self,
         request: ActorRequest,
     ) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, receiver) = oneshot::channel();
         self.waiting.push_back(WaitingRequest {
             request: Some(request),
             result: CommandResult::default(),
             reply,
         });
-        answer
+        receiver
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -71,29 +71,29 @@ impl CommandQueue {
     /// A new incarnation begins: it takes again what no write contains.
     pub(super) fn begin_incarnation(&mut self) {
         self.waiting.retain(|waiting| waiting.request.is_some());
-        self.taken = 0;
+        self.taken_count = 0;
     }
 
     /// The incarnation panicked, perhaps because of what it had taken.
     pub(super) fn drop_taken(&mut self) {
-        self.waiting.drain(..self.taken);
-        self.taken = 0;
+        self.waiting.drain(..self.taken_count);
+        self.taken_count = 0;
     }
 
     /// A write begins that contains all that was taken, with the number of deliveries that it
     /// moved. [`None`]: a later write contains the rest.
-    pub(super) fn begin_write(&mut self, commanded: Option<u64>) -> WrittenCommands {
-        let Some(events) = commanded else {
+    pub(super) fn begin_write(&mut self, moved_by_commands: Option<u64>) -> WrittenCommands {
+        let Some(events) = moved_by_commands else {
             return WrittenCommands(Vec::new());
         };
-        let mut written: Vec<WaitingRequest> = self
+        let mut requests: Vec<WaitingRequest> = self
             .waiting
-            .drain(..std::mem::take(&mut self.taken))
+            .drain(..std::mem::take(&mut self.taken_count))
             .collect();
-        written
-            .iter_mut()
-            .for_each(|waiting| waiting.result.events = events);
-        WrittenCommands(written)
+        for waiting in &mut requests {
+            waiting.result.events = events;
+        }
+        WrittenCommands(requests)
     }
 }
 
@@ -118,9 +118,9 @@ impl SharedState {
         command: Command,
     ) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
         let mut inner = self.lock_inner();
-        let answer = inner.commands.push(ActorRequest::Command(command));
+        let receiver = inner.commands.push(ActorRequest::Command(command));
         self.wake_actor(inner);
-        answer
+        receiver
     }
 
     /// Passes dead letters to one of the subscription's redrive jobs. The response arrives once
@@ -130,9 +130,9 @@ impl SharedState {
         page: RedrivePage,
     ) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
         let mut inner = self.lock_inner();
-        let answer = inner.commands.push(ActorRequest::Page(Box::new(page)));
+        let receiver = inner.commands.push(ActorRequest::Page(Box::new(page)));
         self.wake_actor(inner);
-        answer
+        receiver
     }
 
     /// Passes pending deliveries that are to be retried now. The response arrives once they are
@@ -142,17 +142,17 @@ impl SharedState {
         request: RetryRequest,
     ) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
         let mut inner = self.lock_inner();
-        let answer = inner.commands.push(ActorRequest::Retry(request));
+        let receiver = inner.commands.push(ActorRequest::Retry(request));
         self.wake_actor(inner);
-        answer
+        receiver
     }
 
     /// Takes the next request. Its response follows from [`SharedState::accept_command`] or
     /// [`SharedState::refuse_command`].
     pub fn next_request(&self) -> Option<ActorRequest> {
         let queue = &mut self.lock_inner().commands;
-        let next = queue.waiting.get_mut(queue.taken)?;
-        queue.taken += 1;
+        let next = queue.waiting.get_mut(queue.taken_count)?;
+        queue.taken_count += 1;
         match &next.request {
             Some(ActorRequest::Command(command)) => Some(ActorRequest::Command(*command)),
             Some(ActorRequest::Retry(request)) => Some(ActorRequest::Retry(request.clone())),
@@ -164,7 +164,7 @@ impl SharedState {
     pub fn accept_command(&self, job: Option<Lane>) {
         let queue = &mut self.lock_inner().commands;
         if let Some(last) = queue
-            .taken
+            .taken_count
             .checked_sub(1)
             .and_then(|last| queue.waiting.get_mut(last))
         {
@@ -173,13 +173,13 @@ impl SharedState {
     }
 
     /// The core refuses the last request.
-    pub fn refuse_command(&self, why: CommandRefused) {
+    pub fn refuse_command(&self, reason: CommandRefused) {
         let queue = &mut self.lock_inner().commands;
-        if let Some(last) = queue.taken.checked_sub(1) {
-            queue.taken = last;
-            if let Some(refused) = queue.waiting.remove(last) {
+        if let Some(last) = queue.taken_count.checked_sub(1) {
+            queue.taken_count = last;
+            if let Some(request) = queue.waiting.remove(last) {
                 // The requester may have gone.
-                refused.reply.send(Err(why)).ok();
+                request.reply.send(Err(reason)).ok();
             }
         }
     }

@@ -87,26 +87,26 @@ impl SharedState {
         };
         let request = Arc::clone(&in_flight.request);
         let task = in_flight.task.take();
-        let cut = inner
+        let excess_task = inner
             .late_requests
             .get_or_insert_default()
             .add_request(request, task);
         drop(inner);
-        if let Some(cut) = cut {
-            cut.abort();
+        if let Some(task) = excess_task {
+            task.abort();
         }
     }
 
-    /// The wait for a late response ended; `taken` says whether a success arrived.
-    pub fn end_late(&self, id: RequestId, taken: bool) {
+    /// Notes that the wait for a late response ended, and whether a success arrived.
+    pub fn end_late(&self, id: RequestId, has_succeeded: bool) {
         let mut inner = self.lock_inner();
         let Some(late) = &mut inner.late_requests else {
             return;
         };
-        let Some(request) = late.remove_request(id).filter(|_| taken) else {
+        let Some(request) = late.remove_request(id).filter(|_| has_succeeded) else {
             return;
         };
-        late.late_success(Arc::clone(&request));
+        late.add_success(Arc::clone(&request));
         inner
             .reports
             .push(SharedStateMessage::Input(Input::Late { request }));
@@ -136,14 +136,16 @@ impl SharedState {
             inner.requests.remove(*id);
         }
         if let Some(late_requests) = &mut inner.late_requests {
-            late.iter().for_each(|id| late_requests.forget_request(*id));
+            for id in late {
+                late_requests.remove_success(*id);
+            }
         }
-        inner.progressed |= !requests.is_empty();
+        inner.has_progressed |= !requests.is_empty();
         if inner.incarnation == incarnation {
             // An incarnation has one write in the journal at a time.
-            inner.writing = false;
+            inner.is_writing = false;
             self.lock_view().ending.clear();
-            inner.written = true;
+            inner.is_written = true;
             if inner.awaits_write {
                 self.wake_actor(inner);
             }

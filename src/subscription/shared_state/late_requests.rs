@@ -59,17 +59,17 @@ impl LateRequests {
         self.waiting.len()
     }
 
-    pub(super) fn late_success(&mut self, request: Arc<OutgoingBatch>) {
+    pub(super) fn add_success(&mut self, request: Arc<OutgoingBatch>) {
         self.successes.insert(request.id, request);
     }
 
-    /// The late success of this request is durable.
-    pub(super) fn forget_request(&mut self, id: RequestId) {
+    /// Removes the late success of a request once it is durable.
+    pub(super) fn remove_success(&mut self, id: RequestId) {
         self.successes.remove(&id);
     }
 
     /// The late successes that are not durable yet.
-    pub(super) fn late_successes(&self) -> impl Iterator<Item = &Arc<OutgoingBatch>> {
+    pub(super) fn iter_successes(&self) -> impl Iterator<Item = &Arc<OutgoingBatch>> {
         self.successes.values()
     }
 }

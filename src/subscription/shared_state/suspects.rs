@@ -14,7 +14,7 @@ use gridhook_policy::{
 };
 
 /// An event that was the current event in this many panics is quarantined.
-const DEATHS_MAX: u32 = 3;
+const PANICS_MAX: u32 = 3;
 
 /// Maximum number of suspects. Beyond it, the oldest event that is not quarantined is removed.
 const SUSPECTS_MAX: usize = 1024;
@@ -44,9 +44,9 @@ impl QuarantinedEvents {
 /// An event that was the current event when an actor panicked.
 #[derive(Debug)]
 struct Suspect {
-    deaths: u32,
+    panics: u32,
     /// Whether the event is, or may be, pending. The cursor does not contain pending events.
-    pending: bool,
+    is_pending: bool,
 }
 
 /// The current event, the suspects and the quarantined events of a subscription.
@@ -61,10 +61,10 @@ pub(super) struct Suspects {
 }
 
 impl Suspects {
-    fn is_quarantined(&self, of: (Lane, Seq)) -> bool {
+    fn is_quarantined(&self, key: (Lane, Seq)) -> bool {
         self.suspects
-            .get(&of)
-            .is_some_and(|suspect| suspect.deaths >= DEATHS_MAX)
+            .get(&key)
+            .is_some_and(|suspect| suspect.panics >= PANICS_MAX)
     }
 
     /// A new incarnation begins. Returns the event that it must quarantine.
@@ -82,22 +82,22 @@ impl Suspects {
     pub(super) fn on_incarnation_end(&mut self, panicked: bool) {
         match self.current_event.as_deref() {
             Some((item, _)) if panicked => {
-                let of = (item.lane, item.seq);
-                if self.suspects.len() >= SUSPECTS_MAX && !self.suspects.contains_key(&of) {
-                    let least = self
+                let key = item.key();
+                if self.suspects.len() >= SUSPECTS_MAX && !self.suspects.contains_key(&key) {
+                    let oldest = self
                         .suspects
                         .iter()
-                        .min_by_key(|(of, suspect)| (suspect.deaths >= DEATHS_MAX, of.1));
-                    if let Some(least) = least.map(|(of, _)| *of) {
-                        self.suspects.remove(&least);
+                        .min_by_key(|((_, seq), suspect)| (suspect.panics >= PANICS_MAX, *seq));
+                    if let Some(oldest) = oldest.map(|(key, _)| *key) {
+                        self.suspects.remove(&oldest);
                     }
                 }
-                let suspect = self.suspects.entry(of).or_insert(Suspect {
-                    deaths: 0,
-                    pending: false,
+                let suspect = self.suspects.entry(key).or_insert(Suspect {
+                    panics: 0,
+                    is_pending: false,
                 });
-                suspect.deaths += 1;
-                suspect.pending |= item.due.is_some();
+                suspect.panics += 1;
+                suspect.is_pending |= item.due.is_some();
             }
             Some(_) | None => self.current_event = None,
         }
@@ -109,15 +109,15 @@ impl Suspects {
             return Vec::new();
         }
         for change in changes {
-            let (of, is_pending) = match change {
+            let (key, is_pending) = match change {
                 RecordChange::Defer { lane, seq, .. } => ((*lane, *seq), true),
                 RecordChange::Settle { lane, seq, .. }
                 | RecordChange::DeadLetter { lane, seq, .. } => ((*lane, *seq), false),
                 _ => continue,
             };
             self.suspects
-                .entry(of)
-                .and_modify(|suspect| suspect.pending = is_pending);
+                .entry(key)
+                .and_modify(|suspect| suspect.is_pending = is_pending);
         }
         let cursor = changes.iter().rev().find_map(|change| match change {
             RecordChange::Cursor(cursor) => Some(cursor),
@@ -125,16 +125,16 @@ impl Suspects {
         });
         // Events that the cursor has not passed are read again, even dead-lettered ones.
         let suspects = self.suspects.iter();
-        let settled_suspects = suspects.filter(|(of, suspect)| {
-            !suspect.pending && cursor.is_some_and(|cursor| has_passed(cursor, **of))
+        let settled_suspects = suspects.filter(|(key, suspect)| {
+            !suspect.is_pending && cursor.is_some_and(|cursor| has_passed(cursor, **key))
         });
-        settled_suspects.map(|(of, _)| *of).collect()
+        settled_suspects.map(|(key, _)| *key).collect()
     }
 
     /// These suspects are settled durably.
     pub(super) fn settle_suspects(&mut self, settled: &[(Lane, Seq)]) {
-        for of in settled {
-            self.suspects.remove(of);
+        for key in settled {
+            self.suspects.remove(key);
         }
     }
 }
@@ -144,8 +144,8 @@ fn has_passed(cursor: &Cursor, (lane, seq): (Lane, Seq)) -> bool {
     lane.is_none_or(|lane| seq < lane.read && !lane.open.contains(seq))
 }
 
-/// Notes the event when its code panics. A note before each event would cost more than the event's
-/// filter.
+/// Notes the event if code panics on its content. To note each event before would cost more than
+/// its filter.
 struct CurrentEvent<'a> {
     shared: &'a SharedState,
     item: SendItem,
@@ -202,8 +202,9 @@ impl SharedState {
             .suspects
             .iter()
             .flat_map(|suspects| &suspects.suspects);
-        let fatal_suspects =
-            suspects.filter(|((of, _), suspect)| *of == lane && suspect.deaths >= DEATHS_MAX);
+        let fatal_suspects = suspects.filter(|((suspect_lane, _), suspect)| {
+            *suspect_lane == lane && suspect.panics >= PANICS_MAX
+        });
         fatal_suspects.map(|((_, seq), _)| *seq).collect()
     }
 

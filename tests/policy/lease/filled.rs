@@ -53,7 +53,7 @@ fn reads(step: &CoreStep) -> Option<u64> {
 /// The client that receives events, and how many.
 fn handed(step: CoreStep) -> Option<(u64, usize)> {
     match &step.effects[..] {
-        [Effect::HandOver { to, events }] => Some((to.0, events.len())),
+        [Effect::HandOver { client, events }] => Some((client.0, events.len())),
         _ => None,
     }
 }

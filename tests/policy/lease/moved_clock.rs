@@ -89,7 +89,7 @@ fn a_lock_that_is_within_bounds_once_it_is_read_is_kept() {
     }];
     let step = absorb(
         Input::DueRead {
-            of: Traffic::Live,
+            traffic: Traffic::Live,
             keys,
             all: true,
         },
@@ -145,7 +145,7 @@ fn a_lock_that_is_within_bounds_once_it_is_read_is_kept() {
         )
     );
     let step = absorb(Input::Durable, later);
-    let done = matches!(&step.effects[..], [Effect::ReportResults { to: 7, verdicts }] if verdicts[..] == [LeaseResult::Done]);
+    let done = matches!(&step.effects[..], [Effect::ReportResults { claim: 7, results }] if results[..] == [LeaseResult::Done]);
     assert!(done, "{:?}", step.effects);
     assert_eq!(core.next_due(later), None);
 }
@@ -180,7 +180,7 @@ fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
             seq: KEY.1,
         }];
         let step = absorb(Input::DueRead {
-            of: Traffic::Live,
+            traffic: Traffic::Live,
             keys,
             all: true,
         });
@@ -216,7 +216,7 @@ fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
         let step = core.process_input(Input::Claim(claim), later, Jitter(0.0));
         assert!(step.write.is_some(), "it has ended");
         let step = core.process_input(Input::Durable, later, Jitter(0.0));
-        let done = matches!(&step.effects[..], [Effect::ReportResults { to: 7, verdicts }] if verdicts[..] == [LeaseResult::Done]);
+        let done = matches!(&step.effects[..], [Effect::ReportResults { claim: 7, results }] if results[..] == [LeaseResult::Done]);
         assert!(done, "{:?}", step.effects);
         assert_eq!(core.cursor().counters.pending, 0);
     }

@@ -496,13 +496,10 @@ impl LeaseRun {
         for effect in effects {
             match effect {
                 Effect::Send { .. } | Effect::Connect => panic!("what is pulled is sent"),
-                Effect::HandOver { to, events } => {
-                    self.hand_over(to, events.into_iter().map(|(lease, _)| lease).collect());
+                Effect::HandOver { client, events } => {
+                    self.hand_over(client, events.into_iter().map(|(lease, _)| lease).collect());
                 }
-                Effect::ReportResults {
-                    to,
-                    verdicts: results,
-                } => self.report_results(to, &results),
+                Effect::ReportResults { claim, results } => self.report_results(claim, &results),
                 Effect::ReadLog { .. }
                 | Effect::FindPosition { .. }
                 | Effect::ReadDue { .. }

@@ -80,9 +80,9 @@ impl OrderCheck {
         self.decisions.get(&seq) == Some(&true)
     }
 
-    /// A write begins. `commanded` tells that it answers the commands.
-    pub(super) fn begin_write(&mut self, commanded: Option<u64>) {
-        self.answered = commanded.map(|_| std::mem::take(&mut self.unanswered));
+    /// A write begins. `moved_by_commands` tells that it answers the commands.
+    pub(super) fn begin_write(&mut self, moved_by_commands: Option<u64>) {
+        self.answered = moved_by_commands.map(|_| std::mem::take(&mut self.unanswered));
     }
 
     /// What blocks its key on disk after a write.

@@ -338,7 +338,7 @@ impl TopicHandle {
         };
         self.journal
             .reader_pool()
-            .due_of(child.shared.subscription_key, Traffic::Live, from, max)
+            .read_due(child.shared.subscription_key, Traffic::Live, from, max)
             .await
             .map(Some)
     }

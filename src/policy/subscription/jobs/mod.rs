@@ -347,7 +347,7 @@ pub(super) fn on_command(settlement: &mut Settlement, command: JobCommand, now: 
     };
     settlement.jobs.set_state(lane, state, now);
     match state {
-        JobState::Paused => forget_ready(settlement, lane),
+        JobState::Paused => drop_ready(settlement, lane),
         JobState::Canceling => cancel_job(settlement, lane, now),
         JobState::Running | JobState::Completed | JobState::Canceled => {}
     }
@@ -363,15 +363,15 @@ fn start_job(settlement: &mut Settlement, kind: JobKind, rate: Option<Rate>, now
 }
 
 /// Drops ready events of a job. They are read again.
-fn forget_ready(settlement: &mut Settlement, lane: Lane) {
-    settlement.log.forget_ready(|of| of == lane);
-    settlement.queues.forget_ready_jobs(|of| of == lane);
+fn drop_ready(settlement: &mut Settlement, lane: Lane) {
+    settlement.log.drop_ready(|of| of == lane);
+    settlement.queues.drop_ready_jobs(|of| of == lane);
 }
 
 /// Sends nothing more of a job. Requests in flight still get their outcome; pending deliveries are
 /// taken back in slices.
 fn cancel_job(settlement: &mut Settlement, lane: Lane, now: Timestamp) {
-    forget_ready(settlement, lane);
+    drop_ready(settlement, lane);
     if let Some(reading) = settlement.log.lane_mut(lane) {
         reading.stop();
     }
@@ -391,7 +391,7 @@ fn cancel_lost(settlement: &mut Settlement, lane: Lane, now: Timestamp) {
 /// Takes back pending deliveries of canceled jobs, as many as fit into a write.
 pub(super) fn take_back_canceled(settlement: &mut Settlement, now: Timestamp) {
     for lane in settlement.jobs.canceling_lanes() {
-        let max = settlement.pending_write.may_give_up(usize::MAX);
+        let max = settlement.pending_write.limit_give_ups(usize::MAX);
         if max == 0 || settlement.pending_write.is_ahead() {
             return;
         }

@@ -119,7 +119,7 @@ impl Ordering {
         };
         match input {
             Input::DueRead {
-                of: Traffic::Live,
+                traffic: Traffic::Live,
                 keys,
                 all,
             } if recovery.asked => {
@@ -149,7 +149,7 @@ impl Ordering {
         recovery.asked = true;
         let effect = match recovery.from {
             Some(from) if recovery.wanted.is_empty() => Effect::ReadDue {
-                of: Traffic::Live,
+                traffic: Traffic::Live,
                 from,
             },
             _ => Effect::Fetch(recovery.wanted.iter().take(FETCH).copied().collect()),
@@ -174,7 +174,7 @@ impl Ordering {
             }
         }
         while let Some((seq, found)) = recovery.found.pop_first() {
-            if pending_write.may_give_up(1) == 0 {
+            if pending_write.limit_give_ups(1) == 0 {
                 recovery.found.insert(seq, found);
                 self.recovery = Some(recovery);
                 return;

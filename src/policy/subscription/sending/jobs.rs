@@ -77,7 +77,7 @@ impl Sending {
         let window = settlement.queues.jobs_mut().window_mut();
         if let Some(from) = window.next_lookup(now) {
             effects.push(Effect::ReadDue {
-                of: Traffic::Jobs,
+                traffic: Traffic::Jobs,
                 from,
             });
         }

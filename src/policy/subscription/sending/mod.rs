@@ -50,9 +50,9 @@ enum SendShare {
 /// the live lane has three turns in five, the backlog and retries one each. No share starves
 /// another, and no turn is lost.
 ///
-/// Live events are few beside a backlog, so that it takes as long whichever goes first. But a rate
-/// that the endpoint accepts again only step by step must suffice for them soon: what their share
-/// of it lacks they wait for, each behind those before it.
+/// After a suspension, the rate of an endpoint grows step by step. Live events beyond their share of
+/// it wait, each behind those before it, so their share is the largest. The backlog takes about as
+/// long with any shares, because live events are few beside it.
 const TURNS: [[SendShare; 3]; 5] = [
     [SendShare::Retries, SendShare::Live, SendShare::Backlog],
     [SendShare::Live, SendShare::Backlog, SendShare::Retries],
@@ -105,18 +105,18 @@ impl Sending {
         now: Timestamp,
     ) {
         loop {
-            let dead_lettering = self.is_dead_lettering(settlement, now);
+            let is_dead_lettering = self.is_dead_lettering(settlement, now);
             self.assign_lanes(settlement, effects, now);
-            self.forget_unsendable(settlement, dead_lettering, now);
+            self.drop_unsendable(settlement, is_dead_lettering, now);
 
             job_ends::take_back_canceled(settlement, now);
             self.give_up_ranges(settlement, effects, now);
-            if dead_lettering {
+            if is_dead_lettering {
                 self.give_up_ready(settlement, clients, now);
             }
             self.send_batches(settlement, clients, effects, now);
 
-            self.read_ahead(settlement, clients, effects, dead_lettering, now);
+            self.read_ahead(settlement, clients, effects, is_dead_lettering, now);
             // Others may have waited for a lane that ended: events that expired behind it, or the
             // live lane for a probe.
             if !self.end_finished(settlement, now) {
@@ -125,13 +125,13 @@ impl Sending {
         }
     }
 
-    fn forget_unsendable(&self, settlement: &mut Settlement, dead_lettering: bool, now: Timestamp) {
+    fn drop_unsendable(&self, settlement: &mut Settlement, is_dead_lettering: bool, now: Timestamp) {
         if self.endpoint.is_open(now) {
             return;
         }
-        settlement.forget_ready_jobs();
-        if !dead_lettering {
-            settlement.forget_ready();
+        settlement.drop_ready_jobs();
+        if !is_dead_lettering {
+            settlement.drop_ready();
         }
     }
 

@@ -64,7 +64,7 @@ fn fetch_due(
     }
     if let Some(from) = live.window_mut().next_lookup(now) {
         effects.push(Effect::ReadDue {
-            of: Traffic::Live,
+            traffic: Traffic::Live,
             from,
         });
     }
@@ -73,9 +73,9 @@ fn fetch_due(
 /// Takes keys in the order of their due times.
 pub(in crate::subscription) fn on_due_read(
     settlement: &mut Settlement,
-    of: Traffic,
+    traffic: Traffic,
     keys: &[DueKey],
-    all: bool,
+    is_complete: bool,
 ) {
     let engaged_keys: HashSet<(Lane, Seq)> = settlement
         .requests
@@ -84,17 +84,17 @@ pub(in crate::subscription) fn on_due_read(
         .chain(settlement.queues.iter_engaged_keys())
         .collect();
     // Events that are held back are last, and known.
-    let due = if settlement.order.is_enabled() {
+    let due_count = if settlement.order.is_enabled() {
         keys.partition_point(|key| key.due < BLOCKING)
     } else {
         keys.len()
     };
-    let queue = settlement.queues.traffic_queue_mut(of);
-    queue
-        .window_mut()
-        .add_stored(&keys[..due], all || due < keys.len(), |key| {
-            engaged_keys.contains(&(key.lane, key.seq))
-        });
+    let queue = settlement.queues.traffic_queue_mut(traffic);
+    queue.window_mut().add_stored(
+        &keys[..due_count],
+        is_complete || due_count < keys.len(),
+        |key| engaged_keys.contains(&(key.lane, key.seq)),
+    );
 }
 
 /// Takes events that were fetched.

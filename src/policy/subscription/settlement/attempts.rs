@@ -1,6 +1,6 @@
 //! The consequences of an attempt for the events of its request.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use super::Settlement;
 use crate::{
@@ -38,7 +38,42 @@ impl Settlement {
             self.note_attempt(items, result, None, now);
             return jobs::cancel_deliveries(self, items.to_vec(), now);
         }
-        let edition = Arc::clone(&self.settings.edition);
+        let decisions = self.decide_retries(items, attempt, result, now, jitter);
+        let mut items_by_due: BTreeMap<Option<Timestamp>, Vec<SendItem>> = BTreeMap::new();
+        for (item, (_, decision)) in items.iter().zip(&decisions) {
+            let due = match decision {
+                RetryDecision::Again(due) => Some(*due),
+                RetryDecision::Never(_) => None,
+            };
+            items_by_due.entry(due).or_default().push(*item);
+        }
+        for (due, items) in items_by_due {
+            self.note_attempt(&items, result, due, now);
+        }
+        let last = LastAttempt {
+            outcome: result.outcome.into(),
+            status: result.status,
+            tried: attempt.sent,
+        };
+        for (item, decision) in decisions {
+            match decision {
+                RetryDecision::Again(due) => self.defer_event(item, due, last),
+                RetryDecision::Never(reason) => self.give_up(item, reason, Some(last), now),
+            }
+        }
+    }
+
+    /// Decides what follows for each event of a failed attempt. The items have the attempts that
+    /// count.
+    fn decide_retries(
+        &self,
+        items: &[SendItem],
+        attempt: Attempt,
+        result: &RequestResult,
+        now: Timestamp,
+        jitter: Jitter,
+    ) -> Vec<(SendItem, RetryDecision)> {
+        let edition = &self.settings.edition;
         let terms = edition
             .rules_for(self.settings.destination)
             .terms_for(self.settings.dead_letter);
@@ -54,7 +89,7 @@ impl Settlement {
         };
         // All events of a request have the same number of attempts. The times of their first
         // attempts may differ.
-        let mut decisions: Vec<(SendItem, RetryDecision)> = Vec::with_capacity(items.len());
+        let mut decisions = Vec::with_capacity(items.len());
         for item in items {
             let failure = retry::Failed {
                 number: item.attempts + 1,
@@ -66,34 +101,12 @@ impl Settlement {
             let decision = if is_too_large {
                 RetryDecision::Again(now)
             } else {
-                retry::judge_failure(&edition, terms, attempts_max, failure, result, jitter)
+                retry::judge_failure(edition, terms, attempts_max, failure, result, jitter)
             };
             let attempts = item.attempts + u32::from(is_counted && !is_too_large);
             decisions.push((SendItem { attempts, ..*item }, decision));
         }
-        let mut nexts: BTreeMap<Option<Timestamp>, Vec<SendItem>> = BTreeMap::new();
-        for (item, (_, decision)) in items.iter().zip(&decisions) {
-            let next = if let RetryDecision::Again(due) = decision {
-                Some(*due)
-            } else {
-                None
-            };
-            nexts.entry(next).or_default().push(*item);
-        }
-        for (next, items) in nexts {
-            self.note_attempt(&items, result, next, now);
-        }
-        let last = LastAttempt {
-            outcome: result.outcome.into(),
-            status: result.status,
-            tried: sent,
-        };
-        for (item, decision) in decisions {
-            match decision {
-                RetryDecision::Again(due) => self.defer_event(item, due, last),
-                RetryDecision::Never(reason) => self.give_up(item, reason, Some(last), now),
-            }
-        }
+        decisions
     }
 
     /// Gives up an event that cannot be transformed: every further attempt would fail in the same
@@ -143,12 +156,12 @@ impl Settlement {
         } = *result;
         let mut excerpt = None;
         if outcome != Outcome::Delivered
-            && let Some(kept) = self.excerpts.store_excerpt(result, now)
+            && let Some(stored) = self.excerpts.store_excerpt(result, now)
         {
-            excerpt = Some(kept.key.hash);
-            if let Some(excerpt) = kept.unwritten {
+            excerpt = Some(stored.key.hash);
+            if let Some(excerpt) = stored.unwritten {
                 self.pending_write.push_change(RecordChange::StoreExcerpt {
-                    key: kept.key,
+                    key: stored.key,
                     excerpt,
                 });
             }
@@ -182,14 +195,14 @@ pub(in crate::subscription) struct Attempt {
     pub(in crate::subscription) is_too_large: bool,
 }
 
-/// The events of a request of which a service has taken some only, by their results.
+/// The events of a request that a service accepted in part, by their results.
 pub(in crate::subscription) fn group_by_result<'a>(
     items: &[SendItem],
     results: &'a [EventResult],
 ) -> Vec<(Vec<SendItem>, &'a EventResult)> {
     let mut groups: Vec<(Vec<SendItem>, &EventResult)> = Vec::new();
     for item in items {
-        // All have one.
+        // Each event has one.
         let Some(result) = results.iter().find(|result| result.seq == item.seq) else {
             continue;
         };

@@ -71,7 +71,7 @@ impl Settlement {
             ..
         } = ready.item;
         match (since, lane.is_job()) {
-            _ if self.expiry_paused || is_exempt(due) => false,
+            _ if self.is_expiry_paused || is_exempt(due) => false,
             (Some(since), true) => since.after(self.settings.time_to_live) <= now,
             // Its time to live starts when a job sends it.
             (None, true) => false,

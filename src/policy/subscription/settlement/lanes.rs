@@ -87,7 +87,7 @@ impl Settlement {
         now: Timestamp,
     ) {
         let ready_count = self.log.lane(lane).map_or(0, LaneReader::ready);
-        let events_max = self.pending_write.may_give_up(ready_count);
+        let events_max = self.pending_write.limit_give_ups(ready_count);
         if events_max == 0 {
             return;
         }
@@ -104,7 +104,7 @@ impl Settlement {
         }
         let why = LedgerEvent::GivenUp {
             reason,
-            dead_lettered: self.dead_letters(reason),
+            dead_lettered: self.is_dead_lettered(reason),
         };
         self.pending_write.give_up(lane, why, seqs);
     }
@@ -127,15 +127,15 @@ impl Settlement {
 
     /// Drops ready events while the endpoint is suspended. They are read again when it may be
     /// called.
-    pub(in crate::subscription) fn forget_ready(&mut self) {
-        self.log.forget_ready(is_own);
-        self.queues.live_mut().forget_ready(|_| true);
+    pub(in crate::subscription) fn drop_ready(&mut self) {
+        self.log.drop_ready(is_own);
+        self.queues.live_mut().drop_ready(|_| true);
     }
 
     /// Drops ready events of jobs while the endpoint is suspended.
-    pub(in crate::subscription) fn forget_ready_jobs(&mut self) {
-        self.log.forget_ready(Lane::is_job);
-        self.queues.forget_ready_jobs(|_| true);
+    pub(in crate::subscription) fn drop_ready_jobs(&mut self) {
+        self.log.drop_ready(Lane::is_job);
+        self.queues.drop_ready_jobs(|_| true);
     }
 
     pub(in crate::subscription) fn release_memory(&mut self) {

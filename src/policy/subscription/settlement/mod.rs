@@ -6,8 +6,8 @@
 //! - An attempt is counted only where the endpoint judged the event: not where it rejected a batch
 //!   as too large, and not where gridhook aborted the request.
 //!
-//! It owns what is known of events: how far the log is read, what is queued and in flight, the order
-//! by key, the totals, and the changes of the next write. It does not know the endpoint.
+//! It owns the state of events: how far the log is read, what is queued and in flight, the order
+//! by key, the totals, and the changes of the next write. It has no reference to the endpoint.
 
 mod attempts;
 mod batches;
@@ -49,10 +49,10 @@ pub(super) struct Settlement {
     excerpts: ExcerptCache,
     pub(super) pending_write: PendingWrite,
     /// Whether expiry is suspended because the clock is not trusted.
-    expiry_paused: bool,
+    is_expiry_paused: bool,
 }
 
-pub(super) struct Recovered {
+pub(super) struct RecoveredParts {
     pub(super) settings: Arc<SubscriptionSettings>,
     pub(super) log: LogReading,
     pub(super) queues: SendQueues,
@@ -62,8 +62,8 @@ pub(super) struct Recovered {
 }
 
 impl Settlement {
-    pub(super) fn new(recovered: Recovered, cursor: &Cursor) -> Self {
-        let Recovered {
+    pub(super) fn new(recovered: RecoveredParts, cursor: &Cursor) -> Self {
+        let RecoveredParts {
             settings,
             log,
             queues,
@@ -83,17 +83,17 @@ impl Settlement {
             locks: Locks::default(),
             excerpts: ExcerptCache::default(),
             pending_write: PendingWrite::from_filtered(&cursor.filtered_out),
-            expiry_paused: false,
+            is_expiry_paused: false,
         }
     }
 
     pub(super) fn is_expiry_paused(&self) -> bool {
-        self.expiry_paused
+        self.is_expiry_paused
     }
 
     /// Pauses or resumes expiry. Returns whether it is resumed.
-    pub(super) fn pause_expiry(&mut self, paused: bool) -> bool {
-        std::mem::replace(&mut self.expiry_paused, paused) && !paused
+    pub(super) fn pause_expiry(&mut self, is_paused: bool) -> bool {
+        std::mem::replace(&mut self.is_expiry_paused, is_paused) && !is_paused
     }
 
     /// When the first pending delivery is due, wherever it is.
@@ -164,11 +164,11 @@ impl Settlement {
                 last.filter(|_| !self.settings.is_pulled()).unwrap_or(abort),
             );
         }
-        self.end_given_up(item, reason, last, now);
+        self.end_with_give_up(item, reason, last, now);
     }
 
-    /// The same for an event that blocks no key, or no longer.
-    pub(super) fn end_given_up(
+    /// As [`Settlement::give_up`], for an event that does not block its order key.
+    pub(super) fn end_with_give_up(
         &mut self,
         item: SendItem,
         reason: Reason,
@@ -186,7 +186,7 @@ impl Settlement {
         } = item;
         let what = LedgerEvent::GivenUp {
             reason,
-            dead_lettered: self.dead_letters(reason),
+            dead_lettered: self.is_dead_lettered(reason),
         };
         self.pending_write.push_entry(
             lane,
@@ -219,9 +219,9 @@ impl Settlement {
             attempts,
             ..
         } = item;
-        let dead_lettered = self.dead_letters(reason);
-        self.totals.outcomes_mut().give_up(reason, dead_lettered);
-        if !self.dead_letters(reason) {
+        let is_dead_lettered = self.is_dead_lettered(reason);
+        self.totals.outcomes_mut().give_up(reason, is_dead_lettered);
+        if !is_dead_lettered {
             self.update_counters(lane, |counters| counters.dropped += 1);
             return true;
         }
@@ -249,27 +249,27 @@ impl Settlement {
 
     /// Gives up events that cannot be read. They count as matched, because it is unknown whether
     /// the filter would match.
-    pub(super) fn on_unreadable(&mut self, name: Lane, from: Seq, upto: Seq) {
-        let Some(lane) = self.log.lane_mut(name) else {
+    pub(super) fn on_unreadable(&mut self, lane: Lane, from: Seq, upto: Seq) {
+        let Some(lane_reader) = self.log.lane_mut(lane) else {
             return;
         };
-        let missing = lane.skip_unreadable(from, upto);
+        let missing = lane_reader.skip_unreadable(from, upto);
         let events = missing.event_count();
         if events == 0 {
             return;
         }
         self.totals.outcomes_mut().drop_all(Reason::Missing, events);
-        self.update_counters(name, |counters| {
+        self.update_counters(lane, |counters| {
             counters.passed += events;
             counters.matched += events;
             counters.dropped += events;
         });
         self.order_behind_write();
-        let why = LedgerEvent::GivenUp {
+        let what = LedgerEvent::GivenUp {
             reason: Reason::Missing,
             dead_lettered: false,
         };
-        self.pending_write.give_up_runs(name, why, missing);
+        self.pending_write.give_up_runs(lane, what, missing);
     }
 
     /// The outcome of an event that ends without an attempt.
@@ -283,7 +283,7 @@ impl Settlement {
 
     /// Whether an event given up for this reason becomes a dead letter. An unreadable event has no
     /// content to keep.
-    pub(super) fn dead_letters(&self, reason: Reason) -> bool {
+    pub(super) fn is_dead_lettered(&self, reason: Reason) -> bool {
         self.settings.dead_letter && reason != Reason::Missing
     }
 
@@ -314,15 +314,15 @@ impl Settlement {
             due
         };
         if was_due.is_none() {
-            if !self.first_outcome(item) {
+            if !self.note_first_outcome(item) {
                 return;
             }
             self.update_counters(lane, |counters| counters.pending += 1);
         }
         // The age of an event in a job counts from its first attempt there.
-        let counts = lane.is_job()
+        let counts_from_attempt = lane.is_job()
             || self.settings.edition.retry.steps == StepOrigin::Offsets && attempts > 0;
-        let first_attempt = item.since.or_else(|| counts.then_some(tried));
+        let first_attempt = item.since.or(counts_from_attempt.then_some(tried));
         let pending = PendingDelivery {
             attempts,
             due,
@@ -348,7 +348,7 @@ impl Settlement {
         });
         self.invalidate_lookups((lane, seq));
         if let Some(was_due) = was_due.filter(|was_due| *was_due != due) {
-            self.leave_window(DueKey {
+            self.remove_from_window(DueKey {
                 due: was_due,
                 lane,
                 seq,
@@ -362,8 +362,8 @@ impl Settlement {
         }
     }
 
-    /// Takes a pending delivery out of the window of retries, if it is there.
-    fn leave_window(&mut self, key: DueKey) {
+    /// Removes a pending delivery from the window of retries, if it is there.
+    fn remove_from_window(&mut self, key: DueKey) {
         // A delivery that is held back is not in the window.
         if !self.order.is_held_back(key.due) {
             self.queues
@@ -390,7 +390,7 @@ impl Settlement {
             was_due: Some(was_due),
         });
         self.invalidate_lookups((lane, seq));
-        self.leave_window(DueKey {
+        self.remove_from_window(DueKey {
             due: was_due,
             lane,
             seq,
@@ -404,7 +404,7 @@ impl Settlement {
     /// Ends the pending delivery. Returns false if its end has been written already.
     pub(super) fn remove_pending(&mut self, item: SendItem) -> bool {
         let Some(was_due) = item.due else {
-            return self.first_outcome(item);
+            return self.note_first_outcome(item);
         };
         let SendItem { lane, seq, .. } = item;
         self.invalidate_lookups((lane, seq));
@@ -414,7 +414,7 @@ impl Settlement {
         });
         self.pending_write
             .push_change(RecordChange::Settle { lane, seq, was_due });
-        self.leave_window(DueKey {
+        self.remove_from_window(DueKey {
             due: was_due,
             lane,
             seq,
@@ -430,18 +430,20 @@ impl Settlement {
         }
     }
 
-    /// A first attempt has its outcome: the lane passes the event.
-    fn first_outcome(&mut self, item: SendItem) -> bool {
-        let open = self
+    /// Notes the outcome of a first attempt: the lane passes the event. Returns false if it has been
+    /// noted already.
+    fn note_first_outcome(&mut self, item: SendItem) -> bool {
+        let was_in_flight = self
             .log
             .lane_mut(item.lane)
             .is_some_and(|lane| lane.mark_ended(item.seq));
-        if open {
+        if was_in_flight {
             self.pending_write.write_cursor_soon();
             self.update_counters(item.lane, |counters| {
-                (counters.passed, counters.matched) = (counters.passed + 1, counters.matched + 1)
+                counters.passed += 1;
+                counters.matched += 1;
             });
         }
-        open
+        was_in_flight
     }
 }
