@@ -125,7 +125,7 @@ pub(super) struct PartitionLogs {
 }
 
 impl PartitionState {
-    pub(super) fn find_existing() -> Self {
+    pub(super) fn empty() -> Self {
         Self::from(FloorRecord {
             floor: Seq::FIRST,
             next: Seq::FIRST,

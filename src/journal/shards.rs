@@ -149,24 +149,24 @@ impl Journal {
             .into_iter()
             .map(|(writer, changes)| self.write_meta(writer, changes, false))
             .collect();
-        // What waits for nothing is in the queue when this returns.
-        let (begun, control) = match control {
+        // A write that waits for no other is in the queue when this returns.
+        let (first_write, control) = match control {
             Some(control) if is_first => (Some(self.write_meta(CONTROL, control, false)), None),
             control => (None, control),
         };
         let journal = self.clone();
         async move {
-            let written = async {
+            let creation = async {
                 for result in futures_util::future::join_all(writes).await {
                     result?;
                 }
-                match (begun, control) {
-                    (Some(begun), _) => begun.await,
+                match (first_write, control) {
+                    (Some(first_write), _) => first_write.await,
                     (None, Some(control)) => journal.write_meta(CONTROL, control, false).await,
                     (None, None) => Ok(()),
                 }
             };
-            if let Err(error) = written.await {
+            if let Err(error) = creation.await {
                 undo.into_iter()
                     .for_each(|(writer, changes)| drop(journal.write_meta(writer, changes, true)));
                 return Err(error);

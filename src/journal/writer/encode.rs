@@ -11,7 +11,9 @@ use crate::{
 use gridhook_event::{
     Incarnation, Lane, PartitionId, Seq, SubscriptionKey, Timestamp, chunk::SealedChunk,
 };
-use gridhook_policy::record::{Cursor, LaneCursor, RecordChange, RedrivePage, RedrivenEvent};
+use gridhook_policy::record::{
+    Cursor, DeadLetterRecord, LaneCursor, PendingDelivery, RecordChange, RedrivePage, RedrivenEvent,
+};
 use gridhook_store::{
     Family, StoreError,
     keys::{self, MetaKind},
@@ -71,8 +73,13 @@ impl GroupWriter {
                 ref dead_letter_writes,
                 ..
             } => {
-                let is_there = self.is_there(group, subscription_key);
-                encode_dead_letter_write(group, subscription_key, dead_letter_writes, is_there);
+                let is_subscribed = self.is_subscribed(group, subscription_key);
+                encode_dead_letter_write(
+                    group,
+                    subscription_key,
+                    dead_letter_writes,
+                    is_subscribed,
+                );
                 PendingReply::Done(entry)
             }
             // It returns at once, because nothing is written.
@@ -106,12 +113,12 @@ impl GroupWriter {
     }
 
     /// Whether a subscription exists after this group.
-    fn is_there(&self, group: &CommitGroup, subscription_key: SubscriptionKey) -> bool {
+    fn is_subscribed(&self, group: &CommitGroup, subscription_key: SubscriptionKey) -> bool {
         let in_group = group
             .lows
             .iter()
             .rev()
-            .find(|(of, _)| *of == subscription_key)
+            .find(|(key, _)| *key == subscription_key)
             .map(|(_, low)| low.is_some());
         in_group.unwrap_or_else(|| {
             self.lows
@@ -184,79 +191,97 @@ impl GroupWriter {
             MetaChange::Delete(kind, name) => group
                 .batch
                 .delete(Family::Meta, keys::meta_key(*kind, name.as_bytes())),
-            MetaChange::CreatePartition(id) => {
-                group
-                    .before
-                    .entry(*id)
-                    .or_insert_with(|| self.partitions.get(id).copied());
-                let partition = self
-                    .partitions
-                    .entry(*id)
-                    .or_insert_with(PartitionState::find_existing);
-                partition.begin_append(&self.clock, now);
-                group.batch.put(
-                    Family::Meta,
-                    keys::floor_key(*id),
-                    partition.floor_record().encode(),
-                );
-            }
+            MetaChange::CreatePartition(id) => self.create_partition(group, *id, now),
             MetaChange::Subscribe(subscription_key, start) => {
-                // Only this thread moves the floor, so it cannot pass this position.
-                let read = self.partitions.get(&subscription_key.partition).map_or(
-                    Seq::FIRST,
-                    |partition| {
-                        start.map_or(partition.next, |start| {
-                            start.max(partition.floor).min(partition.next)
-                        })
-                    },
-                );
-                let lane = LaneCursor::new(Lane::LIVE, read, None);
-                let cursor = Cursor {
-                    lanes: vec![lane],
-                    began: read,
-                    ..Cursor::default()
-                };
-                group.batch.put(
-                    Family::Cursor,
-                    keys::cursor(*subscription_key),
-                    cursor.encode(),
-                );
-                group
-                    .lows
-                    .push((*subscription_key, LowWatermark::from_cursor(&cursor)));
+                self.create_subscription(group, *subscription_key, *start)
             }
             MetaChange::Unsubscribe(subscription_key) => {
-                // Fences its writes. Its pending deliveries are removed in parts, later.
-                let before = self.incarnations.remove(subscription_key);
-                group
-                    .incarnations
-                    .entry(*subscription_key)
-                    .or_insert(before);
-                self.note_filtered_out(group, *subscription_key, now);
-                group
-                    .batch
-                    .delete(Family::Cursor, keys::cursor(*subscription_key));
-                group
-                    .batch
-                    .put(Family::Meta, keys::reap_key(*subscription_key), vec![1]);
-                group.lows.push((*subscription_key, None));
+                self.delete_subscription(group, *subscription_key, now)
             }
-            MetaChange::DeletePartition(id) => {
-                let before = self.partitions.remove(id);
-                let record = before.as_ref().map_or_else(
-                    || PartitionState::find_existing().floor_record(),
-                    PartitionState::floor_record,
-                );
-                group.before.entry(*id).or_insert(before);
-                let record = FloorRecord {
-                    floor: FloorRecord::ABANDONED,
-                    ..record
-                };
-                group
-                    .batch
-                    .put(Family::Meta, keys::floor_key(*id), record.encode());
-            }
+            MetaChange::DeletePartition(id) => self.delete_partition(group, *id),
         }
+    }
+
+    fn create_partition(&mut self, group: &mut CommitGroup, id: PartitionId, now: Timestamp) {
+        group
+            .before
+            .entry(id)
+            .or_insert_with(|| self.partitions.get(&id).copied());
+        let partition = self
+            .partitions
+            .entry(id)
+            .or_insert_with(PartitionState::empty);
+        partition.begin_append(&self.clock, now);
+        group.batch.put(
+            Family::Meta,
+            keys::floor_key(id),
+            partition.floor_record().encode(),
+        );
+    }
+
+    /// Deletes a partition. Its log is trimmed later.
+    fn delete_partition(&mut self, group: &mut CommitGroup, id: PartitionId) {
+        let before = self.partitions.remove(&id);
+        let record = before.as_ref().map_or_else(
+            || PartitionState::empty().floor_record(),
+            PartitionState::floor_record,
+        );
+        group.before.entry(id).or_insert(before);
+        let record = FloorRecord {
+            floor: FloorRecord::ABANDONED,
+            ..record
+        };
+        group
+            .batch
+            .put(Family::Meta, keys::floor_key(id), record.encode());
+    }
+
+    fn create_subscription(
+        &self,
+        group: &mut CommitGroup,
+        subscription_key: SubscriptionKey,
+        start: Option<Seq>,
+    ) {
+        // Only this thread moves the floor, so it cannot pass this position.
+        let read = match self.partitions.get(&subscription_key.partition) {
+            Some(partition) => start.map_or(partition.next, |start| {
+                start.max(partition.floor).min(partition.next)
+            }),
+            None => Seq::FIRST,
+        };
+        let cursor = Cursor {
+            lanes: vec![LaneCursor::new(Lane::LIVE, read, None)],
+            began: read,
+            ..Cursor::default()
+        };
+        group.batch.put(
+            Family::Cursor,
+            keys::cursor(subscription_key),
+            cursor.encode(),
+        );
+        group
+            .lows
+            .push((subscription_key, LowWatermark::from_cursor(&cursor)));
+    }
+
+    /// Deletes a subscription's cursor and fences its writes. Its pending deliveries are removed
+    /// in parts, later.
+    fn delete_subscription(
+        &mut self,
+        group: &mut CommitGroup,
+        subscription_key: SubscriptionKey,
+        now: Timestamp,
+    ) {
+        let before = self.incarnations.remove(&subscription_key);
+        group.incarnations.entry(subscription_key).or_insert(before);
+        self.note_filtered_out(group, subscription_key, now);
+        group
+            .batch
+            .delete(Family::Cursor, keys::cursor(subscription_key));
+        group
+            .batch
+            .put(Family::Meta, keys::reap_key(subscription_key), vec![1]);
+        group.lows.push((subscription_key, None));
     }
 
     /// Writes ledger lines for the recently filtered-out events, which only the cursor has, before
@@ -291,56 +316,70 @@ impl GroupWriter {
         }
         self.trims
             .note_changes(group.pin_changes.keys().map(|(id, seq, _, _)| (*id, *seq)));
-        let mut needed_events = HashSet::new();
-        let mut unneeded_events = HashSet::new();
-        for ((id, seq, _, _), is_needed) in &group.pin_changes {
-            let events = if *is_needed {
-                &mut needed_events
+        let mut pinned_events = HashSet::new();
+        let mut unpinned_events = HashSet::new();
+        for ((id, seq, _, _), is_pinned) in &group.pin_changes {
+            let events = if *is_pinned {
+                &mut pinned_events
             } else {
-                &mut unneeded_events
+                &mut unpinned_events
             };
             events.insert((*id, *seq));
         }
-        unneeded_events.retain(|event| !needed_events.contains(event));
-        unneeded_events.retain(|(id, seq)| {
-            seq.is_apart()
-                || self
-                    .partitions
-                    .get(id)
-                    .is_none_or(|partition| *seq < partition.floor)
-        });
-        for (id, seq) in unneeded_events {
-            let mut is_needed_elsewhere = false;
-            for (family, range) in [
-                (Family::Pending, keys::pending_of_event(id, seq)),
-                (Family::Pin, keys::pins_of_event(id, seq)),
-            ] {
-                let result = self
-                    .store
-                    .scan(family, &range.start, &range.end, &mut |key, _| {
-                        let key_parts = keys::parse_pending(key).or_else(|| keys::parse_pin(key));
-                        is_needed_elsewhere |=
-                            key_parts.is_none_or(|entry| !group.pin_changes.contains_key(&entry));
-                        if is_needed_elsewhere {
-                            ControlFlow::Break(())
-                        } else {
-                            ControlFlow::Continue(())
-                        }
-                    });
-                match result {
-                    // Whether it is still needed is unknown, so the event is kept.
-                    Err(StoreError::Damaged(what)) => {
-                        self.note_damage(family, &what);
-                        is_needed_elsewhere = true;
-                    }
-                    result => result?,
-                }
-            }
-            if !is_needed_elsewhere {
+        unpinned_events.retain(|event| !pinned_events.contains(event));
+        unpinned_events.retain(|(id, seq)| self.may_be_carried(*id, *seq));
+        for (id, seq) in unpinned_events {
+            if !self.is_pinned_elsewhere(group, id, seq)? {
                 group.batch.delete(Family::Carried, keys::carried(id, seq));
             }
         }
         Ok(())
+    }
+
+    /// Whether an event is below the log, so that only a copy of it can be there.
+    fn may_be_carried(&self, id: PartitionId, seq: Seq) -> bool {
+        seq.is_apart()
+            || self
+                .partitions
+                .get(&id)
+                .is_none_or(|partition| seq < partition.floor)
+    }
+
+    /// Whether the store has a pending delivery or a pin of an event that this group does not
+    /// change.
+    fn is_pinned_elsewhere(
+        &self,
+        group: &CommitGroup,
+        id: PartitionId,
+        seq: Seq,
+    ) -> Result<bool, StoreError> {
+        let mut is_pinned = false;
+        for (family, range) in [
+            (Family::Pending, keys::pending_of_event(id, seq)),
+            (Family::Pin, keys::pins_of_event(id, seq)),
+        ] {
+            let result = self
+                .store
+                .scan(family, &range.start, &range.end, &mut |key, _| {
+                    let key_parts = keys::parse_pending(key).or_else(|| keys::parse_pin(key));
+                    is_pinned |=
+                        key_parts.is_none_or(|entry| !group.pin_changes.contains_key(&entry));
+                    if is_pinned {
+                        ControlFlow::Break(())
+                    } else {
+                        ControlFlow::Continue(())
+                    }
+                });
+            match result {
+                // Whether it is pinned is unknown, so the event is kept.
+                Err(StoreError::Damaged(what)) => {
+                    self.note_damage(family, &what);
+                    is_pinned = true;
+                }
+                result => result?,
+            }
+        }
+        Ok(is_pinned)
     }
 }
 
@@ -349,10 +388,6 @@ fn encode_changes(
     subscription_key: SubscriptionKey,
     changes: &[RecordChange],
 ) {
-    let SubscriptionKey {
-        partition,
-        subscription,
-    } = subscription_key;
     let mut new_cursor = None;
     let mut lines = EncodedLines::default();
     for change in changes {
@@ -368,29 +403,7 @@ fn encode_changes(
                 seq,
                 pending,
                 was_due,
-            } => {
-                group.batch.put(
-                    Family::Pending,
-                    keys::pending(partition, *seq, subscription, *lane),
-                    pending.encode(),
-                );
-                group
-                    .pin_changes
-                    .insert((partition, *seq, subscription, *lane), true);
-                if *was_due != Some(pending.due) {
-                    if let Some(was_due) = was_due {
-                        group.batch.single_delete(
-                            Family::Due,
-                            keys::due(subscription_key, *was_due, *lane, *seq),
-                        );
-                    }
-                    group.batch.put(
-                        Family::Due,
-                        keys::due(subscription_key, pending.due, *lane, *seq),
-                        Vec::new(),
-                    );
-                }
-            }
+            } => put_pending(group, subscription_key, *lane, *seq, pending, *was_due),
             RecordChange::Settle { lane, seq, was_due } => {
                 delete_pending(group, subscription_key, *lane, *seq, *was_due)
             }
@@ -400,19 +413,12 @@ fn encode_changes(
                 due,
                 dead,
             } => {
-                group.batch.put(
-                    Family::Dead,
-                    keys::dead(subscription_key, *due, *seq, *lane),
-                    dead.encode(),
-                );
-                group.batch.put(
-                    Family::Pin,
-                    keys::pin(partition, *seq, subscription, *lane),
-                    Vec::new(),
-                );
-                group
-                    .pin_changes
-                    .insert((partition, *seq, subscription, *lane), true);
+                let key = DeadLetterKey {
+                    due: *due,
+                    seq: *seq,
+                    lane: *lane,
+                };
+                put_dead_letter(group, subscription_key, key, dead);
             }
             RecordChange::Note {
                 lane,
@@ -440,6 +446,68 @@ fn encode_changes(
     group
         .batch
         .put_outcomes(subscription_key, new_cursor, lines);
+}
+
+/// Writes a pending delivery, which was due at `was_due` if there was one before.
+fn put_pending(
+    group: &mut CommitGroup,
+    subscription_key: SubscriptionKey,
+    lane: Lane,
+    seq: Seq,
+    pending: &PendingDelivery,
+    was_due: Option<Timestamp>,
+) {
+    let SubscriptionKey {
+        partition,
+        subscription,
+    } = subscription_key;
+    group.batch.put(
+        Family::Pending,
+        keys::pending(partition, seq, subscription, lane),
+        pending.encode(),
+    );
+    group
+        .pin_changes
+        .insert((partition, seq, subscription, lane), true);
+    if was_due == Some(pending.due) {
+        return;
+    }
+    if let Some(was_due) = was_due {
+        group
+            .batch
+            .single_delete(Family::Due, keys::due(subscription_key, was_due, lane, seq));
+    }
+    group.batch.put(
+        Family::Due,
+        keys::due(subscription_key, pending.due, lane, seq),
+        Vec::new(),
+    );
+}
+
+/// Writes a dead letter, and a pin that keeps its event.
+fn put_dead_letter(
+    group: &mut CommitGroup,
+    subscription_key: SubscriptionKey,
+    DeadLetterKey { due, seq, lane }: DeadLetterKey,
+    dead: &DeadLetterRecord,
+) {
+    let SubscriptionKey {
+        partition,
+        subscription,
+    } = subscription_key;
+    group.batch.put(
+        Family::Dead,
+        keys::dead(subscription_key, due, seq, lane),
+        dead.encode(),
+    );
+    group.batch.put(
+        Family::Pin,
+        keys::pin(partition, seq, subscription, lane),
+        Vec::new(),
+    );
+    group
+        .pin_changes
+        .insert((partition, seq, subscription, lane), true);
 }
 
 pub(super) fn delete_pending(
@@ -497,11 +565,11 @@ fn encode_dead_letter_write(
     group: &mut CommitGroup,
     subscription_key: SubscriptionKey,
     write: &DeadLetterWrite,
-    is_there: bool,
+    is_subscribed: bool,
 ) {
     // The totals of a deleted subscription are deleted and must not be written again.
     if let Some((name, totals)) = &write.totals
-        && is_there
+        && is_subscribed
     {
         group.batch.put(
             Family::Meta,

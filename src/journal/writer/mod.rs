@@ -61,8 +61,7 @@ use gridhook_store::{
 /// the delay before a log is trimmed, unless there are many.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
-/// The interval at which a writer that has nothing to do looks at the clock, which may have been
-/// set.
+/// The interval at which an idle writer reads the clock, which may have been set.
 const IDLE_HOUSEKEEPING: Duration = Duration::from_secs(5);
 
 /// The interval of retries when the disk is full.
@@ -253,15 +252,19 @@ enum PendingReply {
 impl GroupWriter {
     fn run(mut self) -> Result<(), StoreError> {
         loop {
-            let (group, now, close) = self.next_group();
+            let (group, now, is_last_group) = self.next_group();
             if !group.is_empty() {
                 self.commit_group(group, now)?;
             }
-            if close {
+            if is_last_group {
                 // Parked entries still wait for space. They are repeated after the restart.
                 self.finish_filters()?;
-                let is_last = self.running.fetch_sub(1, Ordering::AcqRel) == 1;
-                return if is_last { self.store.close() } else { Ok(()) };
+                let is_last_writer = self.running.fetch_sub(1, Ordering::AcqRel) == 1;
+                return if is_last_writer {
+                    self.store.close()
+                } else {
+                    Ok(())
+                };
             }
             self.run_maintenance(now.max(self.last_write))?;
         }
@@ -271,7 +274,7 @@ impl GroupWriter {
     fn next_group(&mut self) -> (Vec<WriterEntry>, Timestamp, bool) {
         let wait = self.entry_wait();
         let mut group = std::mem::take(&mut self.parked);
-        let most = group.len() + GROUP_MAX;
+        let entries_max = group.len() + GROUP_MAX;
         let mut has_waited = self.wait_beside_outcomes(wait);
         let mut next = self.entries.next();
         if next.is_none() && self.outcomes.is_empty() {
@@ -287,7 +290,7 @@ impl GroupWriter {
         let mut bytes = 0;
         let mut urgency = Urgency::None;
         let mut is_last = false;
-        while group.len() + self.outcomes.len() < most && bytes < self.options.group_bytes {
+        while group.len() + self.outcomes.len() < entries_max && bytes < self.options.group_bytes {
             match next.take().or_else(|| self.entries.next()) {
                 Some(WriterEntry::Close) => {
                     is_last = true;
@@ -322,12 +325,12 @@ impl GroupWriter {
         }
         // The time of the append, which must not be before any entry of the group was queued.
         now = self.clock.now();
-        let joins = match urgency {
+        let has_outcomes = match urgency {
             Urgency::None => false,
             Urgency::Publish => self.outcomes.share_sync(self.last_write, now),
             Urgency::Ordered => true,
         };
-        if is_last || joins || self.outcomes.are_due(now) {
+        if is_last || has_outcomes || self.outcomes.are_due(now) {
             self.outcomes.take_into(&mut group);
         }
         (group, now, is_last)
@@ -352,14 +355,14 @@ impl GroupWriter {
     }
 
     /// While outcomes wait or are expected, waits for entries that do not wait as long, for at most
-    /// `most`. Returns whether none came.
-    fn wait_beside_outcomes(&mut self, most: Duration) -> bool {
+    /// `wait_max`. Returns whether none came.
+    fn wait_beside_outcomes(&mut self, wait_max: Duration) -> bool {
         let Some((awaited, until)) = self.outcomes.next_awaited() else {
             return false;
         };
         let wait = until.since(self.clock.now());
-        let has_waited = !self.entries.wait_for_entries(awaited, wait.min(most));
-        if has_waited && wait <= most {
+        let has_waited = !self.entries.wait_for_entries(awaited, wait.min(wait_max));
+        if has_waited && wait <= wait_max {
             self.outcomes.advance_to(until);
         }
         has_waited
@@ -391,12 +394,12 @@ impl GroupWriter {
         }
         self.free_carried(&mut group)?;
         self.forget_jobs(&mut group)?;
-        let written = if group.batch.0.is_empty() {
+        let result = if group.batch.0.is_empty() {
             Ok(())
         } else {
-            self.write(&group, count)
+            self.write_group(&group, count)
         };
-        match written {
+        match result {
             Ok(()) => {
                 self.status.set_state(self.writable_state());
                 self.finish_group(group)
@@ -412,7 +415,7 @@ impl GroupWriter {
         }
     }
 
-    fn write(&mut self, group: &CommitGroup, entries: usize) -> Result<(), StoreError> {
+    fn write_group(&mut self, group: &CommitGroup, entries: usize) -> Result<(), StoreError> {
         let began = self.clock.now();
         self.write_batch(&group.batch)?;
         self.last_write = self.clock.now();
@@ -441,48 +444,15 @@ impl GroupWriter {
         }
     }
 
-    fn finish_group(&mut self, group: CommitGroup) -> Result<(), StoreError> {
+    fn finish_group(&mut self, mut group: CommitGroup) -> Result<(), StoreError> {
         for (id, open) in self.ids.take_completed() {
             self.trims.complete_filter(id, open);
         }
         if !group.ids.is_empty() {
-            let version = self.recent_ids.add(group.ids);
+            let version = self.recent_ids.add(std::mem::take(&mut group.ids));
             self.status.set_ids_version(version);
         }
-        let mut moved_partitions = Vec::new();
-        for (
-            SubscriptionKey {
-                partition,
-                subscription,
-            },
-            low,
-        ) in group.lows
-        {
-            // The outcomes of a topic often come together.
-            if moved_partitions.last() != Some(&partition) {
-                moved_partitions.push(partition);
-            }
-            let lows = self.lows.entry(partition).or_default();
-            match low {
-                Some(low) => lows.insert(subscription, low),
-                None => lows.remove(&subscription),
-            };
-        }
-        let soon = self.last_write.after(self.trims.lookup_delay());
-        moved_partitions
-            .iter()
-            .chain(group.before.keys())
-            .for_each(|id| self.trims.schedule_lookup(*id, soon));
-        for id in group.before.keys() {
-            self.status
-                .set_end(*id, self.partitions.get(id).map(PartitionState::log_end));
-            if !self.partitions.contains_key(id) {
-                self.ids.forget_partition(*id);
-                self.lows.remove(id);
-                moved_partitions.push(*id);
-            }
-        }
-        self.update_crowded(moved_partitions.into_iter())?;
+        self.update_partitions(&group)?;
         for pending_reply in group.replies {
             match pending_reply {
                 // The events are published even if the publisher has disconnected.
@@ -503,18 +473,55 @@ impl GroupWriter {
             }
             (self.listener)(id, chunks);
         }
-        for id in group
-            .before
-            .keys()
-            .filter(|id| !self.partitions.contains_key(id))
-        {
-            match self.store.drop_log(*id, FloorRecord::ABANDONED) {
-                // The floor is stored, so the space is freed at the next start at the latest.
-                Ok(()) | Err(StoreError::Full) => {}
-                Err(error @ (StoreError::Damaged(_) | StoreError::Failed(_))) => return Err(error),
+        for id in group.before.keys() {
+            if !self.partitions.contains_key(id) {
+                self.drop_log(*id)?;
             }
         }
         Ok(())
+    }
+
+    /// Notes the new ends and low watermarks of the partitions that a group changed.
+    fn update_partitions(&mut self, group: &CommitGroup) -> Result<(), StoreError> {
+        let mut moved_partitions = Vec::new();
+        for (subscription_key, low) in &group.lows {
+            let SubscriptionKey {
+                partition,
+                subscription,
+            } = *subscription_key;
+            // The outcomes of a topic often come together.
+            if moved_partitions.last() != Some(&partition) {
+                moved_partitions.push(partition);
+            }
+            let lows = self.lows.entry(partition).or_default();
+            match low {
+                Some(low) => lows.insert(subscription, *low),
+                None => lows.remove(&subscription),
+            };
+        }
+        let lookup_due = self.last_write.after(self.trims.lookup_delay());
+        for id in moved_partitions.iter().chain(group.before.keys()) {
+            self.trims.schedule_lookup(*id, lookup_due);
+        }
+        for id in group.before.keys() {
+            self.status
+                .set_end(*id, self.partitions.get(id).map(PartitionState::log_end));
+            if !self.partitions.contains_key(id) {
+                self.ids.forget_partition(*id);
+                self.lows.remove(id);
+                moved_partitions.push(*id);
+            }
+        }
+        self.update_crowded(moved_partitions.into_iter())
+    }
+
+    /// Frees the log of a deleted partition. Its floor is stored, so the space is freed at the next
+    /// start at the latest.
+    fn drop_log(&self, id: PartitionId) -> Result<(), StoreError> {
+        match self.store.drop_log(id, FloorRecord::ABANDONED) {
+            Ok(()) | Err(StoreError::Full) => Ok(()),
+            Err(error @ (StoreError::Damaged(_) | StoreError::Failed(_))) => Err(error),
+        }
     }
 
     fn reply_opened(&mut self, entry: WriterEntry, owner: SubscriptionOwner) {
@@ -563,12 +570,11 @@ impl GroupWriter {
     /// Handles a group that was not written because the disk is full: publishers and the control
     /// plane are refused, all other entries wait.
     fn fail_group(&mut self, group: CommitGroup) {
-        group
-            .before
-            .keys()
-            .for_each(|id| self.ids.forget_partition(*id));
-        put_back(&mut self.partitions, group.before);
-        put_back(&mut self.incarnations, group.incarnations);
+        for id in group.before.keys() {
+            self.ids.forget_partition(*id);
+        }
+        restore_values(&mut self.partitions, group.before);
+        restore_values(&mut self.incarnations, group.incarnations);
         for pending_reply in group.replies {
             match pending_reply {
                 PendingReply::Published(reply, _permit, result) => {
@@ -588,7 +594,7 @@ impl GroupWriter {
     }
 }
 
-fn put_back<K: Eq + Hash, V>(now: &mut IdMap<K, V>, before: IdMap<K, Option<V>>) {
+fn restore_values<K: Eq + Hash, V>(now: &mut IdMap<K, V>, before: IdMap<K, Option<V>>) {
     for (key, before) in before {
         match before {
             Some(before) => now.insert(key, before),
