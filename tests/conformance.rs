@@ -186,7 +186,7 @@ fn read(
     };
     let body = Bytes::copy_from_slice(body.as_bytes());
     let target = EventTarget::for_topic(&topic("t", Schema::CloudEvents));
-    schema::read(&target, &content, &body, &PublishLimits::default())
+    schema::read_events(&target, &content, &body, &PublishLimits::default())
 }
 
 #[test]

@@ -444,8 +444,8 @@ async fn publish(journal: &Journal, topic: &TopicHandle, data: &[String]) {
         attributes: Vec::new(),
     };
     let target = EventTarget::for_topic(&topic.record());
-    let draft =
-        schema::read(&target, &content, &body.into(), &PublishLimits::default()).expect("events");
+    let draft = schema::read_events(&target, &content, &body.into(), &PublishLimits::default())
+        .expect("events");
     journal
         .append_events(topic.partition(), draft.into_chunks(), None)
         .await

@@ -277,7 +277,7 @@ fn read_given_events(topic: &TopicRecord, events: &RawValue) -> AdminResult<Vec<
     } else {
         format!("[{body}]")
     };
-    let draft = schema::read(
+    let draft = schema::read_events(
         &schema::EventTarget::for_topic(topic),
         &content,
         &body.into(),

@@ -25,43 +25,47 @@ pub(super) fn announced_length(headers: &HeaderMap, bytes_max: usize) -> Result<
 /// The deadline of a body: for its end, and for the bytes due in the current window.
 pub(super) struct BodyDeadline {
     end: Instant,
-    due: Instant,
-    /// The bytes that must have been received at `due`.
-    least: usize,
+    window_end: Instant,
+    /// The bytes that must have been received at `window_end`.
+    bytes_due: usize,
 }
 
 impl BodyDeadline {
     pub(super) fn begin(limits: &PublishLimits, received: usize) -> Self {
         let now = Instant::now();
-        let mut wait = Self {
+        let mut deadline = Self {
             end: now + limits.body_timeout,
-            due: now,
-            least: 0,
+            window_end: now,
+            bytes_due: 0,
         };
-        wait.update_deadline(limits, received);
-        wait
+        deadline.begin_window(limits, received);
+        deadline
     }
 
-    fn update_deadline(&mut self, limits: &PublishLimits, received: usize) {
+    fn begin_window(&mut self, limits: &PublishLimits, received: usize) {
         let bytes =
             u128::from(limits.body_bytes_per_second) * limits.body_window.as_millis() / 1_000;
-        self.due += limits.body_window;
-        self.least = received.saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX));
+        self.window_end += limits.body_window;
+        self.bytes_due = received.saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
 
     /// The next time to check.
     pub(super) fn next_check(&self) -> Instant {
-        self.end.min(self.due)
+        self.end.min(self.window_end)
     }
 
     /// Checks the deadlines and begins the next window.
-    pub(super) fn go_on(&mut self, limits: &PublishLimits, received: usize) -> Result<(), Refusal> {
+    pub(super) fn check_progress(
+        &mut self,
+        limits: &PublishLimits,
+        received: usize,
+    ) -> Result<(), Refusal> {
         if Instant::now() >= self.end {
             return Err(Refusal::Slow {
                 seconds: limits.body_timeout.as_secs(),
             });
         }
-        if received < self.least {
+        if received < self.bytes_due {
             let PublishLimits {
                 body_bytes_per_second: bytes_per_second,
                 body_window,
@@ -72,7 +76,7 @@ impl BodyDeadline {
                 seconds: body_window.as_secs(),
             });
         }
-        self.update_deadline(limits, received);
+        self.begin_window(limits, received);
         Ok(())
     }
 }

@@ -48,11 +48,11 @@ pub const VERSION: &str = "^[0-9]{4}-[0-9]{2}-[0-9]{2}(-[0-9A-Za-z]+)?$";
 
 /// Adds the publish endpoint to an app that has a `web::Data<Publisher>`.
 pub fn configure(config: &mut web::ServiceConfig) {
-    let [publishing, asking] = METHODS;
+    let [publish_method, handshake_method] = METHODS;
     for pattern in PATHS.map(pattern) {
         let events = web::resource(pattern)
-            .route(web::method(publishing.clone()).to(publish))
-            .route(web::method(asking.clone()).to(respond_to_options))
+            .route(web::method(publish_method.clone()).to(publish))
+            .route(web::method(handshake_method.clone()).to(respond_to_options))
             .route(web::head().to(not_found))
             .default_service(web::to(method_not_allowed));
         config.service(events);
@@ -103,12 +103,15 @@ fn is_usual_name(name: &str) -> bool {
 /// the response.
 pub async fn publish_directly(
     request: ServiceRequest,
-    called: RequestAuthority,
+    authority: RequestAuthority,
 ) -> actix_web::Result<ServiceResponse> {
     let (request, mut payload) = request.into_parts();
     let mut body = web::Payload::from_request(&request, &mut payload).await?;
     let publisher = web::Data::<Publisher>::extract(&request).await?;
-    let response = match publisher.publish(&request, &mut body, Some(called)).await {
+    let response = match publisher
+        .publish(&request, &mut body, Some(authority))
+        .await
+    {
         Ok(()) => HttpResponse::Ok().finish(),
         Err(refusal) => respond_refused(&publisher, &refusal, body),
     };

@@ -40,7 +40,7 @@ pub struct InFlightBytes {
 #[derive(Debug, Default)]
 struct InFlightBytesState {
     total: usize,
-    by: BTreeMap<BytesHolder, usize>,
+    by_holder: BTreeMap<BytesHolder, usize>,
 }
 
 /// A holder of bytes, at one of the sharing levels.
@@ -53,25 +53,25 @@ enum BytesHolder {
 
 /// The holders of a request at every level, the widest first.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct RequestHolders {
     namespace: Option<BytesHolder>,
-    own: [BytesHolder; 2],
+    inner: [BytesHolder; 2],
 }
 
-impl Request {
-    /// A request from this address to a topic, in this namespace or in none.
+impl RequestHolders {
+    /// Those of a request from this address to a topic, in this namespace or in none.
     pub fn new(namespace: Option<&str>, topic: PartitionId, address: Option<IpAddr>) -> Self {
         let address = address.map_or(Ipv4Addr::UNSPECIFIED.into(), counted_as);
         let namespace = namespace.map(|name| BytesHolder::Namespace(name.to_ascii_lowercase()));
-        let own = [
+        let inner = [
             BytesHolder::Topic(topic),
             BytesHolder::Address(topic, address),
         ];
-        Self { namespace, own }
+        Self { namespace, inner }
     }
 
     fn iter_holders(&self) -> impl Iterator<Item = &BytesHolder> {
-        self.namespace.iter().chain(&self.own)
+        self.namespace.iter().chain(&self.inner)
     }
 
     pub(super) fn for_publish(
@@ -116,10 +116,14 @@ impl InFlightBytes {
     ///
     /// # Errors
     /// If there is no room.
-    pub fn reserve_bytes(self: &Arc<Self>, request: Request, bytes: usize) -> Result<Permit, Full> {
+    pub fn reserve_bytes(
+        self: &Arc<Self>,
+        holders: RequestHolders,
+        bytes: usize,
+    ) -> Result<Permit, Full> {
         let mut permit = Permit {
-            room: Arc::clone(self),
-            request,
+            limit: Arc::clone(self),
+            holders,
             bytes: 0,
         };
         permit.grow_to(bytes)?;
@@ -132,28 +136,28 @@ impl InFlightBytes {
 }
 
 impl InFlightBytesState {
-    fn has_room(&self, room: &InFlightBytes, request: &Request, more: usize) -> bool {
-        let Some(mut spare) = room.bytes.saturating_sub(self.total).checked_sub(more) else {
+    fn has_room(&self, limit: &InFlightBytes, holders: &RequestHolders, added: usize) -> bool {
+        let Some(mut spare) = limit.bytes.saturating_sub(self.total).checked_sub(added) else {
             return false;
         };
         let mut share = OUTER_SHARE;
-        for holder in request.iter_holders() {
-            let would = self.by.get(holder).copied().unwrap_or(0) + more;
-            let most = share * spare;
-            if would > most.max(2 * room.request_bytes) {
+        for holder in holders.iter_holders() {
+            let bytes_held = self.by_holder.get(holder).copied().unwrap_or(0) + added;
+            let bytes_max = share * spare;
+            if bytes_held > bytes_max.max(2 * limit.request_bytes) {
                 return false;
             }
             // The rest of this holder's share, for the next level to divide.
-            spare = most.saturating_sub(would) / (share + 1);
+            spare = bytes_max.saturating_sub(bytes_held) / (share + 1);
             share = INNER_SHARE;
         }
         true
     }
 
-    fn change_reservation(&mut self, request: &Request, from: usize, to: usize) {
+    fn change_reservation(&mut self, holders: &RequestHolders, from: usize, to: usize) {
         self.total = self.total - from + to;
-        for holder in request.iter_holders() {
-            match self.by.entry(holder.clone()) {
+        for holder in holders.iter_holders() {
+            match self.by_holder.entry(holder.clone()) {
                 Entry::Vacant(holder) => {
                     holder.insert(to);
                 }
@@ -173,17 +177,19 @@ impl InFlightBytesState {
 /// Reserved bytes, released on drop.
 #[derive(Debug)]
 pub struct Permit {
-    room: Arc<InFlightBytes>,
-    request: Request,
+    limit: Arc<InFlightBytes>,
+    holders: RequestHolders,
     bytes: usize,
 }
 
 impl Permit {
     /// Whether the reservation could be extended to `bytes` in all now.
     pub fn could_grow_to(&self, bytes: usize) -> bool {
-        self.room
-            .lock_state()
-            .has_room(&self.room, &self.request, bytes.saturating_sub(self.bytes))
+        self.limit.lock_state().has_room(
+            &self.limit,
+            &self.holders,
+            bytes.saturating_sub(self.bytes),
+        )
     }
 
     /// Extends the reservation to `bytes` in all. On failure it does not change.
@@ -191,14 +197,14 @@ impl Permit {
     /// # Errors
     /// If there is no room.
     pub fn grow_to(&mut self, bytes: usize) -> Result<(), Full> {
-        let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else {
+        let Some(added) = bytes.checked_sub(self.bytes).filter(|added| *added > 0) else {
             return Ok(());
         };
-        let mut state = self.room.lock_state();
-        if !state.has_room(&self.room, &self.request, more) {
+        let mut state = self.limit.lock_state();
+        if !state.has_room(&self.limit, &self.holders, added) {
             return Err(Full);
         }
-        state.change_reservation(&self.request, self.bytes, bytes);
+        state.change_reservation(&self.holders, self.bytes, bytes);
         drop(state);
         self.bytes = bytes;
         Ok(())
@@ -207,9 +213,9 @@ impl Permit {
     /// Reduces the reservation to `bytes`.
     pub fn shrink_to(&mut self, bytes: usize) {
         if bytes < self.bytes {
-            self.room
+            self.limit
                 .lock_state()
-                .change_reservation(&self.request, self.bytes, bytes);
+                .change_reservation(&self.holders, self.bytes, bytes);
             self.bytes = bytes;
         }
     }

@@ -3,8 +3,8 @@
 //! First come checks that cost nothing: the topic, the publisher, and the announced sizes. Then
 //! [`in_flight_bytes`](super::in_flight_bytes) are reserved as the body is received (`receive`), and
 //! the reservation travels with the events into the journal (`append`). So the memory that
-//! publishers can use is bounded, a publisher beyond it receives 503, and one that announces much
-//! and sends little holds little.
+//! publishers can use is bounded, a publisher beyond it receives 503, and a publisher that announces
+//! much and sends little reserves little.
 //!
 //! If a publisher disconnects while the journal writes, its events are stored. It sends them again:
 //! delivery is at least once.
@@ -51,7 +51,7 @@ use gridhook_record::token::TokenRole;
 use gridhook_telemetry::trace::Tracer;
 
 /// The content type of events that this server delivers to a topic of its own.
-const DELIVERED: &str = "application/cloudevents-batch+json";
+const DELIVERED_TYPE: &str = "application/cloudevents-batch+json";
 
 /// Processes publish requests. There is one for the server, in the `app_data` of every worker.
 pub struct Publisher {
@@ -59,50 +59,51 @@ pub struct Publisher {
     journal: Journal,
     clock: Clock,
     limits: PublishLimits,
-    gate: Authenticator,
+    authenticator: Authenticator,
     throttle: PublishThrottle,
     tracer: Tracer,
     compute: Compute,
-    room: Arc<InFlightBytes>,
-    closed: AtomicBool,
+    in_flight_bytes: Arc<InFlightBytes>,
+    is_closed: AtomicBool,
     /// Whether long polls end at once.
-    polls_ended: tokio::sync::watch::Sender<bool>,
+    end_of_polls: tokio::sync::watch::Sender<bool>,
     /// The counts of requests for unknown topics.
     unknown_topics: TopicMeter,
 }
 
 impl Publisher {
-    /// Publishes to the topics of `registry` through `journal`, with the authentication of `gate`.
+    /// Publishes to the topics of `registry` through `journal`, with the authentication of `authenticator`.
     pub fn new(
         registry: Arc<Registry>,
         journal: Journal,
         clock: Clock,
         limits: PublishLimits,
-        gate: Authenticator,
+        authenticator: Authenticator,
     ) -> Self {
-        let room = InFlightBytes::new(limits.admitted_bytes_max, limits.request_bytes_max);
+        let in_flight_bytes =
+            InFlightBytes::new(limits.admitted_bytes_max, limits.request_bytes_max);
         let throttle = PublishThrottle::new(limits.rates);
         let tracer = Tracer::default();
         let is_closed = AtomicBool::new(false);
-        let (polls_ended, _) = tokio::sync::watch::channel(false);
+        let (end_of_polls, _) = tokio::sync::watch::channel(false);
         Self {
             registry,
             journal,
             clock,
             limits,
-            gate,
+            authenticator,
             throttle,
             tracer,
             compute: Compute::default(),
-            room,
-            closed: is_closed,
-            polls_ended,
+            in_flight_bytes,
+            is_closed,
+            end_of_polls,
             unknown_topics: TopicMeter::default(),
         }
     }
 
     #[must_use]
-    pub fn traced_by(self, tracer: Tracer) -> Self {
+    pub fn with_tracer(self, tracer: Tracer) -> Self {
         Self { tracer, ..self }
     }
 
@@ -115,20 +116,20 @@ impl Publisher {
     /// Refuses every request from now on. A request that the journal already has still returns its
     /// outcome.
     pub fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.is_closed.store(true, Ordering::Release);
     }
 
     /// Ends long polls: waiting clients receive the events that are there.
     pub fn end_polls(&self) {
-        self.polls_ended.send_replace(true);
+        self.end_of_polls.send_replace(true);
     }
 
     /// Returns once long polls must end.
-    pub async fn polls_end(&self) {
+    pub async fn wait_for_end_of_polls(&self) {
         // `self` holds the sender, so it cannot be dropped meanwhile.
-        self.polls_ended
+        self.end_of_polls
             .subscribe()
-            .wait_for(|ended| *ended)
+            .wait_for(|has_ended| *has_ended)
             .await
             .ok();
     }
@@ -138,7 +139,7 @@ impl Publisher {
     }
 
     /// Returns once a token with a name is revoked or expires.
-    pub async fn token_end(&self, token: Option<&Token>) {
+    pub async fn wait_for_token_end(&self, token: Option<&Token>) {
         match token {
             Some(token) => token.wait_for_end(self.clock.wall_time()).await,
             None => std::future::pending().await,
@@ -146,7 +147,7 @@ impl Publisher {
     }
 
     pub fn rejection_counts(&self) -> RejectionCounts {
-        self.gate.rejection_counts()
+        self.authenticator.rejection_counts()
     }
 
     /// The counts of requests for unknown topics.
@@ -156,24 +157,28 @@ impl Publisher {
 
     /// The bytes in flight, and their limit.
     pub fn bytes_in_flight(&self) -> (usize, usize) {
-        (self.room.bytes_in_flight(), self.room.bytes_max())
+        (
+            self.in_flight_bytes.bytes_in_flight(),
+            self.in_flight_bytes.bytes_max(),
+        )
     }
 
-    /// `called` is the host that the request was sent to, if it is known already.
+    /// Publishes the events of a request. `authority` is the host that the request was sent to, if
+    /// it is known already.
     pub(super) async fn publish(
         &self,
         request: &HttpRequest,
         body: &mut web::Payload,
-        called: Option<RequestAuthority>,
+        authority: Option<RequestAuthority>,
     ) -> Result<(), Refusal> {
         let began = self.clock.now();
         self.refuse_closed()?;
         let topic = find_topic(self, request)
             .inspect_err(|refusal| self.unknown_topics.count_refused(refusal.metric_label()))?;
-        let work = async {
+        let publishing = async {
             self.authenticate(
                 request,
-                called,
+                authority,
                 &KeyScope::for_topic(&topic.record()),
                 TokenRole::Publish,
             )
@@ -181,11 +186,11 @@ impl Publisher {
             self.receive_and_append(&topic, request, body, &self.limits, began)
                 .await
         };
-        let result = work.await;
+        let result = publishing.await;
         self.record_result(&topic, began, result)
     }
 
-    /// As [`Publisher::publish_messages`], for a topic of a namespace.
+    /// As [`Publisher::publish`], for a topic of a namespace.
     pub(super) async fn publish_in_namespace(
         &self,
         request: &HttpRequest,
@@ -200,7 +205,7 @@ impl Publisher {
             events_max: self.limits.namespace_events_max,
             ..self.limits
         };
-        let work = async {
+        let publishing = async {
             self.authenticate(
                 request,
                 None,
@@ -211,7 +216,7 @@ impl Publisher {
             self.receive_and_append(&topic, request, body, &limits, began)
                 .await
         };
-        let result = work.await;
+        let result = publishing.await;
         self.record_result(&topic, began, result)
     }
 
@@ -219,13 +224,13 @@ impl Publisher {
         &self,
         topic: &TopicHandle,
         began: Timestamp,
-        taken: Result<(), Refusal>,
+        result: Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        match &taken {
+        match &result {
             Ok(()) => topic.meter().count_accepted(self.clock.now().since(began)),
             Err(refusal) => topic.meter().count_refused(refusal.metric_label()),
         }
-        taken
+        result
     }
 
     /// Finds the topic of a namespace and authenticates the request of a consumer. A refusal is
@@ -248,7 +253,7 @@ impl Publisher {
     }
 
     fn refuse_closed(&self) -> Result<(), Refusal> {
-        if self.closed.load(Ordering::Acquire) {
+        if self.is_closed.load(Ordering::Acquire) {
             Err(Refusal::Closing)
         } else {
             Ok(())
@@ -258,21 +263,21 @@ impl Publisher {
     async fn authenticate(
         &self,
         request: &HttpRequest,
-        called: Option<RequestAuthority>,
+        authority: Option<RequestAuthority>,
         scope: &KeyScope<'_>,
         role: TokenRole,
     ) -> Result<Option<Arc<Token>>, Refusal> {
-        let authority = called.map_or_else(|| self.called_authority(request), Ok);
+        let authority = authority.map_or_else(|| self.called_authority(request), Ok);
         let times = CheckTimes {
             wall: self.clock.wall_time(),
             now: self.clock.now(),
         };
         let result = authority.and_then(|authority| {
-            self.gate
+            self.authenticator
                 .authenticate(request, &authority, scope, role, times)
         });
         if let Err(refusal) = &result {
-            self.gate
+            self.authenticator
                 .delay_refusal(request, refusal, self.clock.now())
                 .await;
         }
@@ -290,7 +295,7 @@ impl Publisher {
         let headers = request.headers();
         let encoding = BodyEncoding::from_headers(headers)?;
         let length = announced_length(headers, limits.request_bytes_max)?;
-        self.refuse_early(topic, began)?;
+        self.refuse_over_limit(topic, began)?;
         let (body, mut permit) = self
             .receive_body(request, topic, body, length, limits.request_bytes_max)
             .await?;
@@ -299,7 +304,8 @@ impl Publisher {
             .await
     }
 
-    fn refuse_early(&self, topic: &TopicHandle, now: Timestamp) -> Result<(), Refusal> {
+    /// Refuses a request to a topic whose backlog or rate is at its limit.
+    fn refuse_over_limit(&self, topic: &TopicHandle, now: Timestamp) -> Result<(), Refusal> {
         if let Some(crowded) = topic.crowded_partition().filter(|crowded| crowded.is_full) {
             return Err(backlog_full(topic, crowded.laggard));
         }
@@ -317,11 +323,11 @@ impl Publisher {
         body: Bytes,
     ) -> Result<(), Refusal> {
         let began = self.clock.now();
-        let work = async {
+        let publishing = async {
             let encoding = BodyEncoding::from_headers(request.headers())?;
             let mut permit = self.reserve_body_bytes(
                 topic,
-                self.gate.accountable_address(request),
+                self.authenticator.accountable_address(request),
                 body.len(),
                 began,
             )?;
@@ -329,7 +335,7 @@ impl Publisher {
             self.append_body(topic, request.headers(), &self.limits, body, permit, began)
                 .await
         };
-        let result = work.await;
+        let result = publishing.await;
         self.record_result(topic, began, result)
     }
 
@@ -341,13 +347,14 @@ impl Publisher {
     /// If the topic would refuse them from a publisher.
     pub async fn forward_events(&self, topic: &TopicHandle, events: Bytes) -> Result<(), Refusal> {
         let began = self.clock.now();
-        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(DELIVERED))]);
-        let work = async {
+        let headers =
+            HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(DELIVERED_TYPE))]);
+        let publishing = async {
             let permit = self.reserve_body_bytes(topic, None, events.len(), began)?;
             self.append_body(topic, &headers, &self.limits, events, permit, began)
                 .await
         };
-        let result = work.await;
+        let result = publishing.await;
         self.record_result(topic, began, result)
     }
 
@@ -356,7 +363,7 @@ impl Publisher {
         &self,
         request: &HttpRequest,
     ) -> Result<RequestAuthority, Refusal> {
-        self.gate.called_authority(request)
+        self.authenticator.called_authority(request)
     }
 
     /// The host that a request was sent to, before its route is known.
@@ -364,7 +371,7 @@ impl Publisher {
     /// # Errors
     /// The refusal of a request with an invalid host, or without one.
     pub fn check_host(&self, request: &HttpRequest) -> Result<RequestAuthority, Refusal> {
-        self.gate.check_host(request)
+        self.authenticator.check_host(request)
     }
 
     pub fn respond_refused(&self, refusal: &Refusal) -> HttpResponse {

@@ -38,7 +38,7 @@ pub(super) struct PublishThrottle {
 struct TopicBuckets {
     used: HashMap<PartitionId, UsedTokens>,
     /// The number of buckets at which full ones are removed next.
-    most: usize,
+    removal_len: usize,
 }
 
 /// The used tokens of a bucket that have not returned.
@@ -55,7 +55,7 @@ impl PublishThrottle {
             rates,
             buckets: Mutex::new(TopicBuckets {
                 used: HashMap::new(),
-                most: BUCKETS_KEPT,
+                removal_len: BUCKETS_KEPT,
             }),
         }
     }
@@ -74,13 +74,9 @@ impl PublishThrottle {
         else {
             return Ok(());
         };
-        // The bucket holds one second; tokens used beyond that must return first.
-        let over = |used: f64, rate: u64| {
-            (rate > 0 && used >= rate as f64).then(|| used / rate as f64 - 1.0)
-        };
-        let events = over(used.events, self.rates.events_per_second);
-        let bytes = over(used.bytes, self.rates.bytes_per_second);
-        match events.into_iter().chain(bytes).reduce(f64::max) {
+        let events_wait = refill_seconds(used.events, self.rates.events_per_second);
+        let bytes_wait = refill_seconds(used.bytes, self.rates.bytes_per_second);
+        match events_wait.into_iter().chain(bytes_wait).reduce(f64::max) {
             None => Ok(()),
             // At that moment the bucket is still empty, so the next whole second.
             Some(wait) => Err(Refusal::Throttled {
@@ -102,12 +98,12 @@ impl PublishThrottle {
             return;
         }
         let mut buckets = self.lock_buckets();
-        if buckets.used.len() >= buckets.most {
+        if buckets.used.len() >= buckets.removal_len {
             let rates = self.rates;
             buckets
                 .used
                 .retain(|_, used| !used.refill_until(now, rates).is_nothing());
-            buckets.most = BUCKETS_KEPT.max(2 * buckets.used.len());
+            buckets.removal_len = BUCKETS_KEPT.max(2 * buckets.used.len());
         }
         let tokens = buckets.used.entry(topic).or_insert(UsedTokens {
             events: 0.0,
@@ -136,6 +132,16 @@ impl UsedTokens {
 
     fn is_nothing(self) -> bool {
         self.events <= 0.0 && self.bytes <= 0.0
+    }
+}
+
+/// How long until a request is accepted again: the bucket holds one second, and tokens used beyond
+/// that must return first. [`None`] if one is accepted now.
+fn refill_seconds(used: f64, rate: u64) -> Option<f64> {
+    if rate > 0 && used >= rate as f64 {
+        Some(used / rate as f64 - 1.0)
+    } else {
+        None
     }
 }
 

@@ -41,7 +41,7 @@ pub fn read_for_redrive(
         event_bytes_max: usize::MAX,
         ..*limits
     };
-    let draft = schema::read(
+    let draft = schema::read_events(
         &EventTarget::for_topic(&topic),
         &content,
         &Bytes::from(body),

@@ -23,9 +23,9 @@ pub(super) struct TracedPublish<'a> {
     pub(super) events: u32,
     pub(super) bytes: usize,
     /// The time at which the journal received the events.
-    pub(super) asked: Timestamp,
+    pub(super) append_began: Timestamp,
     /// The time at which the journal had stored them.
-    pub(super) answered: Timestamp,
+    pub(super) append_ended: Timestamp,
 }
 
 impl TracedRequest {
@@ -41,10 +41,10 @@ impl TracedRequest {
         if !tracer.is_on() {
             return None;
         }
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let of_header =
-            text("traceparent").and_then(|parent| SpanContext::parse(parent, text("tracestate")));
-        let parent = of_header.or_else(|| match schema {
+        let header_text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let header_context = header_text("traceparent")
+            .and_then(|parent| SpanContext::parse(parent, header_text("tracestate")));
+        let parent = header_context.or_else(|| match schema {
             Schema::CloudEvents => events_context(content, body),
             Schema::EventGrid | Schema::Custom => None,
         });
@@ -68,8 +68,8 @@ impl TracedRequest {
             topic,
             events,
             bytes,
-            asked,
-            answered,
+            append_began,
+            append_ended,
         } = *published;
         let Self {
             tracer,
@@ -84,8 +84,8 @@ impl TracedRequest {
                 parent: Some(context.span),
                 name: format!("journal {topic}"),
                 kind: SpanKind::Internal,
-                began: asked,
-                ended: answered,
+                began: append_began,
+                ended: append_ended,
                 attributes: vec![("messaging.destination.name", topic.into())],
                 links: Vec::new(),
                 error: error.clone(),
@@ -100,7 +100,7 @@ impl TracedRequest {
             name: format!("publish {topic}"),
             kind: SpanKind::Server,
             began,
-            ended: answered,
+            ended: append_ended,
             attributes: vec![
                 ("messaging.system", "gridhook".into()),
                 ("messaging.operation.name", "publish".into()),

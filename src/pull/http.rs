@@ -209,9 +209,9 @@ impl Poll {
                 biased;
                 events = waiting.next_events() => events,
                 () = poll.called_off() => Vec::new(),
-                () = publisher.polls_end() => Vec::new(),
+                () = publisher.wait_for_end_of_polls() => Vec::new(),
                 () = peer.wait_until_gone() => Vec::new(),
-                () = publisher.token_end(token.as_deref()) => Vec::new(),
+                () = publisher.wait_for_token_end(token.as_deref()) => Vec::new(),
             }
         };
         let events = timeout(longest, polling).await.unwrap_or_default();
@@ -262,7 +262,7 @@ async fn settle_events(
         let query = ReceiveQuery::new(request.query_string());
         let action = action(&query)?;
         let body = publisher
-            .read(request, &topic, &mut body, BODY_BYTES)
+            .read_body(request, &topic, &mut body, BODY_BYTES)
             .await?;
         let tokens_given = LockTokensBody::read(&body)?;
         let response = settle_all(&topic, &shared, tokens, action, tokens_given).await;

@@ -429,7 +429,7 @@ pub(super) fn build_publisher(
         limits,
         gate,
     );
-    web::Data::new(publisher.traced_by(tracer).with_compute(compute.clone()))
+    web::Data::new(publisher.with_tracer(tracer).with_compute(compute.clone()))
 }
 
 /// Lets event subscriptions deliver to the topics of namespaces.

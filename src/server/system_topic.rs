@@ -285,7 +285,7 @@ impl SystemTopic {
             content_type: Some(content_type),
             attributes: Vec::new(),
         };
-        let read = schema::read(
+        let read = schema::read_events(
             &target,
             &content,
             &Bytes::from(body.to_string()),

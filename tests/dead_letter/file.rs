@@ -348,7 +348,7 @@ fn the_specification_s_custom_event_is_dead_lettered_in_its_envelope() {
         data_version: default("1.0"),
         ..InputSchemaMapping::default()
     });
-    let draft = schema::read(
+    let draft = schema::read_events(
         &EventTarget::for_topic(&topic),
         &RequestContent::default(),
         &sent.into(),

@@ -21,7 +21,7 @@ fn read(content_type: &str, headers: &[(&str, &[u8])], body: &str) -> Result<Vec
         attributes: headers.to_vec(),
     };
     let body = Bytes::copy_from_slice(body.as_bytes());
-    schema::read(
+    schema::read_events(
         &target(Schema::CloudEvents),
         &content,
         &body,
@@ -244,8 +244,9 @@ fn an_event_without_data_is_the_same_for_a_topic_and_for_a_namespace() {
                 content_type,
                 attributes: all(&[]),
             };
-            let events = schema::read(target, &content, &Bytes::new(), &PublishLimits::default())
-                .map(decode);
+            let events =
+                schema::read_events(target, &content, &Bytes::new(), &PublishLimits::default())
+                    .map(decode);
             assert_eq!(shown(events), expected);
         }
     }

@@ -32,7 +32,7 @@ fn read(schema: Schema, body: &str) -> Result<Vec<Event>, Refusal> {
     };
     let mut record = domain("shop", schema);
     record.ingress.mapping = (schema == Schema::Custom).then(mapping);
-    schema::read(
+    schema::read_events(
         &EventTarget::for_topic(&record),
         &content,
         &Bytes::copy_from_slice(body.as_bytes()),

@@ -47,7 +47,7 @@ fn publish(
         content_type,
         attributes: Vec::new(),
     };
-    schema::read(
+    schema::read_events(
         &target,
         &content,
         &Bytes::copy_from_slice(body.as_bytes()),

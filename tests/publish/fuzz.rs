@@ -223,7 +223,7 @@ fn read_for(
         content_type: Some(content_type),
         attributes: Vec::new(),
     };
-    schema::read(target, &content, &Bytes::copy_from_slice(body), limits).map(decode)
+    schema::read_events(target, &content, &Bytes::copy_from_slice(body), limits).map(decode)
 }
 
 /// Reads an event in binary mode with this data.
@@ -240,7 +240,7 @@ fn read_binary(data: &[u8]) -> Result<Vec<Event>, Refusal> {
         attributes: attributes.to_vec(),
     };
     let body = Bytes::copy_from_slice(data);
-    schema::read(&target, &content, &body, &PublishLimits::default()).map(decode)
+    schema::read_events(&target, &content, &body, &PublishLimits::default()).map(decode)
 }
 
 /// What reads events of a schema: a topic, a domain, and topics that note or refuse data of another

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use gridhook::{
     event::PartitionId,
-    publish::in_flight_bytes::{Full, InFlightBytes, Permit, Request},
+    publish::in_flight_bytes::{Full, InFlightBytes, Permit, RequestHolders},
 };
 use proptest::prelude::*;
 
@@ -18,12 +18,16 @@ fn address(number: u8) -> Option<IpAddr> {
     Some(Ipv4Addr::new(10, 0, 0, number).into())
 }
 
-fn new_request(topic: u32, from: u8) -> Request {
-    Request::new(None, PartitionId(topic), address(from))
+fn new_request(topic: u32, from: u8) -> RequestHolders {
+    RequestHolders::new(None, PartitionId(topic), address(from))
 }
 
 /// As many as find room, of this size each.
-fn fill(room: &std::sync::Arc<InFlightBytes>, request: &Request, bytes: usize) -> Vec<Permit> {
+fn fill(
+    room: &std::sync::Arc<InFlightBytes>,
+    request: &RequestHolders,
+    bytes: usize,
+) -> Vec<Permit> {
     std::iter::from_fn(|| room.reserve_bytes(request.clone(), bytes).ok())
         .take(10_000)
         .collect()
@@ -56,16 +60,16 @@ fn a_topic_leaves_half_and_an_address_a_quarter_of_that() {
 #[test]
 fn the_topics_of_a_namespace_share_what_one_may_have() {
     let room = InFlightBytes::new(BYTES, REQUEST);
-    let within = |topic| Request::new(Some("Plant"), PartitionId(topic), address(1));
+    let within = |topic| RequestHolders::new(Some("Plant"), PartitionId(topic), address(1));
     let permits: Vec<_> = (0..50)
         .flat_map(|topic| fill(&room, &within(topic), MIB))
         .collect();
     assert!(permits.len() <= 32, "{}", permits.len());
-    let elsewhere = Request::new(Some("other"), PartitionId(100), address(1));
+    let elsewhere = RequestHolders::new(Some("other"), PartitionId(100), address(1));
     assert!(!fill(&room, &elsewhere, REQUEST).is_empty());
     assert!(
         room.reserve_bytes(
-            Request::new(Some("PLANT"), PartitionId(200), address(2)),
+            RequestHolders::new(Some("PLANT"), PartitionId(200), address(2)),
             4 * REQUEST
         )
         .is_err()
@@ -85,8 +89,11 @@ fn a_publisher_without_requests_may_send_one_of_the_largest_size() {
     );
     drop(alone);
     assert!(
-        room.reserve_bytes(Request::new(Some("n"), PartitionId(1), None), REQUEST)
-            .is_ok()
+        room.reserve_bytes(
+            RequestHolders::new(Some("n"), PartitionId(1), None),
+            REQUEST
+        )
+        .is_ok()
     );
     assert_eq!(
         room.reserve_bytes(new_request(1, 1), REQUEST + 1).map(drop),

@@ -49,7 +49,7 @@ fn read(
         attributes: Vec::new(),
     };
     let body = Bytes::copy_from_slice(body);
-    schema::read(&target(schema), &content, &body, limits).map(decode)
+    schema::read_events(&target(schema), &content, &body, limits).map(decode)
 }
 
 /// A topic of `schema`; a custom one has the mapping of the specification.

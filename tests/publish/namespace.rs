@@ -34,7 +34,7 @@ fn read(content_type: Option<&str>, headers: &[(&str, &[u8])], body: &[u8]) -> S
         attributes: headers.to_vec(),
     };
     shown(
-        schema::read(
+        schema::read_events(
             &target(),
             &content,
             &Bytes::copy_from_slice(body),

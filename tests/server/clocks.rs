@@ -66,7 +66,7 @@ fn publish_at(server: &Server, at: Timestamp, id: &str) {
                 attributes: Vec::new(),
             };
             let limits = gridhook::publish::PublishLimits::default();
-            let draft = schema::read(
+            let draft = schema::read_events(
                 &EventTarget::for_topic(&topic.record()),
                 &content,
                 &body,

@@ -7,7 +7,7 @@ use super::{
     draft::{OperationBuilder, SchemaRegistry},
     events::{CloudEvent, CustomEvent, EventGridEvent},
 };
-use gridhook_publish::{http::VERSION, refusal::AnswerBody};
+use gridhook_publish::{http::VERSION, refusal::RefusalBody};
 
 /// How requests to the data plane of a namespace are authenticated.
 pub(super) const IN_NAMESPACE_SCHEMES: [&str; 6] = [
@@ -66,7 +66,7 @@ pub(super) fn describe_publish(
             "of the topic or the domain in the first label of the host name",
         ),
     };
-    let error = schemas.reference_to::<AnswerBody<'static>>();
+    let error = schemas.reference_to::<RefusalBody<'static>>();
     let version = version_schema("2018-01-01");
     let with_version =
         |draft: OperationBuilder| draft.with_query("api-version", ANY_VERSION, &version);
@@ -111,7 +111,7 @@ pub(super) fn in_namespace(path: &str, schemas: &mut SchemaRegistry) -> Operatio
             "of the namespace in the first label of the host name, or of the only namespace",
         )
     };
-    let error = schemas.reference_to::<AnswerBody<'static>>();
+    let error = schemas.reference_to::<RefusalBody<'static>>();
     let cloud = schemas.reference_to::<CloudEvent>();
     let example = json!({
         "specversion": "1.0", "id": "1", "source": "plant", "type": "heated",

@@ -6,7 +6,7 @@ use super::{
     draft::{OperationBuilder, SchemaRegistry},
     publishing::{ANY_VERSION, ASKED, IN_NAMESPACE, IN_NAMESPACE_SCHEMES, version_schema},
 };
-use gridhook_publish::refusal::AnswerBody;
+use gridhook_publish::refusal::RefusalBody;
 use gridhook_pull::body::{DELAYS, EVENTS, LockTokensBody, ReceivedBody, SettleResponse, WAIT};
 
 /// Further errors of pull delivery.
@@ -42,7 +42,7 @@ pub(super) fn describe_pull(
         "reject" => "Reject events: they are dead-lettered or dropped",
         _ => "Renew the locks of events, up to an hour after they were first received",
     };
-    let error = schemas.reference_to::<AnswerBody<'static>>();
+    let error = schemas.reference_to::<RefusalBody<'static>>();
     let draft = OperationBuilder::new("pull", &format!("{operation}In{whose}"), what)
         .with_query("api-version", ANY_VERSION, &version_schema("2024-06-01"))
         .with_security(&IN_NAMESPACE_SCHEMES);

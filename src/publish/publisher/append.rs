@@ -25,7 +25,7 @@ use gridhook_journal as journal;
 const LOGGED_EVERY: u64 = 1_000;
 
 /// The prefix of attribute headers in the binary mode of CloudEvents.
-const ATTRIBUTE: &str = "ce-";
+const ATTRIBUTE_PREFIX: &str = "ce-";
 
 impl Publisher {
     /// Reads and appends a body that is admitted.
@@ -50,10 +50,14 @@ impl Publisher {
             began,
         );
         let draft = match &trace {
-            Some(trace) => {
-                schema::read_traced(&target, &content, &body, limits, &trace.stored_context())?
-            }
-            None => schema::read(&target, &content, &body, limits)?,
+            Some(trace) => schema::read_traced_events(
+                &target,
+                &content,
+                &body,
+                limits,
+                &trace.stored_context(),
+            )?,
+            None => schema::read_events(&target, &content, &body, limits)?,
         };
         note_nonconforming(topic, self.check_data(topic, target.take_checks()).await?);
         let events = draft.count();
@@ -71,14 +75,13 @@ impl Publisher {
             .await;
         if let Some(trace) = trace {
             let topic = record.name.as_str();
-            let response_time = self.clock.now();
             trace.end_trace(
                 &TracedPublish {
                     topic,
                     events,
                     bytes,
-                    asked: throttle_time,
-                    answered: response_time,
+                    append_began: throttle_time,
+                    append_ended: self.clock.now(),
                 },
                 &result,
             );
@@ -86,7 +89,7 @@ impl Publisher {
         result
     }
 
-    /// Checks the data of events where others compute, unless that costs little.
+    /// Checks the data of events on the threads for computations, unless that costs little.
     async fn check_data(
         &self,
         topic: &TopicHandle,
@@ -112,10 +115,10 @@ impl Publisher {
     ) -> Result<(), Refusal> {
         let partition = topic.partition();
         let chunks = draft.into_chunks();
-        let room = Some(Box::new(permit) as journal::Permit);
+        let permit = Some(Box::new(permit) as journal::Permit);
         match self
             .journal
-            .append_new_events(partition, chunks, window, room)?
+            .append_new_events(partition, chunks, window, permit)?
             .await
         {
             Ok(receipt) => {
@@ -134,7 +137,7 @@ impl Publisher {
     }
 }
 
-/// Counts the events whose data does not match, and logs one of a thousand.
+/// Counts the events whose data does not match their schema, and logs one of a thousand.
 fn note_nonconforming(topic: &TopicHandle, nonconforming: Option<Nonconforming>) {
     let Some(Nonconforming { events, first }) = nonconforming else {
         return;
@@ -165,7 +168,10 @@ fn request_content(headers: &HeaderMap, schema: Schema) -> RequestContent<'_> {
         Schema::CloudEvents => headers
             .iter()
             .filter_map(|(name, value)| {
-                Some((name.as_str().strip_prefix(ATTRIBUTE)?, value.as_bytes()))
+                Some((
+                    name.as_str().strip_prefix(ATTRIBUTE_PREFIX)?,
+                    value.as_bytes(),
+                ))
             })
             .collect(),
     };

@@ -16,7 +16,7 @@ use super::Publisher;
 use crate::{
     Refusal,
     body::{BodyDeadline, announced_length},
-    in_flight_bytes::{self, Permit},
+    in_flight_bytes::{Full, Permit, RequestHolders},
 };
 use gridhook_engine::control::registry::TopicHandle;
 use gridhook_event::Timestamp;
@@ -34,11 +34,9 @@ impl Publisher {
         now: Timestamp,
     ) -> Result<Permit, Refusal> {
         self.refuse_closed()?;
-        self.refuse_early(topic, now)?;
-        let sender = in_flight_bytes::Request::for_publish(topic, &topic.record(), address);
-        self.room
-            .reserve_bytes(sender, bytes)
-            .map_err(|in_flight_bytes::Full| Refusal::NoRoom)
+        self.refuse_over_limit(topic, now)?;
+        let holders = RequestHolders::for_publish(topic, &topic.record(), address);
+        Ok(self.in_flight_bytes.reserve_bytes(holders, bytes)?)
     }
 
     /// Reads the body of a request that [`Publisher::authenticate_consumer`] accepted, of at most
@@ -46,7 +44,7 @@ impl Publisher {
     ///
     /// # Errors
     /// The refusal.
-    pub async fn read(
+    pub async fn read_body(
         &self,
         request: &HttpRequest,
         topic: &TopicHandle,
@@ -70,18 +68,12 @@ impl Publisher {
         announced: usize,
         bytes_max: usize,
     ) -> Result<(Bytes, Permit), Refusal> {
-        let no_room = |in_flight_bytes::Full| Refusal::NoRoom;
-        let sender = in_flight_bytes::Request::for_publish(
+        let holders = RequestHolders::for_publish(
             topic,
             &topic.record(),
-            self.gate.accountable_address(request),
+            self.authenticator.accountable_address(request),
         );
-        let mut permit = self.room.reserve_bytes(sender, 0).map_err(no_room)?;
-        // Most bodies arrive whole with their heads: they need no timer and no copy. A part that
-        // others follow is copied, because it is a part of a larger buffer.
-        let mut first = Bytes::new();
-        let mut bytes = BytesMut::new();
-        let mut wait = None;
+        let permit = self.in_flight_bytes.reserve_bytes(holders, 0)?;
         // The first read makes the HTTP library send `100 Continue`.
         if request.headers().contains_key(EXPECT) && !permit.could_grow_to(announced) {
             return Err(Refusal::NoRoom);
@@ -92,63 +84,102 @@ impl Publisher {
         if !is_whole && !permit.could_grow_to(announced) {
             return Err(Refusal::NoRoom);
         }
+        let mut received = ReceivedBody {
+            first: Bytes::new(),
+            bytes: BytesMut::new(),
+            announced,
+            bytes_max,
+            permit,
+        };
+        let mut deadline = None;
         loop {
-            let part = match next {
-                Some(None) => break,
-                Some(Some(part)) => Some(part.map_err(|_| Refusal::Broken)?),
-                None => None,
-            };
-            if !first.is_empty() {
-                // Announcing a length reserves little: there is room for all of a body once half of
-                // it has come.
-                let is_coming = first.len() >= announced / 2;
-                bytes.reserve(if is_coming {
-                    announced
-                } else {
-                    announced.min(PREPARED_BYTES)
-                });
-                bytes.extend_from_slice(&mem::take(&mut first));
-            }
-            next = match part {
-                Some(part) => {
-                    let len = bytes.len() + part.len();
-                    if len > announced {
-                        // Reading stops at the announced length.
-                        return Err(if announced < bytes_max {
-                            Refusal::Broken
-                        } else {
-                            Refusal::TooLarge { bytes_max }
-                        });
-                    }
-                    permit.grow_to(len).map_err(no_room)?;
-                    if bytes.is_empty() {
-                        first = part
-                    } else {
-                        bytes.extend_from_slice(&part)
-                    }
+            next = match next {
+                Some(None) => return Ok(received.into_bytes()),
+                Some(Some(part)) => {
+                    received.add_part(part.map_err(|_| Refusal::Broken)?)?;
                     body.next().now_or_never()
                 }
                 None => {
-                    let wait =
-                        wait.get_or_insert_with(|| BodyDeadline::begin(&self.limits, bytes.len()));
-                    match timeout_at(wait.next_check(), body.next()).await {
-                        Ok(next) => Some(next),
+                    received.copy_first_part();
+                    let deadline = deadline.get_or_insert_with(|| {
+                        BodyDeadline::begin(&self.limits, received.bytes.len())
+                    });
+                    match timeout_at(deadline.next_check(), body.next()).await {
+                        Ok(part) => Some(part),
                         Err(_) => {
-                            wait.go_on(&self.limits, bytes.len())?;
+                            deadline.check_progress(&self.limits, received.bytes.len())?;
                             None
                         }
                     }
                 }
             };
         }
-        Ok((
-            if bytes.is_empty() {
-                first
+    }
+}
+
+/// The parts of a body that have arrived, with the bytes reserved for them.
+struct ReceivedBody {
+    /// The first part, until another follows: it is a part of a larger buffer of the HTTP library,
+    /// which must not stay in memory for it. Most bodies have one part, which is not copied.
+    first: Bytes,
+    bytes: BytesMut,
+    announced: usize,
+    bytes_max: usize,
+    permit: Permit,
+}
+
+impl ReceivedBody {
+    fn add_part(&mut self, part: Bytes) -> Result<(), Refusal> {
+        self.copy_first_part();
+        let len = self.bytes.len() + part.len();
+        if len > self.announced {
+            // Reading stops at the announced length.
+            return Err(if self.announced < self.bytes_max {
+                Refusal::Broken
             } else {
-                bytes.freeze()
-            },
-            permit,
-        ))
+                Refusal::TooLarge {
+                    bytes_max: self.bytes_max,
+                }
+            });
+        }
+        self.permit.grow_to(len)?;
+        if self.bytes.is_empty() {
+            self.first = part;
+        } else {
+            self.bytes.extend_from_slice(&part);
+        }
+        Ok(())
+    }
+
+    fn copy_first_part(&mut self) {
+        if self.first.is_empty() {
+            return;
+        }
+        let first = mem::take(&mut self.first);
+        // Announcing a length reserves little: there is room for all of a body once half of it has
+        // come.
+        let is_half_here = first.len() >= self.announced / 2;
+        self.bytes.reserve(if is_half_here {
+            self.announced
+        } else {
+            self.announced.min(PREPARED_BYTES)
+        });
+        self.bytes.extend_from_slice(&first);
+    }
+
+    fn into_bytes(self) -> (Bytes, Permit) {
+        let bytes = if self.bytes.is_empty() {
+            self.first
+        } else {
+            self.bytes.freeze()
+        };
+        (bytes, self.permit)
+    }
+}
+
+impl From<Full> for Refusal {
+    fn from(_: Full) -> Self {
+        Self::NoRoom
     }
 }
 

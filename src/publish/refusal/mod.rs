@@ -4,13 +4,13 @@
 //! `Retry-After` is sent with 429 and 503 only: some clients repeat *any* response that has it, ten
 //! times.
 
-mod answer;
+mod response;
 
 use std::{fmt, net::IpAddr};
 
 use actix_web::http::StatusCode;
 
-pub use self::answer::RefusalBody as AnswerBody;
+pub use self::response::RefusalBody;
 use gridhook_engine::fanout::meter::PublishRefusal;
 use gridhook_event::Schema;
 use gridhook_journal as journal;

@@ -36,7 +36,7 @@ const DATA_CONTENT_TYPE: &str = "datacontenttype";
 const MEDIA_TYPE_CHARS_MAX: usize = 100;
 
 /// Reads the event with the attributes of `content` and the data `body`.
-pub(super) fn read(
+pub(super) fn read_event(
     target: &EventTarget,
     content: &RequestContent<'_>,
     body: &Bytes,

@@ -52,8 +52,8 @@ pub(super) struct CloudEventMembers<'a> {
 
 /// Checks the events of a body and appends them to the draft, in one pass over `text`. [`None`]:
 /// something is wrong, or an event may be too large. What is reported first then takes a second look
-/// at all events, with [`read`].
-pub(super) fn read_all(
+/// at all events, with [`read_event`].
+pub(super) fn read_all_events(
     target: &EventTarget,
     body: &Bytes,
     text: &str,
@@ -84,7 +84,7 @@ pub(super) fn read_all(
 }
 
 /// Checks the event `object` and appends it to the draft.
-pub(super) fn read(
+pub(super) fn read_event(
     target: &EventTarget,
     body: &Bytes,
     object: &RawValue,
@@ -137,11 +137,16 @@ impl<'a> CloudEventMembers<'a> {
             let data = self.data.map(|data| data.text);
             target.note_check(draft, [event_type, version], data, body);
         }
-        draft.push(|out| self.write(target, object, out));
+        draft.push(|out| self.write_wire_form(target, object, out));
         Ok(())
     }
 
-    fn write(&self, target: &EventTarget, object: &str, out: &mut BytesMut) -> EncodedEvent {
+    fn write_wire_form(
+        &self,
+        target: &EventTarget,
+        object: &str,
+        out: &mut BytesMut,
+    ) -> EncodedEvent {
         let start = out.len();
         out.extend_from_slice(object.as_bytes());
         let position = |part: &str| start + offset_in(object, part);

@@ -89,10 +89,10 @@ impl EventMapping {
 
 /// The value of a mapped property.
 enum MappedValue<'a> {
-    /// It is in the object.
-    Sent(&'a RawValue),
-    /// It is generated: the content of a JSON string literal.
-    Made(String),
+    /// A member of the published object.
+    Published(&'a RawValue),
+    /// The content of a JSON string literal, from the mapping's default or generated.
+    Default(String),
     /// The resource id of a domain topic, and the length of the domain topic's name at its end.
     DomainTopic(String, usize),
 }
@@ -101,24 +101,24 @@ impl MappedValue<'_> {
     /// The content of the JSON string literal.
     fn literal_content(&self) -> &str {
         match self {
-            Self::Sent(value) => super::literal_content(value),
-            Self::Made(text) | Self::DomainTopic(text, _) => text,
+            Self::Published(value) => super::literal_content(value),
+            Self::Default(text) | Self::DomainTopic(text, _) => text,
         }
     }
 }
 
 /// Checks the event `object` and appends it to the draft.
-pub(super) fn read(
+pub(super) fn read_event(
     target: &EventTarget,
     body: &Bytes,
     object: &RawValue,
     draft: &mut ChunkBuilder,
 ) -> Result<(), Refusal> {
     let EventMapping(fields) = &target.mapping;
-    let mut property_values = [None; PROPERTIES];
+    let mut members = [None; PROPERTIES];
     json::read_members(object, |name, value| {
-        for (field, property_values) in fields.iter().zip(&mut property_values) {
-            if field.member.as_deref() == Some(&*name) && property_values.replace(value).is_some() {
+        for (field, member) in fields.iter().zip(&mut members) {
+            if field.member.as_deref() == Some(&*name) && member.replace(value).is_some() {
                 return Err(malformed_event(format!(
                     "Property '{}' is given more than once",
                     Refusal::shorten_name(&name)
@@ -129,8 +129,8 @@ pub(super) fn read(
     })
     .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
     let mut values = Vec::with_capacity(fields.len());
-    for (field, property_values) in fields.iter().zip(property_values) {
-        values.push(field.map_value(property_values, target)?);
+    for (field, member) in fields.iter().zip(members) {
+        values.push(field.map_value(member, target)?);
     }
     let [_, event_type, _, data_version, ..] = values.as_slice() else {
         unreachable!("each property has a value")
@@ -138,19 +138,19 @@ pub(super) fn read(
     let [event_type, data_version] =
         [event_type, data_version].map(|value| value.as_ref().map(MappedValue::literal_content));
     target.note_check(draft, [event_type, data_version], Some(object.get()), body);
-    draft.push(|out| write(object, &values, out));
+    draft.push(|out| write_event(object, &values, out));
     Ok(())
 }
 
 impl MappedProperty {
     fn map_value<'a>(
         &self,
-        found: Option<&'a RawValue>,
+        member: Option<&'a RawValue>,
         target: &EventTarget,
     ) -> Result<Option<MappedValue<'a>>, Refusal> {
-        let raw_value = match found.filter(|value| !json::is_null(value)) {
+        let raw_value = match member.filter(|value| !json::is_null(value)) {
             Some(value) if value.get() == r#""""# && !self.may_be_empty => None,
-            found => found,
+            value => value,
         };
         let Some(value) = raw_value else {
             return self.default_value(target);
@@ -189,16 +189,16 @@ impl MappedProperty {
             }
             // The topic's own id, written once in the server's form.
             "topic" => self.default_value(target),
-            _ => Ok(Some(MappedValue::Sent(value))),
+            _ => Ok(Some(MappedValue::Published(value))),
         }
     }
 
     fn default_value<'a>(&self, target: &EventTarget) -> Result<Option<MappedValue<'a>>, Refusal> {
         if let Some(default) = &self.default {
-            return Ok(Some(MappedValue::Made(default.clone())));
+            return Ok(Some(MappedValue::Default(default.clone())));
         }
         match (self.property, &self.member) {
-            ("id", _) => Ok(Some(MappedValue::Made(Uuid::new_v4().to_string()))),
+            ("id", _) => Ok(Some(MappedValue::Default(Uuid::new_v4().to_string()))),
             ("topic", member) if target.is_domain => {
                 let property = member.as_deref().unwrap_or("topic").to_owned();
                 Err(Refusal::Missing {
@@ -206,7 +206,7 @@ impl MappedProperty {
                     property,
                 })
             }
-            ("topic", _) => Ok(Some(MappedValue::Made(json_literal_content(
+            ("topic", _) => Ok(Some(MappedValue::Default(json_literal_content(
                 &target.resource_id,
             )))),
             // The time of arrival is in the log already.
@@ -228,7 +228,7 @@ impl MappedProperty {
     }
 }
 
-fn write(
+fn write_event(
     object: &RawValue,
     values: &[Option<MappedValue<'_>>],
     out: &mut BytesMut,
@@ -241,7 +241,7 @@ fn write(
     for (range, value) in spans.iter_mut().zip(values) {
         *range = match value {
             None => TextRange::default(),
-            Some(MappedValue::Made(text)) => {
+            Some(MappedValue::Default(text)) => {
                 out.put_slice(text.as_bytes());
                 unquoted_range(out.len() - text.len(), text.len())
             }
@@ -250,7 +250,7 @@ fn write(
                 domain_topic = unquoted_range(out.len() - name, *name);
                 unquoted_range(out.len() - id.len(), id.len())
             }
-            Some(MappedValue::Sent(value)) => {
+            Some(MappedValue::Published(value)) => {
                 let at = start + offset_in(object.get(), value.get());
                 let len = value.get().len();
                 if value.get().starts_with('"') {

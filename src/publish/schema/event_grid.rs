@@ -56,8 +56,8 @@ struct CheckedEvent<'a> {
 
 /// Checks the events of an array and appends their wire forms to the draft, in one pass over
 /// `text`. [`None`]: something is wrong, or an event may be too large. What Event Grid reports
-/// first then takes a second look at all events, with [`read`].
-pub(super) fn read_all(
+/// first then takes a second look at all events, with [`read_event`].
+pub(super) fn read_all_events(
     target: &EventTarget,
     body: &Bytes,
     text: &str,
@@ -85,7 +85,7 @@ pub(super) fn read_all(
 }
 
 /// Checks the event `object` and appends its wire form to the draft.
-pub(super) fn read(
+pub(super) fn read_event(
     target: &EventTarget,
     body: &Bytes,
     object: &RawValue,
@@ -139,12 +139,12 @@ impl<'a> EventGridMembers<'a> {
         let event_type = require_value("eventType", self.event_type)?;
         let event_time = require_value("eventTime", self.event_time)?;
         // The subject may be empty. An event without an id or a type cannot be routed.
-        for (property, given) in [
+        for (property, value) in [
             ("id", id),
             ("eventType", event_type),
             ("eventTime", event_time),
         ] {
-            if given.literal_content().is_empty() {
+            if value.literal_content().is_empty() {
                 return Err(missing_property(property));
             }
         }
@@ -210,10 +210,10 @@ impl CheckedEvent<'_> {
             data,
             body,
         );
-        draft.push(|out| self.write(target, out));
+        draft.push(|out| self.write_wire_form(target, out));
     }
 
-    fn write(&self, target: &EventTarget, out: &mut BytesMut) -> EncodedEvent {
+    fn write_wire_form(&self, target: &EventTarget, out: &mut BytesMut) -> EncodedEvent {
         let values = [
             Some(self.id),
             Some(self.subject),
@@ -226,12 +226,15 @@ impl CheckedEvent<'_> {
             .flatten();
         let values: usize = values.map(|value| value.text.len()).sum();
         out.reserve(
-            values + self.domain_topic.map_or(0, str::len) + target.stamp.len() + PUNCTUATION,
+            values
+                + self.domain_topic.map_or(0, str::len)
+                + target.resource_id_json.len()
+                + PUNCTUATION,
         );
         out.extend_from_slice(b"{\"id\":");
         let id = put_string(out, self.id);
         out.extend_from_slice(b",\"topic\":");
-        let domain_topic = put_topic(out, &target.stamp, self.domain_topic);
+        let domain_topic = put_topic(out, &target.resource_id_json, self.domain_topic);
         out.extend_from_slice(b",\"subject\":");
         let subject = put_string(out, self.subject);
         if let Some(data) = self.data {
@@ -267,12 +270,12 @@ impl CheckedEvent<'_> {
 }
 
 /// Writes the resource id and, in a domain, the name of the domain topic.
-fn put_topic(out: &mut BytesMut, stamp: &str, domain_topic: Option<&str>) -> TextRange {
+fn put_topic(out: &mut BytesMut, resource_id_json: &str, domain_topic: Option<&str>) -> TextRange {
     let Some(name) = domain_topic else {
-        out.extend_from_slice(stamp.as_bytes());
+        out.extend_from_slice(resource_id_json.as_bytes());
         return TextRange::default();
     };
-    out.extend_from_slice(&stamp.as_bytes()[..stamp.len() - 1]);
+    out.extend_from_slice(&resource_id_json.as_bytes()[..resource_id_json.len() - 1]);
     out.extend_from_slice(b"/topics/");
     let start = out.len();
     out.extend_from_slice(name.as_bytes());

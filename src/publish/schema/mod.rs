@@ -36,11 +36,11 @@ use gridhook_record::{ingress::InputSchemaMapping, topic::TopicRecord};
 const TARGETS_KEPT: usize = 1024;
 
 thread_local! {
-    static TARGETS: RefCell<IdMap<PartitionId, KeptTarget>> = RefCell::default();
+    static TARGETS: RefCell<IdMap<PartitionId, CachedTarget>> = RefCell::default();
 }
 
 /// The record that the properties were taken from, and the properties.
-type KeptTarget = (Weak<TopicRecord>, Arc<TargetProperties>);
+type CachedTarget = (Weak<TopicRecord>, Arc<TargetProperties>);
 
 /// The properties of a topic that reading events needs.
 #[derive(Debug)]
@@ -48,8 +48,7 @@ pub struct TargetProperties {
     pub schema: Schema,
     /// The topic's resource id, which an event's `topic` must have if present.
     resource_id: String,
-    /// The resource id as a JSON string.
-    stamp: String,
+    resource_id_json: String,
     /// The mapping of a custom schema.
     mapping: EventMapping,
     /// Whether it is a domain, whose events each name a domain topic.
@@ -79,7 +78,7 @@ impl Deref for EventTarget {
 impl TargetProperties {
     fn from_record(topic: &TopicRecord) -> Self {
         let resource_id = topic.resource_id();
-        let stamp = serde_json::to_string(&resource_id).expect("a string serialises");
+        let resource_id_json = serde_json::to_string(&resource_id).expect("a string serialises");
         let mapping = topic.ingress.mapping.as_ref().map_or_else(
             || EventMapping::from_mapping(&InputSchemaMapping::default()),
             EventMapping::from_mapping,
@@ -90,7 +89,7 @@ impl TargetProperties {
         Self {
             schema,
             resource_id,
-            stamp,
+            resource_id_json,
             mapping,
             is_domain,
             is_in_namespace,
@@ -125,7 +124,8 @@ impl EventTarget {
         Self::new(Arc::new(TargetProperties::from_record(topic)))
     }
 
-    /// The same, with properties that are computed once for each thread and record.
+    /// As [`EventTarget::for_topic`], with properties that are computed once for each thread and
+    /// record.
     pub(super) fn cached_for(topic: &Arc<TopicRecord>) -> Self {
         Self::new(TargetProperties::cached_for(topic))
     }
@@ -166,7 +166,7 @@ impl EventTarget {
             return;
         };
         let [event_type, version] = [event_type, version]
-            .map(|inside| unescape_text(inside.unwrap_or_default().as_bytes()));
+            .map(|literal| unescape_text(literal.unwrap_or_default().as_bytes()));
         let Some(declared) = catalogue.find_schema(&event_type, &version) else {
             return;
         };
@@ -180,19 +180,19 @@ impl EventTarget {
 
     /// The domain topic that the content of a JSON string names: all of it, or the last segment of
     /// a domain topic's resource id. [`None`] where this is not a domain.
-    fn domain_topic<'a>(&self, inside: &'a str) -> Option<&'a str> {
+    fn domain_topic<'a>(&self, topic: &'a str) -> Option<&'a str> {
         if !self.is_domain {
             return None;
         }
-        let rest = inside
+        let rest = topic
             .get(self.resource_id.len()..)
             .and_then(|rest| rest.strip_prefix("/topics/"));
-        let is_ours = inside.len() > self.resource_id.len()
-            && inside.as_bytes()[..self.resource_id.len()]
+        let is_of_domain = topic.len() > self.resource_id.len()
+            && topic.as_bytes()[..self.resource_id.len()]
                 .eq_ignore_ascii_case(self.resource_id.as_bytes());
         Some(
-            rest.filter(|rest| is_ours && !rest.is_empty())
-                .unwrap_or(inside),
+            rest.filter(|rest| is_of_domain && !rest.is_empty())
+                .unwrap_or(topic),
         )
     }
 }
@@ -235,7 +235,7 @@ enum ContentMode {
 }
 
 /// Reads all events of a body.
-pub fn read(
+pub fn read_events(
     target: &EventTarget,
     content: &RequestContent<'_>,
     body: &Bytes,
@@ -250,8 +250,8 @@ pub fn read(
     )
 }
 
-/// As [`read`], for a traced request.
-pub(super) fn read_traced(
+/// As [`read_events`], for a traced request.
+pub(super) fn read_traced_events(
     target: &EventTarget,
     content: &RequestContent<'_>,
     body: &Bytes,
@@ -293,12 +293,12 @@ fn read_into(
             return Ok(draft);
         }
         draft = new_draft();
-        // The second look notes them again.
+        // The second pass notes them again.
         target.checks.take();
     }
     let events = match mode {
         ContentMode::Binary => {
-            binary::read(target, content, body, limits, &mut draft)?;
+            binary::read_event(target, content, body, limits, &mut draft)?;
             return Ok(draft);
         }
         ContentMode::Structured => single_event(schema, require_utf8(schema, body)?)?,
@@ -317,9 +317,9 @@ fn read_into(
             return Err(Refusal::too_deep(schema, limits.depth_max));
         }
         match schema {
-            Schema::EventGrid => event_grid::read(target, body, event, &mut draft)?,
-            Schema::CloudEvents => cloud_events::read(target, body, event, &mut draft)?,
-            Schema::Custom => custom::read(target, body, event, &mut draft)?,
+            Schema::EventGrid => event_grid::read_event(target, body, event, &mut draft)?,
+            Schema::CloudEvents => cloud_events::read_event(target, body, event, &mut draft)?,
+            Schema::Custom => custom::read_event(target, body, event, &mut draft)?,
         }
     }
     Ok(draft)
@@ -344,10 +344,10 @@ fn read_in_one_pass(
     draft: &mut ChunkBuilder,
 ) -> Option<()> {
     match target.schema {
-        Schema::EventGrid => event_grid::read_all(target, body, text, limits, draft),
+        Schema::EventGrid => event_grid::read_all_events(target, body, text, limits, draft),
         Schema::CloudEvents => {
             let is_batch = mode == ContentMode::Batch;
-            cloud_events::read_all(target, body, text, is_batch, limits, draft)
+            cloud_events::read_all_events(target, body, text, is_batch, limits, draft)
         }
         Schema::Custom => None,
     }
