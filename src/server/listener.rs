@@ -457,7 +457,7 @@ fn listener_settings(
         timeouts: HeadTimeouts {
             head: limits.head_timeout,
             idle: limits.idle_timeout,
-            answer: limits.answer_timeout,
+            response: limits.answer_timeout,
         },
     }
 }

@@ -5,7 +5,7 @@
 //! would keep its connection for ever. So this stream has two deadlines:
 //! - for the next complete head, counted from the start of the connection and from the end of each
 //!   response;
-//! - for the response to be taken, counted from the first byte that the peer had no room for.
+//! - for the response to be read, counted from the first byte that the peer had no room for.
 //!
 //! The body has a deadline of its own where it is read (`publish::publisher`).
 //!
@@ -44,8 +44,8 @@ use gridhook_pull::Peer;
 pub(super) struct RequestTimeouts {
     /// From the end of a response to the next complete head.
     pub(super) head: Duration,
-    /// For a response to be taken.
-    pub(super) answer: Duration,
+    /// For a response to be read.
+    pub(super) response: Duration,
 }
 
 /// The connections of a server that wait for their first request, or for a whole response. Clones
@@ -257,7 +257,7 @@ impl ClientConnection {
             return result;
         }
         if stuck_until.get().is_none() {
-            stuck_until.set(Some(Instant::now() + timeouts.answer));
+            stuck_until.set(Some(Instant::now() + timeouts.response));
         }
         self.watch_deadline(cx)?;
         result

@@ -4,8 +4,8 @@
 //! responds with the side that its client is on, a nonce of its own, and a proof that it knows the
 //! secret of the cluster; the owner confirms with a proof of its own. Only a node that serves as
 //! the owner confirms, and nothing of a request was sent before. The secret itself is never sent.
-//! Both proofs contain the address that was called, so that they are worth nothing to who has taken
-//! over the address of a former owner.
+//! Both proofs contain the address that was called, so that a process that takes over
+//! the address of a former owner cannot use them.
 //!
 //! Then the connection has requests of HTTP; or nothing, if the node only watches whether the
 //! owner's process runs.

@@ -31,7 +31,10 @@ use bytes::Bytes;
 use futures_util::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{ClientStream, connection::RequestStage, connection_below};
+use super::{
+    client_stream::{ClientStream, connection_below},
+    connection::RequestStage,
+};
 
 /// What is written over `upgrade` and `100-continue`.
 const IGNORED: &[u8] = b"ignored";
