@@ -2,7 +2,7 @@
 //!
 //! A node waits at all parts, and calls the others off when one has events. It reads every
 //! response to its end all the same: the events of a request may have been locked before it was
-//! called off.
+//! canceled.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,10 +12,10 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-/// How long a request may arrive after it was called off. Then its node has ended its connection.
+/// How long a request may arrive after it was canceled. Then its node has ended its connection.
 const LATE_MAX: Duration = Duration::from_secs(5);
 
-/// The most requests in a set of those that were called off before they arrived. Of more, the
+/// The most requests in a set of those that were canceled before they arrived. Of more, the
 /// connections end.
 const EARLY_MAX: usize = 10_000;
 
@@ -23,7 +23,7 @@ const EARLY_MAX: usize = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeReceive {
     Look,
-    /// Waits for events until it is called off. The head of the response says that nothing is at
+    /// Waits for events until it is canceled. The head of the response says that nothing is at
     /// hand (202), or the response has events (200).
     Wait {
         /// The number that the node gave the request.
@@ -64,7 +64,7 @@ struct Polls {
     early: EarlyNumbers,
 }
 
-/// The numbers of requests that were called off and did not wait: they may still arrive.
+/// The numbers of requests that were canceled and did not wait: they may still arrive.
 #[derive(Debug, Default)]
 struct EarlyNumbers {
     recent: HashSet<u64>,
@@ -119,7 +119,7 @@ impl NodePolls {
     }
 
     /// Cancels requests: the response of each is sent at once, also of one that arrives later.
-    pub fn call_off(&self, ids: &[u64]) {
+    pub fn cancel_polls(&self, ids: &[u64]) {
         let mut polls = self.lock();
         let now = Instant::now();
         for id in ids {
@@ -132,7 +132,7 @@ impl NodePolls {
 }
 
 impl OpenPoll<'_> {
-    /// Returns once the request is called off.
+    /// Returns once the request is canceled.
     pub async fn called_off(&self) {
         match &self.waiting {
             Some((_, called_off)) => called_off.notified().await,

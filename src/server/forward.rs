@@ -296,14 +296,14 @@ impl Hops {
                 None => std::future::pending().await,
             }
         };
-        let answered = tokio::select! {
-            answered = self.send_to_owner(outgoing, side, OWNER_WAIT) => answered,
+        let result = tokio::select! {
+            result = self.send_to_owner(outgoing, side, OWNER_WAIT) => result,
             () = peer.wait_until_gone(), if waits_for_events => Err(ForwardError::ClientGone),
             // The end of the connection gives back what the owner locks for the client.
             () = self.forwarder.stopped(), if waits_for_events => return no_events(),
             why = ends => Err(ForwardError::Ended(why)),
         };
-        match answered {
+        match result {
             Ok(response) => {
                 counters.answered.add(1);
                 self.relay_response(response, ended)
@@ -391,10 +391,10 @@ impl Hops {
     /// The body of a response. It ends early with the ownership, and once `ended` says why.
     pub(super) fn response_body(
         self: &Rc<Self>,
-        answered: OwnerResponse,
+        response: OwnerResponse,
         ended: Option<Ended>,
     ) -> (Parts, ResponseBody) {
-        let OwnerResponse { response, key, hop } = answered;
+        let OwnerResponse { response, key, hop } = response;
         let (head, body) = response.into_parts();
         let size = head
             .headers
@@ -439,10 +439,10 @@ impl Hops {
     /// The response to the client.
     pub(super) fn relay_response(
         self: &Rc<Self>,
-        answered: OwnerResponse,
+        response: OwnerResponse,
         ended: Option<Ended>,
     ) -> HttpResponse {
-        let (head, body) = self.response_body(answered, ended);
+        let (head, body) = self.response_body(response, ended);
         let status = StatusCode::from_u16(head.status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
         let mut response = HttpResponse::with_body(status, BoxBody::new(body));
         for (name, value) in forwarded_headers(&head.headers) {

@@ -233,10 +233,10 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("server/descriptors.rs", "REFUSALS_MAX", "256 connections over the limit receive a response \
         at a time"),
     ("server/issuer.rs", "KEYS_BYTES_MAX", "keys of the issuer 100 in 256 KiB"),
-    ("server/router/parts.rs", "ANSWER_BYTES_MAX", "responses of shards of 64 MiB that are merged"),
-    ("server/router/parts.rs", "ANSWER_MAX", "30 s for a response that needs every shard"),
+    ("server/router/parts.rs", "MERGED_BYTES_MAX", "responses of shards of 64 MiB that are merged"),
+    ("server/router/parts.rs", "RESPONSE_WAIT_MAX", "30 s for a response that needs every shard"),
     ("server/router/parts.rs", "PART_MAX", "3 s for a shard that a response may omit"),
-    ("server/router/owner.rs", "ANSWER_MAX", "5 s for a response of an owner to another node"),
+    ("server/router/owner.rs", "OWNER_RESPONSE_MAX", "5 s for a response of an owner to another node"),
     ("server/router/identity.rs", "CALLERS_MAX", "1000 callers known to a thread"),
     ("server/router/identity.rs", "STALE_MAX", "for 10 s while the control plane cannot be \
         reached"),

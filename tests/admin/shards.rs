@@ -10,7 +10,7 @@ use gridhook::{
         ChaosMode, GridhookRoute, Merge, Placement,
         arm::routes::ROUTES,
         merge::{
-            PartRequest, PartsMerge, ShardAnswer, SpreadShards, add_work, merge_expositions,
+            PartRequest, PartsMerge, ShardResponse, SpreadShards, add_work, merge_expositions,
             shard_in, shard_in_path,
         },
         placement, placement_of_body,
@@ -97,7 +97,7 @@ impl Stores {
             let query = merge.query_of_shard(query, shard).expect("it is asked");
             let answer = store.part(&format!("{path}?{query}")).await;
             assert_eq!(answer.status, 200, "{target}: {}", answer.text);
-            answers.push(ShardAnswer {
+            answers.push(ShardResponse {
                 shard,
                 body: answer.text.into(),
             });
@@ -105,7 +105,7 @@ impl Stores {
         [
             whole.json(),
             merge
-                .merge_answers(query, &answers, &[])
+                .merge_responses(query, &answers, &[])
                 .expect("answers of shards"),
         ]
     }
@@ -206,12 +206,12 @@ async fn pages_of_the_top_of_all_shards_are_parts_of_one_order() {
 #[actix_web::test]
 async fn a_report_names_the_shards_that_are_missing() {
     let stores = Stores::new(2).await;
-    let answer = ShardAnswer {
+    let answer = ShardResponse {
         shard: 0,
         body: stores.shards[0].part("/jobs").await.text.into(),
     };
     let merged = Merge::Jobs
-        .merge_answers("", &[answer], &[1])
+        .merge_responses("", &[answer], &[1])
         .expect("an answer");
     assert_eq!(merged["missingShards"], json!([1]));
 }
@@ -230,7 +230,7 @@ proptest! {
         let mut seen = Vec::new();
         let mut query = format!("top={top}");
         for _ in 0..100 {
-            let answers: Vec<ShardAnswer> = trails.iter().enumerate().filter_map(|(shard, trail)| {
+            let answers: Vec<ShardResponse> = trails.iter().enumerate().filter_map(|(shard, trail)| {
                 let of_shard = Merge::Audit.query_of_shard(&query, shard)?;
                 let before = of_shard.split('&').find_map(|pair| pair.strip_prefix("continue=")?.parse().ok());
                 let rest: Vec<_> = trail.iter().filter(|(number, _)| before.is_none_or(|before: u64| *number < before)).collect();
@@ -242,9 +242,9 @@ proptest! {
                 let value: Vec<Value> = rest.iter().take(top).map(entry).collect();
                 let next = rest.get(top).map(|(number, _)| (number + 1).to_string());
                 let body = json!({"value": value, "continue": next}).to_string();
-                Some(ShardAnswer { shard, body: body.into() })
+                Some(ShardResponse { shard, body: body.into() })
             }).collect();
-            let page = Merge::Audit.merge_answers(&query, &answers, &[]).expect("answers of shards");
+            let page = Merge::Audit.merge_responses(&query, &answers, &[]).expect("answers of shards");
             let entries = page["value"].as_array().expect("entries");
             prop_assert!(entries.len() <= top);
             seen.extend(entries.iter().map(|entry| (entry["path"].to_string(), entry["number"].as_u64().expect("a number"))));
@@ -284,13 +284,13 @@ fn histories_are_added_where_their_times_are_the_same() {
     let answers: Vec<_> = bodies
         .into_iter()
         .enumerate()
-        .map(|(shard, body)| ShardAnswer {
+        .map(|(shard, body)| ShardResponse {
             shard,
             body: body.into(),
         })
         .collect();
     let merged = Merge::History
-        .merge_answers("", &answers, &[])
+        .merge_responses("", &answers, &[])
         .expect("answers of shards");
     assert_eq!(merged["from"], "2026-01-01T00:00:05Z");
     assert_eq!(merged["published"], json!([10, 21, null, 43, 50]));
@@ -509,7 +509,7 @@ fn in_parts(
     };
     let of_shard = |shard| {
         let part = merge.request_of(shard, shards, asked)?;
-        Some(ShardAnswer {
+        Some(ShardResponse {
             shard,
             body: answer(shard, &part).to_string().into(),
         })

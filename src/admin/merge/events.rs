@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use serde_json::{Map, Value};
 
 use super::{
-    ShardAnswer,
+    ShardResponse,
     pages::{parse_instant, top_in},
     parts::Places,
 };
@@ -27,24 +27,24 @@ pub(super) fn newest_in(body: &[u8]) -> Option<(Map<String, Value>, u64)> {
 /// The page that this query asks for, in the order of time.
 pub(super) fn merge_newest(
     query: &str,
-    answers: &[ShardAnswer],
+    responses: &[ShardResponse],
     shards: usize,
 ) -> serde_json::Result<Value> {
     let places_in_query = Places::in_query(query, POSITION);
     let mut places = vec![None; shards];
     let mut all = Vec::<(usize, Option<String>, EventLine)>::new();
-    for answer in answers {
+    for response in responses {
         let EventList {
             events,
             before,
             log_before_sequence,
             ..
-        } = answer.read()?;
+        } = response.read()?;
         let begin = || log_before_sequence.map(|end| end.to_string());
         // A shard without an event on this page begins the next one where it began this one.
-        places[answer.shard] = match places_in_query
+        places[response.shard] = match places_in_query
             .as_ref()
-            .and_then(|given| given.place_of_shard(answer.shard))
+            .and_then(|given| given.place_of_shard(response.shard))
         {
             _ if events.is_empty() => before.clone(),
             Some(Some(place)) => Some(place),
@@ -58,10 +58,10 @@ pub(super) fn merge_newest(
                 Some(event.sequence.to_string())
             };
             (
-                answer.shard,
+                response.shard,
                 next,
                 EventLine {
-                    shard: Some(answer.shard),
+                    shard: Some(response.shard),
                     ..event
                 },
             )

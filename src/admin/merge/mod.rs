@@ -24,14 +24,14 @@ pub(super) use self::reports::{LINES_MAX, TopPart};
 use super::Merge;
 
 #[derive(Clone, Debug)]
-pub struct ShardAnswer {
+pub struct ShardResponse {
     /// The number of the shard.
     pub shard: usize,
     /// The body, of status 200.
     pub body: Bytes,
 }
 
-impl ShardAnswer {
+impl ShardResponse {
     fn read<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_slice(&self.body)
     }
@@ -91,47 +91,47 @@ impl Merge {
     ///
     /// # Errors
     /// If a response is not what such a request has.
-    pub fn merge_answers(
+    pub fn merge_responses(
         self,
         query: &str,
-        answers: &[ShardAnswer],
+        responses: &[ShardResponse],
         missing: &[usize],
     ) -> serde_json::Result<Value> {
-        let mut response = match self {
-            Self::Audit => pages::merge_audit(query, answers)?,
-            Self::DeadLetters => pages::dead_letters(query, answers)?,
-            Self::Top => reports::merge_top(query, answers)?,
-            Self::History => reports::merge_history(answers)?,
-            Self::Jobs => reports::merge_jobs(query, answers)?,
-            Self::Supervision => reports::merge_supervision(query, answers)?,
-            Self::Clock => reports::merge_clocks(answers)?,
-            Self::Sum => fold_answers(answers, |all, more| {
+        let mut merged = match self {
+            Self::Audit => pages::merge_audit(query, responses)?,
+            Self::DeadLetters => pages::dead_letters(query, responses)?,
+            Self::Top => reports::merge_top(query, responses)?,
+            Self::History => reports::merge_history(responses)?,
+            Self::Jobs => reports::merge_jobs(query, responses)?,
+            Self::Supervision => reports::merge_supervision(query, responses)?,
+            Self::Clock => reports::merge_clocks(responses)?,
+            Self::Sum => fold_responses(responses, |all, more| {
                 FieldRule::Fields(&fields::CHAOS).join_values(all, more)
             })?,
-            Self::Union => fold_answers(answers, pages::union_values)?,
-            Self::Found | Self::Each | Self::Lines | Self::InTurn | Self::Metrics => answers
+            Self::Union => fold_responses(responses, pages::union_values)?,
+            Self::Found | Self::Each | Self::Lines | Self::InTurn | Self::Metrics => responses
                 .first()
-                .map(ShardAnswer::read)
+                .map(ShardResponse::read)
                 .transpose()?
                 .unwrap_or_default(),
         };
-        if let Some(report) = response.as_object_mut().filter(|_| !missing.is_empty()) {
+        if let Some(report) = merged.as_object_mut().filter(|_| !missing.is_empty()) {
             report.insert("missingShards".to_owned(), missing.into());
         }
-        Ok(response)
+        Ok(merged)
     }
 }
 
-fn fold_answers(
-    answers: &[ShardAnswer],
+fn fold_responses(
+    responses: &[ShardResponse],
     join: impl Fn(&mut Value, Value),
 ) -> serde_json::Result<Value> {
-    let mut answers = answers.iter();
-    let mut all: Value = answers
+    let mut responses = responses.iter();
+    let mut all: Value = responses
         .next()
-        .map_or_else(|| Ok(Map::new().into()), ShardAnswer::read)?;
-    for answer in answers {
-        join(&mut all, answer.read()?);
+        .map_or_else(|| Ok(Map::new().into()), ShardResponse::read)?;
+    for response in responses {
+        join(&mut all, response.read()?);
     }
     Ok(all)
 }

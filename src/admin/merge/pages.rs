@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use url::form_urlencoded;
 
-use super::{ShardAnswer, parts::Places};
+use super::{ShardResponse, parts::Places};
 use gridhook_api::{
     audit::{AuditEntry, AuditPageView},
     dead_letters::{NewDeadLetterView, NewestDeadLettersView},
@@ -55,15 +55,15 @@ pub(super) fn top_in(query: &str, default: usize) -> usize {
 const TOP: usize = 100;
 
 /// The newest operations. Each shard has a trail and numbers of its own.
-pub(super) fn merge_audit(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
-    let shards = answers.last().map_or(0, |last| last.shard + 1);
+pub(super) fn merge_audit(query: &str, responses: &[ShardResponse]) -> serde_json::Result<Value> {
+    let shards = responses.last().map_or(0, |last| last.shard + 1);
     let mut places = vec![None; shards];
     let mut all = Vec::new();
-    for answer in answers {
-        let AuditPageView { value, r#continue } = answer.read()?;
+    for response in responses {
+        let AuditPageView { value, r#continue } = response.read()?;
         // If none of its entries is on the page, its next page begins with them again.
         let first = value.first().map(|entry| (entry.number + 1).to_string());
-        places[answer.shard] = first.or_else(|| r#continue.clone());
+        places[response.shard] = first.or_else(|| r#continue.clone());
         let count = value.len();
         let entries = value.into_iter().enumerate().map(|(at, entry)| {
             // Where its shard continues after this entry.
@@ -72,7 +72,7 @@ pub(super) fn merge_audit(query: &str, answers: &[ShardAnswer]) -> serde_json::R
             } else {
                 Some(entry.number.to_string())
             };
-            (answer.shard, next, entry)
+            (response.shard, next, entry)
         });
         all.extend(entries);
     }
@@ -95,16 +95,16 @@ pub(super) fn merge_audit(query: &str, answers: &[ShardAnswer]) -> serde_json::R
 }
 
 /// The newest dead letters. What a shard has not looked through yet is left to the next page.
-pub(super) fn dead_letters(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
+pub(super) fn dead_letters(query: &str, responses: &[ShardResponse]) -> serde_json::Result<Value> {
     let mut now = String::new();
     let mut all = Vec::<NewDeadLetterView>::new();
     let mut before = None::<i128>;
-    for answer in answers {
+    for response in responses {
         let NewestDeadLettersView {
             now: at,
             value,
             r#continue,
-        } = answer.read()?;
+        } = response.read()?;
         now = at;
         all.extend(value);
         before = before.max(r#continue.and_then(|before| before.parse().ok()));

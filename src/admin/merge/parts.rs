@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use url::form_urlencoded;
 
 use super::{
-    ShardAnswer, events,
+    ShardResponse, events,
     fields::{self, MergedFields},
     pages::parse_instant,
 };
@@ -253,21 +253,21 @@ impl PartsMerge {
         self,
         shards: SpreadShards,
         asked: &PartRequest,
-        answers: &[ShardAnswer],
+        responses: &[ShardResponse],
         missing: &[usize],
     ) -> serde_json::Result<Value> {
         if self == Self::Events {
-            return events::merge_newest(&asked.query, answers, shards.count);
+            return events::merge_newest(&asked.query, responses, shards.count);
         }
         let mut all = None::<Map<String, Value>>;
         let mut places = vec![None; shards.count];
         let tables = self.field_tables();
-        for answer in answers {
-            let mut part: Map<String, Value> = answer.read()?;
-            places[answer.shard] = position_in(&part);
+        for response in responses {
+            let mut part: Map<String, Value> = response.read()?;
+            places[response.shard] = position_in(&part);
             // Given events are of no shard.
-            if self != Self::Tests || answers.len() > 1 {
-                mark_shard(&mut part, self, shards, answer.shard);
+            if self != Self::Tests || responses.len() > 1 {
+                mark_shard(&mut part, self, shards, response.shard);
             }
             match (&mut all, MergedFields::choose_table(&tables, &part)) {
                 (Some(all), Some(fields)) => fields.join_fields(all, part),

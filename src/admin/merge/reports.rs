@@ -10,7 +10,7 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use super::{
-    FieldRule, MergedFields, ShardAnswer, fields, fold_answers,
+    FieldRule, MergedFields, ShardResponse, fields, fold_responses,
     pages::{parse_instant, top_in},
 };
 use crate::supervision::sum_ends;
@@ -61,11 +61,11 @@ impl Parameters {
     }
 }
 
-pub(super) fn merge_top(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
+pub(super) fn merge_top(query: &str, responses: &[ShardResponse]) -> serde_json::Result<Value> {
     let Parameters { by, top, skip } = Parameters::read(query);
     let (mut all, mut lines): (Option<TopReport>, Vec<_>) = (None, Vec::new());
-    for answer in answers {
-        let TopPart { mut report, ranks } = answer.read()?;
+    for response in responses {
+        let TopPart { mut report, ranks } = response.read()?;
         lines.extend(ranks.into_iter().zip(std::mem::take(&mut report.top)));
         all = Some(match all.take() {
             None => report,
@@ -130,15 +130,15 @@ fn one_for_each(lines: Vec<([f64; 3], TopLine)>) -> serde_json::Result<Vec<([f64
 
 fn join_reports<T: DeserializeOwned>(
     fields: &'static MergedFields,
-    answers: &[ShardAnswer],
+    responses: &[ShardResponse],
 ) -> serde_json::Result<T> {
-    serde_json::from_value(fold_answers(answers, |all, more| {
+    serde_json::from_value(fold_responses(responses, |all, more| {
         FieldRule::Fields(fields).join_values(all, more);
     })?)
 }
 
-pub(super) fn merge_jobs(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
-    let mut all: JobsReport = join_reports(&fields::JOBS, answers)?;
+pub(super) fn merge_jobs(query: &str, responses: &[ShardResponse]) -> serde_json::Result<Value> {
+    let mut all: JobsReport = join_reports(&fields::JOBS, responses)?;
     all.jobs
         .sort_by_key(|job| Reverse(parse_instant(&job.job.started)));
     all.jobs.truncate(top_in(query, crate::jobs::TOP));
@@ -146,10 +146,10 @@ pub(super) fn merge_jobs(query: &str, answers: &[ShardAnswer]) -> serde_json::Re
 }
 
 /// Counts are added. Percentiles cannot be: the largest of the shards are reported.
-pub(super) fn merge_history(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
-    let reports: Vec<HistoryReport> = answers
+pub(super) fn merge_history(responses: &[ShardResponse]) -> serde_json::Result<Value> {
+    let reports: Vec<HistoryReport> = responses
         .iter()
-        .map(ShardAnswer::read)
+        .map(ShardResponse::read)
         .collect::<Result<_, _>>()?;
     let mut recorded: Vec<(i64, &HistoryReport)> = Vec::new();
     for report in reports.iter().filter(|report| report.recorded) {
@@ -239,8 +239,11 @@ fn join_columns<'a, T: Copy + 'a>(
 }
 
 /// Counts are added, and the slowest recoveries reported.
-pub(super) fn merge_supervision(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
-    let mut all: SupervisionReport = join_reports(&fields::SUPERVISION, answers)?;
+pub(super) fn merge_supervision(
+    query: &str,
+    responses: &[ShardResponse],
+) -> serde_json::Result<Value> {
+    let mut all: SupervisionReport = join_reports(&fields::SUPERVISION, responses)?;
     all.most_restarted
         .sort_by_key(|actor| Reverse(sum_ends(&actor.incarnations.ends)));
     all.most_restarted
@@ -249,10 +252,10 @@ pub(super) fn merge_supervision(query: &str, answers: &[ShardAnswer]) -> serde_j
 }
 
 /// The clock that is furthest from that of its machine. Expiry is paused if it is in one shard.
-pub(super) fn merge_clocks(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
-    let clocks: Vec<ClockView> = answers
+pub(super) fn merge_clocks(responses: &[ShardResponse]) -> serde_json::Result<Value> {
+    let clocks: Vec<ClockView> = responses
         .iter()
-        .map(ShardAnswer::read)
+        .map(ShardResponse::read)
         .collect::<Result<_, _>>()?;
     let expiry_paused = clocks.iter().any(|clock| clock.expiry_paused);
     let ahead = |clock: &ClockView| clock.wall_clock_ahead_seconds.abs();

@@ -1,4 +1,4 @@
-//! Receive requests that a thread calls off at the owner of a shard: one request for all that end
+//! Receive requests that a thread cancels at the owner of a shard: one request for all that end
 //! while the one before is in flight.
 
 use std::{
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::owner;
 use crate::forward::Hops;
 
-/// The most that one request calls off.
+/// The most polls that one request cancels.
 const POLLS_MAX: usize = 1_000;
 
 /// The pause before a request is repeated that has failed.
@@ -33,7 +33,7 @@ impl EndedPolls {
         })
     }
 
-    pub(super) fn call_off(self: &Rc<Self>, id: u64) {
+    pub(super) fn cancel_poll(self: &Rc<Self>, id: u64) {
         self.ids.borrow_mut().push(id);
         if !self.is_sending.replace(true) {
             actix_rt::spawn(Rc::clone(self).send_all());
@@ -55,9 +55,9 @@ impl EndedPolls {
 
     /// Repeats a request that has failed, as long as the owner may have those that it is about.
     async fn send(&self, ids: &[u64]) {
-        let until = Instant::now() + owner::ANSWER_MAX;
+        let until = Instant::now() + owner::OWNER_RESPONSE_MAX;
         while self.shard.forwarder().has_owner() && Instant::now() < until {
-            if owner::call_off(&self.shard, ids).await.is_ok() {
+            if owner::cancel_polls(&self.shard, ids).await.is_ok() {
                 return;
             }
             sleep(AGAIN).await;

@@ -102,7 +102,7 @@ impl ShardRouter {
                     router
                         .route_request(request, payload, side)
                         .await
-                        .unwrap_or_else(|refused| refused)
+                        .unwrap_or_else(|refusal| refusal)
                 }
             },
         ));
@@ -276,16 +276,16 @@ impl ThreadRouter {
             .or_else(|| self.choose_shard(Forwarder::has_other_owner))
             .or_else(|| self.choose_shard(Forwarder::has_owner))
             .unwrap_or(leader);
-        let answer = self
+        let response = self
             .forward_to_shard(shard, request, outgoing, side)
             .await?;
-        if answer.status() == StatusCode::NOT_FOUND && shard != leader {
+        if response.status() == StatusCode::NOT_FOUND && shard != leader {
             // It was deleted, and this node does not know it yet.
             return Err(unavailable_response(
                 "the shards of the topic have changed; repeat the request",
             ));
         }
-        Ok(answer)
+        Ok(response)
     }
 
     /// Whether a topic is spread. One that is new is like any topic of its shard until this node

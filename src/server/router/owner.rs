@@ -48,24 +48,24 @@ const SLOW_PAUSE: Duration = Duration::from_millis(1);
 const TOPICS_BYTES: usize = 2 * 1024 * 1024;
 
 /// The maximum size of the lock tokens of events that are given back, and of the numbers of
-/// requests that are called off.
+/// requests that are canceled.
 const TOKENS_BYTES: usize = 64 * 1024;
 
 /// The longest time for a response.
-pub(super) const ANSWER_MAX: Duration = Duration::from_secs(5);
+pub(super) const OWNER_RESPONSE_MAX: Duration = Duration::from_secs(5);
 
 /// Adds the paths, for connections between nodes.
 pub(crate) fn configure(cfg: &mut web::ServiceConfig) {
     let is_of_node = |request: &guard::GuardContext<'_>| request.req_data().contains::<OfNode>();
     let of_nodes = |path: &str| web::resource(path).guard(guard::fn_guard(is_of_node));
-    cfg.service(of_nodes(IDENTITY).route(web::post().to(answer_identity)));
+    cfg.service(of_nodes(IDENTITY).route(web::post().to(respond_identity)));
     cfg.service(of_nodes(STORE).route(web::get().to(send_store)));
     let topics = of_nodes(TOPICS).app_data(web::PayloadConfig::new(TOPICS_BYTES));
     cfg.service(of_nodes(FOLLOWED).route(web::get().to(wait_until_followed)));
     let pull = of_nodes(PULL).app_data(web::JsonConfig::default().limit(TOKENS_BYTES));
     cfg.service(
-        pull.route(web::put().to(take_leases_back))
-            .route(web::delete().to(call_polls_off)),
+        pull.route(web::put().to(return_leases))
+            .route(web::delete().to(handle_cancellation)),
     );
     cfg.service(
         topics
@@ -74,7 +74,7 @@ pub(crate) fn configure(cfg: &mut web::ServiceConfig) {
     );
 }
 
-async fn answer_identity(request: HttpRequest, control: web::Data<Control>) -> HttpResponse {
+async fn respond_identity(request: HttpRequest, control: web::Data<Control>) -> HttpResponse {
     let bearer = request
         .headers()
         .get(actix_web::http::header::AUTHORIZATION)
@@ -146,28 +146,28 @@ impl io::Write for PieceSender {
 }
 
 #[derive(Deserialize)]
-struct WantedPosition {
+struct FollowPosition {
     position: u64,
 }
 
 async fn wait_until_followed(
-    wanted: web::Query<WantedPosition>,
+    query: web::Query<FollowPosition>,
     followed: web::Data<FollowedControl>,
 ) -> HttpResponse {
-    match followed.wait_until_followed(wanted.position).await {
+    match followed.wait_until_followed(query.position).await {
         Ok(()) => HttpResponse::Ok().finish(),
         Err(delay) => HttpResponse::ServiceUnavailable().body(delay.to_string()),
     }
 }
 
 /// Takes events back that no client received.
-async fn take_leases_back(
-    given: web::Json<Vec<String>>,
-    tokens: web::Data<LockTokenSealer>,
+async fn return_leases(
+    tokens: web::Json<Vec<String>>,
+    sealer: web::Data<LockTokenSealer>,
     control: web::Data<Control>,
 ) -> HttpResponse {
     let mut leases: BTreeMap<SubscriptionKey, Vec<Lease>> = BTreeMap::new();
-    for (key, lease) in given.iter().filter_map(|token| tokens.read(token)) {
+    for (key, lease) in tokens.iter().filter_map(|token| sealer.read(token)) {
         leases.entry(key).or_default().push(lease);
     }
     for (key, leases) in leases {
@@ -184,8 +184,11 @@ async fn take_leases_back(
     HttpResponse::Ok().finish()
 }
 
-async fn call_polls_off(ids: web::Json<Vec<u64>>, polls: web::Data<NodePolls>) -> HttpResponse {
-    polls.call_off(&ids);
+async fn handle_cancellation(
+    ids: web::Json<Vec<u64>>,
+    polls: web::Data<NodePolls>,
+) -> HttpResponse {
+    polls.cancel_polls(&ids);
     HttpResponse::Ok().finish()
 }
 
@@ -243,8 +246,8 @@ pub(super) async fn take_back(shard: &Rc<Hops>, tokens: &[String]) -> Result<(),
         .map(drop)
 }
 
-/// Calls receive requests off that wait at a shard.
-pub(super) async fn call_off(shard: &Rc<Hops>, ids: &[u64]) -> Result<(), ForwardError> {
+/// Cancels receive requests that wait at a shard.
+pub(super) async fn cancel_polls(shard: &Rc<Hops>, ids: &[u64]) -> Result<(), ForwardError> {
     let body = serde_json::to_vec(ids).map_err(|_| ForwardError::Unforwardable)?;
     send_request(shard, pull_request("DELETE", body)?)
         .await
@@ -278,14 +281,15 @@ async fn send_request(
     shard: &Rc<Hops>,
     outgoing: OutgoingRequest,
 ) -> Result<(StatusCode, bytes::Bytes), ForwardError> {
-    let answered = async {
-        let answered = shard
-            .send_to_owner(outgoing, ListenerSide::Operators, ANSWER_MAX)
+    let exchange = async {
+        let response = shard
+            .send_to_owner(outgoing, ListenerSide::Operators, OWNER_RESPONSE_MAX)
             .await?;
-        let status = answered.response.status();
-        Ok((status, parts::collect_body(shard, answered).await?.1))
+        let status = response.response.status();
+        let (_, body) = parts::collect_body(shard, response).await?;
+        Ok((status, body))
     };
-    timeout(ANSWER_MAX, answered)
+    timeout(OWNER_RESPONSE_MAX, exchange)
         .await
         .unwrap_or(Err(ForwardError::Late))
 }

@@ -23,14 +23,14 @@ use crate::{
 };
 use gridhook_admin::{
     Merge,
-    merge::{PartRequest, PartsMerge, ShardAnswer, SpreadShards, merge_expositions},
+    merge::{PartRequest, PartsMerge, ShardResponse, SpreadShards, merge_expositions},
 };
 
 /// The maximum size of a response that is merged.
-const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+const MERGED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// How long a response that needs all shards waits for one.
-pub(super) const ANSWER_MAX: Duration = Duration::from_secs(30);
+pub(super) const RESPONSE_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// How long a response waits for a shard that it can do without.
 const PART_MAX: Duration = Duration::from_secs(3);
@@ -50,6 +50,10 @@ pub(super) struct Part {
 }
 
 impl Part {
+    fn content_type(&self) -> Option<&str> {
+        self.headers.get(CONTENT_TYPE)?.to_str().ok()
+    }
+
     /// The response as it is, for a client.
     fn into_response(self) -> HttpResponse {
         let mut response = HttpResponse::build(self.status);
@@ -64,6 +68,22 @@ impl Part {
     }
 }
 
+impl From<Part> for ShardResponse {
+    fn from(Part { shard, body, .. }: Part) -> Self {
+        Self { shard, body }
+    }
+}
+
+/// What the shards of a spread topic responded.
+#[derive(Default)]
+struct PartResults {
+    parts: Vec<Part>,
+    /// The most telling refusal ([`prefer_refusal`]).
+    refusal: Option<Part>,
+    /// The shards without a response.
+    missing: Vec<(usize, ForwardError)>,
+}
+
 /// Marks a request that goes to several shards, or to one that it names: `part` is a value of
 /// [`hop::PART_NAME`].
 pub(super) fn mark_part(headers: &mut HeaderMap, part: &'static str) {
@@ -73,17 +93,18 @@ pub(super) fn mark_part(headers: &mut HeaderMap, part: &'static str) {
     );
 }
 
-/// What several shards are asked, and the shard that records it.
+/// The request of a client that goes to several shards, and the shard that records it.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct ClientRequest<'a> {
     pub(super) request: &'a HttpRequest,
     pub(super) side: ListenerSide,
     /// [`None`]: none, because nothing is changed.
     pub(super) recorder: Option<usize>,
-    pub(super) others: &'static str,
+    /// The mark of the parts that the other shards receive ([`mark_part`]).
+    pub(super) others_mark: &'static str,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ClientRequest<'a> {
     /// One of the shards records it.
     pub(super) fn recorded_by(
         request: &'a HttpRequest,
@@ -94,7 +115,7 @@ impl<'a> Asked<'a> {
             request,
             side,
             recorder,
-            others: hop::UNRECORDED_PART,
+            others_mark: hop::UNRECORDED_PART,
         }
     }
 }
@@ -102,44 +123,44 @@ impl<'a> Asked<'a> {
 /// The head and the whole body of a response of the owner that `hops` call.
 pub(super) async fn collect_body(
     hops: &Rc<Hops>,
-    answered: OwnerResponse,
+    response: OwnerResponse,
 ) -> Result<(HeaderMap, Bytes), ForwardError> {
-    let (head, mut body) = hops.response_body(answered, None);
-    let mut all = Vec::new();
+    let (head, mut body) = hops.response_body(response, None);
+    let mut whole = Vec::new();
     loop {
-        let read = std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_next(cx)).await;
-        let Some(read) = read else {
-            return Ok((head.headers, all.into()));
+        let part = std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_next(cx)).await;
+        let Some(part) = part else {
+            return Ok((head.headers, whole.into()));
         };
-        let bytes = read.map_err(|_| ForwardError::CutOff)?;
-        if all.len() + bytes.len() > ANSWER_BYTES_MAX {
+        let bytes = part.map_err(|_| ForwardError::CutOff)?;
+        if whole.len() + bytes.len() > MERGED_BYTES_MAX {
             return Err(ForwardError::TooLarge);
         }
-        all.extend_from_slice(&bytes);
+        whole.extend_from_slice(&bytes);
     }
 }
 
 impl ThreadRouter {
-    /// Of the shards that are asked, the one that records the request: it has an owner, as this
-    /// node sees it.
+    /// The one of `shards` that records the request: the first that has an owner, as far as this
+    /// node can tell.
     pub(super) fn recording_shard(
         &self,
-        mut asked: impl Iterator<Item = usize> + Clone,
+        mut shards: impl Iterator<Item = usize> + Clone,
     ) -> Option<usize> {
         let has_owner = |shard: &usize| self.shards[*shard].forwarder().has_owner();
-        asked.clone().find(has_owner).or_else(|| asked.next())
+        shards.clone().find(has_owner).or_else(|| shards.next())
     }
 
     /// Sends the request to a shard, with this target and a whole body.
     pub(super) async fn send_part(
         &self,
         shard: usize,
-        Asked {
+        ClientRequest {
             request,
             side,
             recorder,
-            others,
-        }: Asked<'_>,
+            others_mark,
+        }: ClientRequest<'_>,
         target: &str,
         body: Bytes,
         wait: Duration,
@@ -155,7 +176,7 @@ impl ThreadRouter {
             if recorder == Some(shard) {
                 hop::RECORDED_PART
             } else {
-                others
+                others_mark
             },
         );
         // The body is read here.
@@ -170,23 +191,26 @@ impl ThreadRouter {
         self.shards[shard].send_to_owner(outgoing, side, wait).await
     }
 
-    async fn ask_shard(
+    /// Sends the request to a shard, and reads the whole response.
+    async fn request_part(
         &self,
         shard: usize,
-        asked: Asked<'_>,
+        client_request: ClientRequest<'_>,
         target: &str,
         body: Bytes,
         needs_all: bool,
     ) -> Result<Part, ForwardError> {
-        let (wait, most) = if needs_all {
-            (OWNER_WAIT, ANSWER_MAX)
+        let (owner_wait, response_wait) = if needs_all {
+            (OWNER_WAIT, RESPONSE_WAIT_MAX)
         } else {
             (PART_OWNER_WAIT, PART_MAX)
         };
-        let answered = async {
-            let answered = self.send_part(shard, asked, target, body, wait).await?;
-            let status = StatusCode::from_u16(answered.response.status().as_u16());
-            let (headers, body) = collect_body(&self.shards[shard], answered).await?;
+        let exchange = async {
+            let response = self
+                .send_part(shard, client_request, target, body, owner_wait)
+                .await?;
+            let status = StatusCode::from_u16(response.response.status().as_u16());
+            let (headers, body) = collect_body(&self.shards[shard], response).await?;
             let status = status.unwrap_or(StatusCode::BAD_GATEWAY);
             if status == StatusCode::SERVICE_UNAVAILABLE {
                 return Err(ForwardError::Unready);
@@ -198,11 +222,12 @@ impl ThreadRouter {
                 body,
             })
         };
-        timeout(most, answered)
+        timeout(response_wait, exchange)
             .await
             .unwrap_or(Err(ForwardError::Late))
     }
 
+    /// The responses of all shards as one JSON document.
     pub(super) async fn merge_json(
         self: Rc<Self>,
         merge: Merge,
@@ -211,52 +236,42 @@ impl ThreadRouter {
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let query = request.query_string();
-        let targets = self.shards_to_merge(merge).filter_map(|shard| {
-            Some((
-                shard,
-                target_at(request.path(), &merge.query_of_shard(query, shard)?),
-            ))
-        });
-        let asked: Vec<(usize, String)> = targets.collect();
-        let needs_all = merge.needs_all();
-        let of_all = Asked::recorded_by(
-            request,
-            side,
-            self.recording_shard(asked.iter().map(|(shard, _)| *shard)),
-        );
-        let asks = asked
-            .iter()
-            .map(|(shard, target)| self.ask_shard(*shard, of_all, target, body.clone(), needs_all));
-        let mut answers = Vec::new();
-        let mut missing = Vec::new();
-        for ((shard, _), answered) in asked.iter().zip(join_all(asks).await) {
-            match answered {
-                Ok(part) if part.status == StatusCode::OK => answers.push(ShardAnswer {
-                    shard: part.shard,
-                    body: part.body,
-                }),
-                Ok(refused) => return Ok(refused.into_response()),
-                Err(why) => missing.push((*shard, why)),
+        let mut targets = Vec::new();
+        for shard in self.shards_to_merge(merge) {
+            if let Some(query) = merge.query_of_shard(query, shard) {
+                targets.push((shard, target_at(request.path(), &query)));
             }
         }
-        if let Some((shard, why)) = missing.first().filter(|_| needs_all || answers.is_empty()) {
-            return Err(no_answer(*shard, *why));
+        let needs_all = merge.needs_all();
+        let recorder = self.recording_shard(targets.iter().map(|(shard, _)| *shard));
+        let client_request = ClientRequest::recorded_by(request, side, recorder);
+        let exchanges = targets.iter().map(|(shard, target)| {
+            self.request_part(*shard, client_request, target, body.clone(), needs_all)
+        });
+        let mut responses = Vec::new();
+        let mut missing = Vec::new();
+        for ((shard, _), result) in targets.iter().zip(join_all(exchanges).await) {
+            match result {
+                Ok(part) if part.status == StatusCode::OK => responses.push(part.into()),
+                Ok(refusal) => return Ok(refusal.into_response()),
+                Err(error) => missing.push((*shard, error)),
+            }
+        }
+        if let Some((shard, error)) = missing
+            .first()
+            .filter(|_| needs_all || responses.is_empty())
+        {
+            return Err(no_response(*shard, *error));
         }
         let missing: Vec<usize> = missing.into_iter().map(|(shard, _)| shard).collect();
-        match merge.merge_answers(query, &answers, &missing) {
+        match merge.merge_responses(query, &responses, &missing) {
             Ok(merged) => Ok(merged_response("application/json", merged.to_string())),
-            Err(error) => {
-                tracing::warn!(%error, path = request.path(), "the responses of the shards cannot be \
-                    merged");
-                Err(unavailable_response(
-                    "the owners have other versions, whose answers cannot be merged",
-                ))
-            }
+            Err(error) => Err(not_mergeable(&error, request.path())),
         }
     }
 
-    /// What each shard of a spread topic has of a response, or does. One that has nothing to do
-    /// refuses it.
+    /// The parts of a response that the shards of a spread topic have, or of a change that they
+    /// make, as one. A shard that has no part refuses the request.
     pub(super) async fn merge_parts(
         &self,
         merge: PartsMerge,
@@ -269,87 +284,80 @@ impl ThreadRouter {
             leader,
             count: self.control(),
         };
-        let needs_all = merge.needs_all();
-        let path = request.path().to_owned();
-        let query = request.query_string().to_owned();
-        let asked = PartRequest { path, query, body };
-        let requests = (0..shards.count)
-            .filter_map(|shard| Some((shard, merge.request_of(shard, shards, &asked)?)));
-        let requests: Vec<(usize, String, Bytes)> = requests
-            .map(|(shard, part)| (shard, target_at(&part.path, &part.query), part.body))
-            .collect();
-        let of_all = Asked::recorded_by(
-            request,
-            side,
-            self.recording_shard(requests.iter().map(|(shard, ..)| *shard)),
-        );
-        let asks = requests.iter().map(|(shard, target, body)| {
-            self.ask_shard(*shard, of_all, target, body.clone(), needs_all)
-        });
-        let mut parts = Vec::new();
-        let mut refused = None::<Part>;
-        let mut missing = Vec::new();
-        for ((shard, ..), answered) in requests.iter().zip(join_all(asks).await) {
-            match answered {
-                Ok(part) if part.status.is_success() => parts.push(part),
-                Ok(part) => {
-                    let is_better = |known: &Part| known.status == StatusCode::NOT_FOUND;
-                    if refused.as_ref().is_none_or(is_better) {
-                        refused = Some(part);
-                    }
-                }
-                Err(why) => missing.push((*shard, why)),
-            }
-        }
-        if let Some((shard, why)) = missing.first().filter(|_| needs_all) {
-            return Err(no_answer(*shard, *why));
+        let part_request = PartRequest {
+            path: request.path().to_owned(),
+            query: request.query_string().to_owned(),
+            body,
+        };
+        let PartResults {
+            parts,
+            refusal,
+            missing,
+        } = self
+            .request_parts(merge, shards, &part_request, request, side)
+            .await;
+        if let Some((shard, error)) = missing.first().filter(|_| merge.needs_all()) {
+            return Err(no_response(*shard, *error));
         }
         let Some(first) = parts.first() else {
-            let missing = missing.first().map(|(shard, why)| no_answer(*shard, *why));
-            return Err(refused
+            let missing = missing
+                .first()
+                .map(|(shard, error)| no_response(*shard, *error));
+            return Err(refusal
                 .map(Part::into_response)
                 .or(missing)
                 .unwrap_or_else(not_forwarded));
         };
         let status = first.status;
-        let content_type = first
-            .headers
-            .get(CONTENT_TYPE)
-            .and_then(|of| of.to_str().ok());
-        if let Some(text) = content_type.filter(|of| !of.starts_with("application/json")) {
-            let texts: Vec<(usize, &str)> = parts
-                .iter()
-                .map(|part| {
-                    (
-                        part.shard,
-                        std::str::from_utf8(&part.body).unwrap_or_default(),
-                    )
-                })
-                .collect();
-            return Ok(merged_response(text, merge_expositions(&texts)));
+        let content_type = first.content_type();
+        if let Some(text_type) = content_type.filter(|name| !name.starts_with("application/json")) {
+            return Ok(merged_response(
+                text_type,
+                merge_expositions(&exposition_texts(&parts)),
+            ));
         }
-        let answers: Vec<ShardAnswer> = parts
-            .iter()
-            .map(|part| ShardAnswer {
-                shard: part.shard,
-                body: part.body.clone(),
-            })
-            .collect();
+        let responses: Vec<ShardResponse> = parts.into_iter().map(ShardResponse::from).collect();
         let missing: Vec<usize> = missing.into_iter().map(|(shard, _)| shard).collect();
-        match merge.merge_parts(shards, &asked, &answers, &missing) {
+        match merge.merge_parts(shards, &part_request, &responses, &missing) {
             Ok(merged) => {
                 let mut response = merged_response("application/json", merged.to_string());
                 *response.status_mut() = status;
                 Ok(response)
             }
-            Err(error) => {
-                tracing::warn!(%error, path = asked.path, "the responses of the shards cannot be \
-                    merged");
-                Err(unavailable_response(
-                    "the owners have other versions, whose answers cannot be merged",
-                ))
+            Err(error) => Err(not_mergeable(&error, &part_request.path)),
+        }
+    }
+
+    /// Sends a request to each shard of a spread topic that may have a part of the response.
+    async fn request_parts(
+        &self,
+        merge: PartsMerge,
+        shards: SpreadShards,
+        part_request: &PartRequest,
+        request: &HttpRequest,
+        side: ListenerSide,
+    ) -> PartResults {
+        let mut targets = Vec::new();
+        for shard in 0..shards.count {
+            if let Some(part) = merge.request_of(shard, shards, part_request) {
+                targets.push((shard, target_at(&part.path, &part.query), part.body));
             }
         }
+        let recorder = self.recording_shard(targets.iter().map(|(shard, ..)| *shard));
+        let client_request = ClientRequest::recorded_by(request, side, recorder);
+        let needs_all = merge.needs_all();
+        let exchanges = targets.iter().map(|(shard, target, body)| {
+            self.request_part(*shard, client_request, target, body.clone(), needs_all)
+        });
+        let mut results = PartResults::default();
+        for ((shard, ..), result) in targets.iter().zip(join_all(exchanges).await) {
+            match result {
+                Ok(part) if part.status.is_success() => results.parts.push(part),
+                Ok(refusal) => prefer_refusal(&mut results.refusal, refusal),
+                Err(error) => results.missing.push((*shard, error)),
+            }
+        }
+        results
     }
 
     /// The response of the shard that has what the request is about.
@@ -365,68 +373,70 @@ impl ThreadRouter {
         } else {
             fastrand::usize(self.topic_shards())
         };
-        let mut refused = None::<Part>;
+        let mut refusal = None::<Part>;
         let mut missing = None;
         let count = self.control();
         let shards = (0..count).map(|next| (first + next) % count);
-        // The one that does it records it, or the last one that all refuse.
+        // The shard that succeeds records the request; if all refuse it, the last one does.
         let recorder = self.recording_shard(shards.clone().rev());
-        let asked = Asked {
+        let client_request = ClientRequest {
             request,
             side,
             recorder,
-            others: hop::RECORDED_IF_DONE_PART,
+            others_mark: hop::RECORDED_IF_DONE_PART,
         };
         for shard in shards {
             match self
-                .ask_shard(shard, asked, target_of(request), body.clone(), true)
+                .request_part(
+                    shard,
+                    client_request,
+                    target_of(request),
+                    body.clone(),
+                    true,
+                )
                 .await
             {
                 Ok(part) if part.status.is_success() => return Ok(part.into_response()),
-                Ok(part) => {
-                    let is_better = part.status != StatusCode::NOT_FOUND || refused.is_none();
-                    if is_better
-                        && refused
-                            .as_ref()
-                            .is_none_or(|known| known.status == StatusCode::NOT_FOUND)
-                    {
-                        refused = Some(part);
-                    }
-                }
-                Err(why) => missing = Some((shard, why)),
+                // Of shards that do not have it, the response of the first one is as good.
+                Ok(part) if part.status == StatusCode::NOT_FOUND && refusal.is_some() => {}
+                Ok(part) => prefer_refusal(&mut refusal, part),
+                Err(error) => missing = Some((shard, error)),
             }
         }
-        match (refused, missing) {
+        match (refusal, missing) {
             (Some(part), None) => Ok(part.into_response()),
             (Some(part), Some(_)) if part.status != StatusCode::NOT_FOUND => {
                 Ok(part.into_response())
             }
-            (_, Some((shard, why))) => Err(no_answer(shard, why)),
+            (_, Some((shard, error))) => Err(no_response(shard, error)),
             (None, None) => Err(not_forwarded()),
         }
     }
 
+    /// Sends the request to every shard with topics. The response is that of the first one.
     pub(super) async fn do_on_each(
         &self,
         request: &HttpRequest,
         body: &Bytes,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
-        let all = self.topic_shards();
+        let shards = self.topic_shards();
         let target = target_of(request);
-        let asked = Asked::recorded_by(request, side, self.recording_shard(all.clone()));
-        let asks = all.map(|shard| self.ask_shard(shard, asked, target, body.clone(), true));
+        let recorder = self.recording_shard(shards.clone());
+        let client_request = ClientRequest::recorded_by(request, side, recorder);
+        let exchanges = shards
+            .map(|shard| self.request_part(shard, client_request, target, body.clone(), true));
         let mut first = None::<Part>;
         let mut missing = None;
-        for (shard, answered) in join_all(asks).await.into_iter().enumerate() {
-            match answered {
+        for (shard, result) in join_all(exchanges).await.into_iter().enumerate() {
+            match result {
                 Ok(part) if !part.status.is_success() => return Ok(part.into_response()),
                 Ok(part) => first = first.or(Some(part)),
-                Err(why) => missing = missing.or(Some((shard, why))),
+                Err(error) => missing = missing.or(Some((shard, error))),
             }
         }
         match (first, missing) {
-            (_, Some((shard, why))) => Err(no_answer(shard, why)),
+            (_, Some((shard, error))) => Err(no_response(shard, error)),
             (Some(part), None) => Ok(part.into_response()),
             (None, None) => Err(not_forwarded()),
         }
@@ -438,33 +448,27 @@ impl ThreadRouter {
         request: &HttpRequest,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
-        let own = self
+        let shards = self
             .topic_shards()
             .filter(|shard| self.shards[*shard].forwarder().is_owner());
-        let asked = Asked::recorded_by(request, side, None);
+        let client_request = ClientRequest::recorded_by(request, side, None);
         let target = target_of(request);
-        let asks = own.map(|shard| self.ask_shard(shard, asked, target, Bytes::new(), false));
+        let exchanges = shards
+            .map(|shard| self.request_part(shard, client_request, target, Bytes::new(), false));
         let mut parts = Vec::new();
         let mut missing = None;
-        for answered in join_all(asks).await {
-            match answered {
+        for result in join_all(exchanges).await {
+            match result {
                 Ok(part) if part.status == StatusCode::OK => parts.push(part),
-                Ok(refused) => return Ok(refused.into_response()),
-                Err(why) => missing = missing.or(Some(why)),
+                Ok(refusal) => return Ok(refusal.into_response()),
+                Err(error) => missing = missing.or(Some(error)),
             }
         }
-        let texts = parts.iter().map(|part| {
-            (
-                part.shard,
-                std::str::from_utf8(&part.body).unwrap_or_default(),
-            )
-        });
-        let texts: Vec<(usize, &str)> = texts.collect();
-        let content_type = parts
-            .first()
-            .and_then(|part| part.headers.get(CONTENT_TYPE)?.to_str().ok());
-        match content_type {
-            Some(content_type) => Ok(merged_response(content_type, merge_expositions(&texts))),
+        match parts.first().and_then(Part::content_type) {
+            Some(content_type) => Ok(merged_response(
+                content_type,
+                merge_expositions(&exposition_texts(&parts)),
+            )),
             None => Err(unavailable_response(
                 missing.unwrap_or(ForwardError::NoShard),
             )),
@@ -472,6 +476,30 @@ impl ThreadRouter {
     }
 }
 
-pub(super) fn no_answer(shard: usize, why: ForwardError) -> HttpResponse {
+/// Keeps a refusal unless it says only that a shard does not have what the request is about, and
+/// there is another.
+fn prefer_refusal(refusal: &mut Option<Part>, part: Part) {
+    if refusal
+        .as_ref()
+        .is_none_or(|earlier| earlier.status == StatusCode::NOT_FOUND)
+    {
+        *refusal = Some(part);
+    }
+}
+
+/// The metrics of each shard, in the format of Prometheus.
+fn exposition_texts(parts: &[Part]) -> Vec<(usize, &str)> {
+    parts
+        .iter()
+        .map(|part| (part.shard, str::from_utf8(&part.body).unwrap_or_default()))
+        .collect()
+}
+
+fn not_mergeable(error: &serde_json::Error, path: &str) -> HttpResponse {
+    tracing::warn!(%error, path, "the responses of the shards cannot be merged");
+    unavailable_response("the owners have other versions, whose responses cannot be merged")
+}
+
+pub(super) fn no_response(shard: usize, why: ForwardError) -> HttpResponse {
     unavailable_response(format_args!("shard {shard}: {why}"))
 }

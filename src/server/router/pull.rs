@@ -2,7 +2,7 @@
 //!
 //! - A receive request goes to one part after the other. A part without events at hand says so, and
 //!   the request waits there while the next part is asked; the first with events ends the wait, and
-//!   the others are called off.
+//!   the others are canceled.
 //! - What was locked for a client that does not get it is given back, and does not count as a
 //!   delivery. So no response of a part is dropped unread.
 //! - A lock token goes to the shard that it names.
@@ -83,9 +83,9 @@ impl Received {
         }
     }
 
-    /// The first `most` events, and how they are given back.
-    fn take_events(&mut self, most: usize) -> (PartEvents, impl FnOnce() + use<>) {
-        let rest = self.events.split_off(most.min(self.events.len()));
+    /// The first `events_max` events, and a function that gives them back.
+    fn take_events(&mut self, events_max: usize) -> (PartEvents, impl FnOnce() + use<>) {
+        let rest = self.events.split_off(events_max.min(self.events.len()));
         let batch = std::mem::replace(&mut self.events, rest);
         let router = Rc::clone(&self.router);
         let tokens = tokens_of(&batch);
@@ -164,19 +164,19 @@ impl ThreadRouter {
         received: &mut Received,
         peer: &Peer,
     ) -> Routed<()> {
-        let near: Vec<bool> = self.shards[self.topic_shards()]
+        let is_near: Vec<bool> = self.shards[self.topic_shards()]
             .iter()
             .map(|hops| hops.forwarder().serves())
             .collect();
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
         let (sender, mut responses) = mpsc::unbounded_channel();
-        // Its end calls the requests off.
-        let (_open, called_off) = watch::channel(());
+        // Dropping the sender cancels the requests.
+        let (_sender, cancellation) = watch::channel(());
         let mut is_over = false;
-        for shard in in_turn(turn, &near) {
+        for shard in in_turn(turn, &is_near) {
             let count = received.events.len();
-            if count >= receive.events_max || (is_over && (count == 0 || !near[shard])) {
+            if count >= receive.events_max || (is_over && (count == 0 || !is_near[shard])) {
                 break;
             }
             if is_over {
@@ -187,13 +187,13 @@ impl ThreadRouter {
             let poll = router.poll(
                 shard,
                 Rc::clone(receive),
-                called_off.clone(),
+                cancellation.clone(),
                 sender.clone(),
             );
             actix_rt::spawn(poll);
             if self.shards[shard].forwarder().has_owner() {
-                let answered = receive_response(&mut responses, Some(shard), received);
-                is_over = timeout(LOOK_MAX, answered).await.unwrap_or(Ok(false))?;
+                let response = receive_response(&mut responses, Some(shard), received);
+                is_over = timeout(LOOK_MAX, response).await.unwrap_or(Ok(false))?;
             }
         }
         if !is_over {
@@ -210,8 +210,8 @@ impl ThreadRouter {
             return;
         }
         let left = receive.events_max - received.events.len();
-        let answered = self.ask_for_events(shard, receive, NodeReceive::Look, left, || {});
-        if let Ok(Ok(part_response)) = timeout(LOOK_MAX, answered).await {
+        let exchange = self.request_events(shard, receive, NodeReceive::Look, left, || {});
+        if let Ok(Ok(part_response)) = timeout(LOOK_MAX, exchange).await {
             received.add_response(part_response);
         }
     }
@@ -225,27 +225,27 @@ impl ThreadRouter {
         peer: &Peer,
     ) -> Routed<()> {
         let bearer = receive.bearer.borrow().clone();
-        let ended = async {
+        let token_end = async {
             match bearer {
                 Some(bearer) => Rc::clone(&self.identities).wait_until_refused(bearer).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            answered = receive_response(responses, None, received) => answered.map(drop),
+            result = receive_response(responses, None, received) => result.map(drop),
             () = peer.wait_until_gone() => Ok(()),
             () = sleep_until(receive.until) => Ok(()),
             () = self.shards[receive.leader].forwarder().stopped() => Ok(()),
-            why = ended => Err(unavailable_response(why)),
+            reason = token_end => Err(unavailable_response(reason)),
         }
     }
 
-    /// Waits at a part, whichever node owns it, until it responds or is called off.
+    /// Waits at a part, whichever node owns it, until it responds or is canceled.
     async fn poll(
         self: Rc<Self>,
         shard: usize,
         receive: Rc<Receive>,
-        mut called_off: watch::Receiver<()>,
+        mut cancellation: watch::Receiver<()>,
         to: mpsc::UnboundedSender<(usize, PartResponse)>,
     ) {
         loop {
@@ -254,18 +254,18 @@ impl ThreadRouter {
                 return;
             }
             let id = fastrand::u64(..);
-            let waits = || drop(to.send((shard, PartResponse::Waits)));
-            let responses = self.ask_for_events(
+            let note_waiting = || drop(to.send((shard, PartResponse::Waits)));
+            let exchange = self.request_events(
                 shard,
                 &receive,
                 NodeReceive::Wait { id, longest },
                 receive.events_max,
-                waits,
+                note_waiting,
             );
-            let mut asked = pin!(responses);
+            let mut exchange = pin!(exchange);
             let (part_response, is_over) = tokio::select! {
-                part_response = &mut asked => (part_response, false),
-                _ = called_off.changed() => (self.call_off(shard, id, asked).await, true),
+                part_response = &mut exchange => (part_response, false),
+                _ = cancellation.changed() => (self.cancel_poll(shard, id, exchange).await, true),
             };
             match part_response {
                 Ok(part_response) => {
@@ -275,67 +275,67 @@ impl ThreadRouter {
                 }
                 Err(_) if is_over => return,
                 Err(_) => {
-                    waits();
+                    note_waiting();
                     tokio::select! {
                         () = sleep(AGAIN) => {}
-                        _ = called_off.changed() => return,
+                        _ = cancellation.changed() => return,
                     }
                 }
             }
         }
     }
 
-    /// Calls a request off, and returns its response.
-    async fn call_off(
+    /// Cancels a request, and returns its response.
+    async fn cancel_poll(
         &self,
         shard: usize,
         id: u64,
-        asked: Pin<&mut impl Future<Output = Result<PartResponse, ForwardError>>>,
+        exchange: Pin<&mut impl Future<Output = Result<PartResponse, ForwardError>>>,
     ) -> Result<PartResponse, ForwardError> {
-        self.ended_polls[shard].call_off(id);
-        timeout(owner::ANSWER_MAX, asked)
+        self.ended_polls[shard].cancel_poll(id);
+        timeout(owner::OWNER_RESPONSE_MAX, exchange)
             .await
             .unwrap_or(Err(ForwardError::Late))
     }
 
-    async fn ask_for_events(
+    async fn request_events(
         self: &Rc<Self>,
         shard: usize,
         receive: &Receive,
-        how: NodeReceive,
-        most: usize,
-        waits: impl FnOnce(),
+        mode: NodeReceive,
+        events_max: usize,
+        note_waiting: impl FnOnce(),
     ) -> Result<PartResponse, ForwardError> {
         let request = &receive.request;
         let target = target_at(
             request.path(),
-            &with_max_events(request.query_string(), most),
+            &with_max_events(request.query_string(), events_max),
         );
         let mut outgoing = forward::outgoing_whole(request, &target, Bytes::new())
             .ok_or(ForwardError::Unforwardable)?;
         let headers = outgoing.headers_mut();
         headers.insert(
             hop::RECEIVE_NAME,
-            HeaderValue::from_str(&how.to_header()).map_err(|_| ForwardError::Unforwardable)?,
+            HeaderValue::from_str(&mode.to_header()).map_err(|_| ForwardError::Unforwardable)?,
         );
         // The body is read here.
         headers.remove(hyper::header::ACCEPT_ENCODING);
         if shard != self.control() {
             *receive.bearer.borrow_mut() = self.identities.identify_caller(headers).await?;
         }
-        let longest = match how {
+        let longest = match mode {
             NodeReceive::Look => LOOK_MAX,
             NodeReceive::Wait { longest, .. } => longest,
         };
-        let answered = self.shards[shard]
+        let response = self.shards[shard]
             .send_to_owner(outgoing, receive.side, longest)
             .await?;
-        match StatusCode::from_u16(answered.response.status().as_u16()) {
+        match StatusCode::from_u16(response.response.status().as_u16()) {
             Ok(status @ (StatusCode::OK | StatusCode::ACCEPTED)) => {
                 if status == StatusCode::ACCEPTED {
-                    waits();
+                    note_waiting();
                 }
-                let (_, body) = parts::collect_body(&self.shards[shard], answered).await?;
+                let (_, body) = parts::collect_body(&self.shards[shard], response).await?;
                 let events: PartEvents =
                     serde_json::from_slice(&body).map_err(|_| ForwardError::Unreadable)?;
                 Ok(PartResponse::Events(Received {
@@ -350,7 +350,7 @@ impl ThreadRouter {
             Ok(StatusCode::NOT_FOUND) if shard != receive.leader => Err(ForwardError::NoTopicYet),
             Ok(StatusCode::SERVICE_UNAVAILABLE) => Err(ForwardError::Unready),
             _ => Ok(PartResponse::Refused(
-                self.shards[shard].relay_response(answered, None),
+                self.shards[shard].relay_response(response, None),
             )),
         }
     }
@@ -374,42 +374,44 @@ impl ThreadRouter {
         body: Bytes,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
-        let given = LockTokensBody::read(&body);
-        let by_part = given
+        let tokens = LockTokensBody::read(&body);
+        let by_part = tokens
             .as_ref()
-            .map(|given| tokens_by_part(given, leader, self.control()))
+            .map(|tokens| tokens_by_part(tokens, leader, self.control()))
             .unwrap_or_default();
-        let Some(given) = given.ok().filter(|_| by_part.len() > 1) else {
+        let Some(tokens) = tokens.ok().filter(|_| by_part.len() > 1) else {
             // The leader returns the error of a body.
             let shard = by_part.into_keys().next().unwrap_or(leader);
             let outgoing = forward::outgoing_whole(request, target_of(request), body)
                 .ok_or_else(not_forwarded)?;
             return self.forward_to_shard(shard, request, outgoing, side).await;
         };
-        let asks = by_part.iter().map(|(shard, tokens)| async {
-            let settlement = self.settle_at(*shard, request, tokens, side);
-            timeout(parts::ANSWER_MAX, settlement)
+        let exchanges = by_part.iter().map(|(shard, part_tokens)| async {
+            let settlement = self.settle_at(*shard, request, part_tokens, side);
+            timeout(parts::RESPONSE_WAIT_MAX, settlement)
                 .await
                 .unwrap_or(Err(ForwardError::Late))
         });
         let mut results = Vec::new();
         let mut unknown = SettleResponse::default();
-        let mut refused = None;
-        for ((shard, tokens), answered) in by_part.iter().zip(join_all(asks).await) {
-            match answered {
-                Ok(Ok(result)) => {
-                    results.push(result);
+        let mut refusal = None;
+        for ((shard, part_tokens), result) in by_part.iter().zip(join_all(exchanges).await) {
+            match result {
+                Ok(Ok(response)) => {
+                    results.push(response);
                     continue;
                 }
-                Ok(Err(response)) => refused = refused.or(Some(response)),
-                Err(why) => refused = refused.or_else(|| Some(parts::no_answer(*shard, why))),
+                Ok(Err(response)) => refusal = refusal.or(Some(response)),
+                Err(error) => {
+                    refusal = refusal.or_else(|| Some(parts::no_response(*shard, error)));
+                }
             }
-            tokens
-                .iter()
-                .for_each(|token| unknown.add(token.clone(), None));
+            for token in part_tokens {
+                unknown.add(token.clone(), None);
+            }
         }
-        if let Some(refused) = refused.filter(|_| results.is_empty()) {
-            return Err(refused);
+        if let Some(refusal) = refusal.filter(|_| results.is_empty()) {
+            return Err(refusal);
         }
         let is_of_2023 = ReceiveQuery::new(request.query_string()).is_of_2023();
         results.push(if is_of_2023 {
@@ -418,7 +420,7 @@ impl ThreadRouter {
             unknown
         });
         Ok(success_response(
-            to_string(&merge_results(&given, results)).expect("strings are always written"),
+            to_string(&merge_results(&tokens, results)).expect("strings are always written"),
         ))
     }
 
@@ -432,7 +434,7 @@ impl ThreadRouter {
         let body = json!({"lockTokens": tokens}).to_string().into();
         let mut outgoing = forward::outgoing_whole(request, target_of(request), body)
             .ok_or(ForwardError::Unforwardable)?;
-        // The bodies are made and read here.
+        // The body is read here.
         outgoing
             .headers_mut()
             .remove(hyper::header::ACCEPT_ENCODING);
@@ -441,13 +443,13 @@ impl ThreadRouter {
                 .identify_caller(outgoing.headers_mut())
                 .await?;
         }
-        let answered = self.shards[shard]
-            .send_to_owner(outgoing, side, parts::ANSWER_MAX)
+        let response = self.shards[shard]
+            .send_to_owner(outgoing, side, parts::RESPONSE_WAIT_MAX)
             .await?;
-        if answered.response.status().as_u16() != StatusCode::OK.as_u16() {
-            return Ok(Err(self.shards[shard].relay_response(answered, None)));
+        if response.response.status().as_u16() != StatusCode::OK.as_u16() {
+            return Ok(Err(self.shards[shard].relay_response(response, None)));
         }
-        let (_, body) = parts::collect_body(&self.shards[shard], answered).await?;
+        let (_, body) = parts::collect_body(&self.shards[shard], response).await?;
         serde_json::from_slice(&body)
             .map(Ok)
             .map_err(|_| ForwardError::Unreadable)

@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     Routed, ThreadRouter,
-    parts::{Asked, collect_body, no_answer},
+    parts::{ClientRequest, collect_body, no_response},
     target_of,
 };
 use crate::{
@@ -72,8 +72,8 @@ impl ThreadRouter {
         side: ListenerSide,
     ) -> Result<OwnerResponse, ForwardError> {
         // Each shard of work in turn has an owner, or the work ends before it.
-        let asked = Asked::recorded_by(request, side, Some(0));
-        self.send_part(shard, asked, target_of(request), body, OWNER_WAIT)
+        let client_request = ClientRequest::recorded_by(request, side, Some(0));
+        self.send_part(shard, client_request, target_of(request), body, OWNER_WAIT)
             .await
     }
 
@@ -89,8 +89,8 @@ impl ThreadRouter {
             .unwrap_or(Err(ForwardError::Late))
     }
 
-    fn lines_of(&self, shard: usize, answered: OwnerResponse) -> LineReader {
-        let (_, body) = self.shards[shard].response_body(answered, None);
+    fn read_lines(&self, shard: usize, response: OwnerResponse) -> LineReader {
+        let (_, body) = self.shards[shard].response_body(response, None);
         LineReader {
             body: Box::pin(body),
             rest: BytesMut::new(),
@@ -103,59 +103,59 @@ impl ThreadRouter {
         request: HttpRequest,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
-        let asks = self
+        let exchanges = self
             .topic_shards()
             .map(|shard| self.open_lines(shard, &request, side));
-        let mut opened = Vec::new();
+        let mut readers = Vec::new();
         let mut missing = None;
-        for (shard, answered) in join_all(asks).await.into_iter().enumerate() {
-            match answered {
-                Ok(answered) if answered.response.status().as_u16() == StatusCode::OK.as_u16() => {
-                    opened.push((shard, Some(self.lines_of(shard, answered))));
+        for (shard, result) in join_all(exchanges).await.into_iter().enumerate() {
+            match result {
+                Ok(response) if response.response.status().as_u16() == StatusCode::OK.as_u16() => {
+                    readers.push((shard, Some(self.read_lines(shard, response))));
                 }
-                Ok(refused)
-                    if refused.response.status().as_u16()
+                Ok(refusal)
+                    if refusal.response.status().as_u16()
                         != StatusCode::SERVICE_UNAVAILABLE.as_u16() =>
                 {
-                    return Ok(self.shards[shard].relay_response(refused, None));
+                    return Ok(self.shards[shard].relay_response(refusal, None));
                 }
-                Ok(_) => opened.push((shard, None)),
-                Err(why) => {
-                    missing = missing.or(Some((shard, why)));
-                    opened.push((shard, None));
+                Ok(_) => readers.push((shard, None)),
+                Err(error) => {
+                    missing = missing.or(Some((shard, error)));
+                    readers.push((shard, None));
                 }
             }
         }
-        if opened.iter().all(|(_, lines)| lines.is_none()) {
-            let (shard, why) = missing.unwrap_or((0, ForwardError::Unready));
-            return Err(no_answer(shard, why));
+        if readers.iter().all(|(_, reader)| reader.is_none()) {
+            let (shard, error) = missing.unwrap_or((0, ForwardError::Unready));
+            return Err(no_response(shard, error));
         }
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
         let refusal = Rc::new(Notify::new());
-        for (shard, lines) in opened {
+        for (shard, reader) in readers {
             let router = Rc::clone(&self);
             let request = request.clone();
             let sender = sender.clone();
-            let refused = Rc::clone(&refusal);
+            let refusal = Rc::clone(&refusal);
             actix_rt::spawn(async move {
                 tokio::select! {
                     () = sender.closed() => {}
-                    () = router.follow_shard((shard, lines), &request, side, &sender) => refused.notify_one(),
+                    () = router.follow_shard((shard, reader), &request, side, &sender) => refusal.notify_one(),
                 }
             });
         }
         let revocation = self.identities.watch_caller(&request);
         let text = stream::unfold(
             (receiver, refusal, revocation),
-            |(mut receiver, refused, mut revocation)| async move {
+            |(mut receiver, refusal, mut revocation)| async move {
                 let text: Option<Bytes> = tokio::select! {
                     text = receiver.recv() => text,
-                    () = refused.notified() => None,
+                    () = refusal.notified() => None,
                     _ = &mut revocation => None,
                 };
                 Some((
                     Ok::<_, actix_web::Error>(text?),
-                    (receiver, refused, revocation),
+                    (receiver, refusal, revocation),
                 ))
             },
         );
@@ -182,10 +182,10 @@ impl ThreadRouter {
             }
             sleep(AGAIN).await;
             lines = match self.open_lines(shard, request, side).await {
-                Ok(answered) if answered.response.status().is_success() => {
-                    Some(self.lines_of(shard, answered))
+                Ok(response) if response.response.status().is_success() => {
+                    Some(self.read_lines(shard, response))
                 }
-                Ok(refused) if refused.response.status().is_client_error() => return,
+                Ok(refusal) if refusal.response.status().is_client_error() => return,
                 Ok(_) | Err(_) => None,
             };
         }
@@ -201,11 +201,11 @@ impl ThreadRouter {
         let first = self
             .open(0, &request, body.clone(), side)
             .await
-            .map_err(|why| no_answer(0, why))?;
+            .map_err(|why| no_response(0, why))?;
         if !first.response.status().is_success() {
             return Ok(self.shards[0].relay_response(first, None));
         }
-        let lines = Some(self.lines_of(0, first));
+        let lines = Some(self.read_lines(0, first));
         let work = Work {
             router: self,
             request,
@@ -258,15 +258,15 @@ impl Work {
                     .open(shard, &self.request, body, self.side)
                     .await
                 {
-                    Ok(answered) if answered.response.status().is_success() => {
-                        self.lines = Some(self.router.lines_of(shard, answered));
+                    Ok(response) if response.response.status().is_success() => {
+                        self.lines = Some(self.router.read_lines(shard, response));
                         continue;
                     }
-                    Ok(refused) => {
-                        let why = self.explain_refusal(refused).await;
-                        return self.failure_line(&why);
+                    Ok(refusal) => {
+                        let reason = self.explain_refusal(refusal).await;
+                        return self.failure_line(&reason);
                     }
-                    Err(why) => return self.failure_line(&why.to_string()),
+                    Err(error) => return self.failure_line(&error.to_string()),
                 }
             };
             let mut shown = BytesMut::new();
@@ -295,11 +295,11 @@ impl Work {
     }
 
     /// The reason with which the owner of the shard refuses a request.
-    async fn explain_refusal(&self, refused: OwnerResponse) -> String {
-        let status = refused.response.status();
-        let reason = collect_body(&self.router.shards[self.shard], refused);
-        let read = timeout(LINES_WAIT, reason).await.ok();
-        let error = read
+    async fn explain_refusal(&self, refusal: OwnerResponse) -> String {
+        let status = refusal.response.status();
+        let body = collect_body(&self.router.shards[self.shard], refusal);
+        let whole_body = timeout(LINES_WAIT, body).await.ok();
+        let error = whole_body
             .and_then(Result::ok)
             .and_then(|(_, body)| serde_json::from_slice::<ErrorResponse>(&body).ok());
         error.map_or_else(
@@ -308,10 +308,10 @@ impl Work {
         )
     }
 
-    fn failure_line(&mut self, why: &str) -> Option<Bytes> {
+    fn failure_line(&mut self, reason: &str) -> Option<Bytes> {
         self.is_over = true;
         Some(json_line(
-            &json!({"error": format!("shard {}: {why}", self.shard)}),
+            &json!({"error": format!("shard {}: {reason}", self.shard)}),
         ))
     }
 }

@@ -26,7 +26,7 @@ use url::form_urlencoded;
 
 use super::{
     ShardRouter,
-    owner::{ANSWER_MAX, FOLLOWED, TOPICS},
+    owner::{FOLLOWED, OWNER_RESPONSE_MAX, TOPICS},
 };
 use gridhook_admin::FollowDelay;
 use gridhook_cluster::shard_of;
@@ -106,9 +106,11 @@ impl OtherShards {
     /// Whether another shard has the topic.
     pub(crate) async fn has_topic(&self, shard: usize, resource_id: &str) -> bool {
         let target = request_target(resource_id);
-        let answer = self.send_request(shard, "GET", &target, Bytes::new());
-        let answer = timeout(ANSWER_MAX, answer).await;
-        answer.is_ok_and(|answer| answer.is_ok_and(|(status, _)| status == StatusCode::OK))
+        let exchange = self.send_request(shard, "GET", &target, Bytes::new());
+        match timeout(OWNER_RESPONSE_MAX, exchange).await {
+            Ok(Ok((status, _))) => status == StatusCode::OK,
+            Ok(Err(_)) | Err(_) => false,
+        }
     }
 
     /// Asks the owner of a shard to follow the control plane up to a position, until it has; without
