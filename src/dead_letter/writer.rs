@@ -69,7 +69,7 @@ impl Drop for TurnGuard {
 }
 
 async fn run_turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport, WriteError> {
-    let DeadLettersShared { journal, .. } = &*dead_letters.0;
+    let shared = &*dead_letters.0;
     let WriteTurn {
         subscription_key,
         target,
@@ -78,149 +78,164 @@ async fn run_turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnRep
     let _lock = dead_letters.lock_subscription(*subscription_key).await;
     // Waits for earlier writes, also those whose replies were lost, so that what is read now does
     // not change.
-    journal
+    shared
+        .journal
         .write_dead_letters(*subscription_key, DeadLetterWrite::default())
         .await?;
     let mut totals = dead_letters.read_totals(*subscription_key).await?;
-    if totals
-        .in_progress
-        .as_ref()
-        .is_some_and(|file| started_path(target, file).is_none())
-    {
-        // The destination was changed meanwhile. A file at the old one may stay there, uncounted.
-        totals.in_progress = None;
-    }
-    if let Some(file) = totals.in_progress.take_if(|file| {
-        let epoch = dead_letters.0.sink.epoch();
-        epoch.is_some_and(|epoch| !is_of_epoch(file.path(), epoch))
-    }) && let Err(error) = abandon_file(&dead_letters.0, file.path()).await
-    {
-        tracing::warn!(subscription = ?subscription_key, file = file.path(), %error, "cannot \
-            abandon the dead-letter file of a former owner");
+    if !settle_earlier_file(shared, job, &mut totals).await {
         return Ok(TurnReport::Unreachable);
     }
     let destination = file_label(target, &target_folder(target));
     totals
         .outage
         .take_if(|outage| outage.destination != destination);
-    let slice = read(&dead_letters.0, job, totals.in_progress.as_ref()).await?;
+    let slice = read_slice(shared, job, totals.in_progress.as_ref()).await?;
     if slice.is_empty() && totals.in_progress.is_none() {
         if totals.outage.take().is_some() {
             // What waited was redriven or purged.
-            write_result(
-                &dead_letters.0,
-                *subscription_key,
-                &totals,
-                Vec::new(),
-                Vec::new(),
-            )
-            .await?;
+            write_totals(shared, *subscription_key, &totals).await?;
         }
-        return finish_subscription(&dead_letters.0, job).await;
+        return finish_subscription(shared, job).await;
     }
     let page_target = target.clone();
-    let options = dead_letters.0.options;
+    let options = shared.options;
     let page =
         tokio::task::spawn_blocking(move || WrittenPage::from_slice(slice, &page_target, options))
             .await?;
-    if page.count > 0
-        && let Err(error) = put_page(&dead_letters.0, job, &mut totals, &page).await?
-    {
-        tracing::warn!(
-            subscription = ?subscription_key,
-            store = target.store,
-            folder = target.folder,
-            %error,
-            "cannot store dead-letter file"
-        );
-        let now = dead_letters.0.clock.now();
-        // An outage that begins later than now was noted before the clock was set back.
-        if totals
-            .outage
-            .as_ref()
-            .is_none_or(|outage| outage.since > now)
-        {
-            totals.outage = Some(Outage {
-                since: now,
-                destination,
-            });
-            write_result(
-                &dead_letters.0,
-                *subscription_key,
-                &totals,
-                Vec::new(),
-                Vec::new(),
-            )
-            .await?;
-        }
-        let is_gone = error.is_not_found() && target.drop_where_not_found;
-        // While the clock may be wrong about ages, the outage window does not end.
-        let outage = totals
-            .outage
-            .as_ref()
-            .filter(|_| !dead_letters.0.clock.expiry_is_paused());
-        let over = outage.and_then(|outage| outage.lost_by(target.outage_window, now));
-        let lost_by = if is_gone {
-            Some(Timestamp::NEVER)
-        } else {
-            over
-        };
-        return record_lost(
-            &dead_letters.0,
-            job.subscription_key,
-            lost_by,
-            totals,
-            &page.keys,
-            &error,
-        )
-        .await;
-    }
-    if let (0, Some(begun)) = (
-        page.count,
-        totals
-            .in_progress
-            .as_ref()
-            .and_then(|file| started_path(target, file)),
-    ) {
-        // All of its dead letters were redriven or purged, and the file may be stored.
-        if let Err(error) = dead_letters.0.sink.delete_file(begun).await {
-            tracing::warn!(subscription = ?subscription_key, file = begun, %error, "cannot delete \
-                unfinished dead-letter file");
+    if page.count == 0 {
+        if !delete_unfinished_file(shared, job, &totals).await {
             return Ok(TurnReport::Unreachable);
         }
+    } else if let Err(error) = put_page(shared, job, &mut totals, &page).await? {
+        return report_failed_file(shared, job, totals, destination, &page.keys, &error).await;
     }
-    announce_file(&dead_letters.0, job, &totals, &page).await?;
+    announce_file(shared, job, &totals, &page).await?;
+    record_written(shared, *subscription_key, totals, page).await?;
+    finish_subscription(shared, job).await
+}
+
+/// Decides about a file that an earlier turn began at another destination or as another owner.
+/// Returns whether the turn may go on.
+async fn settle_earlier_file(
+    shared: &DeadLettersShared,
+    job: &WriteTurn,
+    totals: &mut DeadLetterTotals,
+) -> bool {
+    // The destination was changed meanwhile. A file at the old one may stay there, uncounted.
+    totals
+        .in_progress
+        .take_if(|file| started_path(&job.target, file).is_none());
+    let epoch = shared.sink.epoch();
+    let former_file = totals
+        .in_progress
+        .take_if(|file| epoch.is_some_and(|epoch| !is_of_epoch(file.path(), epoch)));
+    let Some(file) = former_file else {
+        return true;
+    };
+    let result = abandon_file(shared, file.path()).await;
+    if let Err(error) = &result {
+        tracing::warn!(subscription = ?job.subscription_key, file = file.path(), %error, "cannot \
+            abandon the dead-letter file of a former owner");
+    }
+    result.is_ok()
+}
+
+/// Deletes a file all of whose dead letters were redriven or purged: it may be stored. Returns
+/// whether the turn may go on.
+async fn delete_unfinished_file(
+    shared: &DeadLettersShared,
+    job: &WriteTurn,
+    totals: &DeadLetterTotals,
+) -> bool {
+    let path = totals
+        .in_progress
+        .as_ref()
+        .and_then(|file| started_path(&job.target, file));
+    let Some(path) = path else {
+        return true;
+    };
+    let result = shared.sink.delete_file(path).await;
+    if let Err(error) = &result {
+        tracing::warn!(subscription = ?job.subscription_key, file = path, %error, "cannot delete \
+            unfinished dead-letter file");
+    }
+    result.is_ok()
+}
+
+/// The destination rejected the file: notes the outage, and what is lost because of it.
+async fn report_failed_file(
+    shared: &DeadLettersShared,
+    job: &WriteTurn,
+    mut totals: DeadLetterTotals,
+    destination: String,
+    keys: &[DeadLetterKey],
+    error: &sink::SinkError,
+) -> Result<TurnReport, WriteError> {
+    let WriteTurn {
+        subscription_key,
+        target,
+        ..
+    } = job;
+    tracing::warn!(
+        subscription = ?subscription_key,
+        store = target.store,
+        folder = target.folder,
+        %error,
+        "cannot store dead-letter file"
+    );
+    let now = shared.clock.now();
+    // An outage that begins later than now was noted before the clock was set back.
+    if totals
+        .outage
+        .as_ref()
+        .is_none_or(|outage| outage.since > now)
+    {
+        totals.outage = Some(Outage {
+            since: now,
+            destination,
+        });
+        write_totals(shared, *subscription_key, &totals).await?;
+    }
+    let lost_by = if error.is_not_found() && target.drop_where_not_found {
+        Some(Timestamp::NEVER)
+    } else {
+        // While the clock may be wrong about ages, the outage window does not end.
+        totals
+            .outage
+            .as_ref()
+            .filter(|_| !shared.clock.expiry_is_paused())
+            .and_then(|outage| outage.lost_by(target.outage_window, now))
+    };
+    record_lost(shared, *subscription_key, lost_by, totals, keys, error).await
+}
+
+/// Counts the stored file, if any, and removes its dead letters and those that are damaged from the
+/// journal.
+async fn record_written(
+    shared: &DeadLettersShared,
+    subscription_key: SubscriptionKey,
+    mut totals: DeadLetterTotals,
+    page: WrittenPage,
+) -> Result<(), journal::Error> {
     totals.outage = None;
     totals.written += page.count;
     totals.lost += page.damaged.len() as u64;
     totals.files += u64::from(page.count > 0);
     totals.bytes += page.text.len() as u64;
     let name = totals.in_progress.take().map(|file| file.name);
+    let now = shared.clock.now();
     let mut notes = Vec::new();
     if let Some(name) = name.as_deref() {
         let keys_in_file = page.keys.iter().filter(|key| !page.damaged.contains(key));
-        notes = notes_of(
-            keys_in_file,
-            &LedgerEvent::Filed { file: name.into() },
-            dead_letters.0.clock.now(),
-        );
+        let filed = LedgerEvent::Filed { file: name.into() };
+        notes = notes_of(keys_in_file, &filed, now);
     }
-    let why = LedgerEvent::Lost {
+    let lost = LedgerEvent::Lost {
         why: "the event is not in the store, or damaged".into(),
     };
-    notes.extend(notes_of(
-        page.damaged.iter(),
-        &why,
-        dead_letters.0.clock.now(),
-    ));
-    write_result(
-        &dead_letters.0,
-        *subscription_key,
-        &totals,
-        page.keys,
-        notes,
-    )
-    .await?;
+    notes.extend(notes_of(page.damaged.iter(), &lost, now));
+    write_result(shared, subscription_key, &totals, page.keys, notes).await?;
     if !page.damaged.is_empty() {
         tracing::error!(subscription = ?subscription_key, events = page.damaged.len(), "dead \
             letters lost: events damaged");
@@ -233,15 +248,15 @@ async fn run_turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnRep
             "dead letters written"
         );
     }
-    finish_subscription(&dead_letters.0, job).await
+    Ok(())
 }
 
 /// The dead letters of the file: all that are due, or those of the file in progress. What is due
 /// later than a new dead letter was given up before the clock was set back, and is due now.
-async fn read(
+async fn read_slice(
     shared: &DeadLettersShared,
     job: &WriteTurn,
-    begun: Option<&FileInProgress>,
+    in_progress: Option<&FileInProgress>,
 ) -> Result<Vec<WaitingDeadLetter>, WriteError> {
     let DeadLettersShared {
         journal,
@@ -253,7 +268,7 @@ async fn read(
     // The semaphore is never closed.
     let _permit = context.reading.acquire().await;
     let now = clock.now();
-    let by = begun.map_or(now, |file| file.last.due);
+    let by = in_progress.map_or(now, |file| file.last.due);
     let mut slice = journal
         .reader_pool()
         .read_dead_letters(
@@ -263,7 +278,7 @@ async fn read(
             options.bytes_max,
         )
         .await?;
-    if let Some(file) = begun {
+    if let Some(file) = in_progress {
         slice.retain(|waiting| waiting.key <= file.last);
         return Ok(slice);
     }
@@ -314,8 +329,8 @@ async fn put_page(
         .split_terminator('/')
         .chain([target.subscription_name.as_str()])
     {
-        if let Err(refused) = check_part(part) {
-            return Ok(Err(sink::SinkError::Name(refused.to_string())));
+        if let Err(error) = check_part(part) {
+            return Ok(Err(sink::SinkError::Name(error.to_string())));
         }
     }
     let name = match (&totals.in_progress, page.keys.last()) {
@@ -326,7 +341,7 @@ async fn put_page(
                 name: file_label(target, &name),
                 last: *last,
             });
-            write_result(shared, job.subscription_key, totals, Vec::new(), Vec::new()).await?;
+            write_totals(shared, job.subscription_key, totals).await?;
             name
         }
         (Some(file), _) => started_path(target, file).unwrap_or_default().to_owned(),
@@ -362,7 +377,7 @@ async fn announce_file(
     .await
 }
 
-/// The destination rejected the file: what was due by `lost_by` is lost, the rest keeps waiting.
+/// Gives up the dead letters of a rejected file that were due by `lost_by`. The rest keeps waiting.
 async fn record_lost(
     shared: &DeadLettersShared,
     subscription_key: SubscriptionKey,
@@ -394,6 +409,14 @@ async fn record_lost(
     tracing::error!(subscription = ?subscription_key, events, "dead letters lost: destination \
         unavailable");
     Ok(TurnReport::Lost)
+}
+
+async fn write_totals(
+    shared: &DeadLettersShared,
+    subscription_key: SubscriptionKey,
+    totals: &DeadLetterTotals,
+) -> Result<(), journal::Error> {
+    write_result(shared, subscription_key, totals, Vec::new(), Vec::new()).await
 }
 
 async fn write_result(
