@@ -1,32 +1,22 @@
 //! Checks of the values of an event subscription.
 
-use crate::model::refuse_value;
 use std::num::NonZeroU32;
 
-use humantime_serde::re::humantime::{format_duration, parse_duration};
 use url::Url;
 
-use super::{STORAGE_BLOB, advanced, is_namespaced};
+use super::{advanced, is_namespaced};
 use crate::model::{
     EditionRanges, InvalidRequest, ValueRange, namespace::topic::minutes_max, parse_instant,
-    tolerance::FORMER_CLOUD_EVENTS, topic::schema_name as input_schema_name,
+    refuse_value, tolerance::FORMER_CLOUD_EVENTS, topic::schema_name as input_schema_name,
 };
 use gridhook_api::{
     duration::format_duration as iso_duration,
-    subscription::{
-        DeadLetterDestination, DeadLetterProperties, EventFilter, Ordering, PullSettings,
-    },
+    subscription::{EventFilter, PullSettings},
 };
 use gridhook_event::{Schema, Timestamp};
-use gridhook_policy::{
-    filter::{Filter, key::FilterKey},
-    retry::LongerWaits,
-};
+use gridhook_policy::filter::Filter;
 use gridhook_record::{
-    subscription::{
-        OnGone, QueueSettings, RetryPolicy, RetryScheduleSpec, StartsFrom, StorageBlobDestination,
-        SubscriptionRecord, TokenAudience, Webhook,
-    },
+    subscription::{OnGone, QueueSettings, StartsFrom, TokenAudience, Webhook},
     topic::TopicRecord,
 };
 
@@ -278,143 +268,6 @@ pub(super) fn time_to_live(
     })
 }
 
-/// Checks the `endpointType` of a destination of dead letters.
-pub(super) fn dead_letter_type(given: &str) -> Result<(), InvalidRequest> {
-    if given.eq_ignore_ascii_case(STORAGE_BLOB) {
-        return Ok(());
-    }
-    let given = given.escape_debug();
-    refuse_value(
-        "deadLetterDestination.endpointType",
-        format!("is \"{given}\"; expected {STORAGE_BLOB}, others are not supported yet"),
-    )
-}
-
-const RESOURCE_ID: &str = "deadLetterDestination.properties.resourceId";
-const CONTAINER_NAME: &str = "deadLetterDestination.properties.blobContainerName";
-
-/// The part of a container's resource id between the storage account and the container.
-const CONTAINERS: &str = "/blobServices/default/containers/";
-
-/// The storage account and the container of a container's resource id; [`None`] for another id.
-pub(super) fn container_of(resource_id: &str) -> Option<(&str, &str)> {
-    let at = resource_id
-        .to_ascii_lowercase()
-        .find(&CONTAINERS.to_ascii_lowercase())?;
-    Some((&resource_id[..at], &resource_id[at + CONTAINERS.len()..]))
-}
-
-/// The container is in `blobContainerName` or, as Azure's CLI sends it, in the resource id. Views
-/// have it in `blobContainerName`. An address of a store needs no container.
-pub(super) fn dead_letter(
-    given: DeadLetterDestination,
-    ranges: &EditionRanges,
-) -> Result<StorageBlobDestination, InvalidRequest> {
-    dead_letter_type(&given.endpoint_type)?;
-    let retry_period_days = retry_period(given.delivery_retry_period_in_days, ranges)?;
-    let DeadLetterProperties {
-        resource_id,
-        blob_container_name: named,
-    } = given.properties;
-    if StorageBlobDestination::is_address(&resource_id) {
-        named
-            .as_deref()
-            .map_or(Ok(()), |named| check_container(CONTAINER_NAME, named))?;
-        return Ok(StorageBlobDestination {
-            resource_id,
-            container: named.unwrap_or_default(),
-            retry_period_days,
-        });
-    }
-    let (account, (at, container)) = match (container_of(&resource_id), named.as_deref()) {
-        (None, Some(named)) => (resource_id.as_str(), (CONTAINER_NAME, named)),
-        (Some((account, container)), None) => (account, (RESOURCE_ID, container)),
-        (Some((account, container)), Some(named)) if container == named => {
-            (account, (CONTAINER_NAME, named))
-        }
-        (Some((_, container)), Some(named)) => {
-            let named = named.escape_debug();
-            let container = container.escape_debug();
-            let problem = format!(
-                "is \"{named}\", but resourceId ends with the container \"{container}\"; expected \
-                 one"
-            );
-            return refuse_value(CONTAINER_NAME, problem);
-        }
-        (None, None) => {
-            let problem = format!(
-                "is missing; expected a name here, or a resourceId that ends with \
-                 {CONTAINERS}NAME"
-            );
-            return refuse_value(CONTAINER_NAME, problem);
-        }
-    };
-    if account.is_empty() {
-        let problem = "is empty, or has no storage account before the container; expected a \
-            resource id or an address of a store";
-        return refuse_value(RESOURCE_ID, problem);
-    }
-    check_container(at, container)?;
-    Ok(StorageBlobDestination {
-        resource_id: account.to_owned(),
-        container: container.to_owned(),
-        retry_period_days,
-    })
-}
-
-fn retry_period(given: Option<i64>, ranges: &EditionRanges) -> Result<Option<u32>, InvalidRequest> {
-    let Some(days) = given else { return Ok(None) };
-    let at = "deadLetterDestination.deliveryRetryPeriodInDays";
-    match (u32::try_from(days), ranges.retry_period_days_max) {
-        (_, 0) => refuse_value(
-            at,
-            "is not supported by the topic's edition; leave it out".to_owned(),
-        ),
-        (Ok(days), most) if (1..=most).contains(&days) => Ok(Some(days)),
-        (_, most) => refuse_value(
-            at,
-            format!("is {days}; expected a whole number from 1 to {most}"),
-        ),
-    }
-}
-
-/// Checks the name of a container as Azure does. It can be a folder, so it must not be a path.
-fn check_container(at: &str, name: &str) -> Result<(), InvalidRequest> {
-    let legal = (3..=63).contains(&name.len())
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-        && !name.starts_with('-')
-        && !name.ends_with('-')
-        && !name.contains("--");
-    if legal {
-        return Ok(());
-    }
-    let what = if at == RESOURCE_ID {
-        "names the container"
-    } else {
-        "is"
-    };
-    let allowed = "expected 3 to 63 lower-case letters, digits and single hyphens between them";
-    refuse_value(at, format!("{what} \"{}\"; {allowed}", name.escape_debug()))
-}
-
-/// `deadLetterInProbation` needs a destination: without one, events that only wait would be
-/// dropped.
-pub(super) fn in_probation(
-    given: Option<bool>,
-    destination: Option<&StorageBlobDestination>,
-) -> Result<bool, InvalidRequest> {
-    match (given.unwrap_or_default(), destination) {
-        (true, None) => refuse_value(
-            "deadLetterInProbation",
-            "is true without a deadLetterDestination; expected false, or true beside a \
-             deadLetterDestination",
-        ),
-        (asked, Some(_) | None) => Ok(asked),
-    }
-}
-
 pub(super) fn on_gone(given: Option<&str>) -> Result<OnGone, InvalidRequest> {
     let Some(given) = given else {
         return Ok(OnGone::default());
@@ -437,71 +290,6 @@ pub(super) fn on_gone_name(on_gone: OnGone) -> &'static str {
     }
 }
 
-/// `onFailure` of `ordering`: the default, and the other value.
-const SKIP: &str = "skip";
-const BLOCK: &str = "block";
-
-/// Names that differ between the events of a key, or never differ.
-const NO_ORDER_KEYS: [&str; 10] = [
-    "id",
-    "type",
-    "eventtype",
-    "time",
-    "eventtime",
-    "data",
-    "dataversion",
-    "specversion",
-    "datacontenttype",
-    "dataschema",
-];
-
-/// Reads `ordering` for events in schema `input`: the key, and whether dead letters block it.
-pub(super) fn read_ordering(
-    given: Option<Ordering>,
-    input: Schema,
-) -> Result<(Option<FilterKey>, bool), InvalidRequest> {
-    let Some(Ordering {
-        key: given,
-        on_failure,
-    }) = given
-    else {
-        return Ok((None, false));
-    };
-    let blocks = match on_failure.as_deref() {
-        None => false,
-        Some(action) if action.eq_ignore_ascii_case(SKIP) => false,
-        Some(action) if action.eq_ignore_ascii_case(BLOCK) => true,
-        Some(other) => {
-            let problem = format!(
-                "is \"{}\"; expected {SKIP} or {BLOCK}",
-                other.escape_debug()
-            );
-            return refuse_value("ordering.onFailure", problem);
-        }
-    };
-    let key = FilterKey::from(given.clone());
-    let is_useless = NO_ORDER_KEYS.contains(&given.to_lowercase().as_str());
-    if is_useless || key.check_schema(input).is_err() {
-        let allowed = match input {
-            Schema::EventGrid => "subject, topic or data.<path>",
-            Schema::CloudEvents => "subject, source, an extension attribute or data.<path>",
-            Schema::Custom => "subject, data.<path> or another path in the event",
-        };
-        let problem = format!("is \"{}\"; expected {allowed}", given.escape_debug());
-        return refuse_value("ordering.key", problem);
-    }
-    Ok((Some(key), blocks))
-}
-
-/// The body of `ordering`.
-pub(super) fn ordering_body(key: Option<&FilterKey>, blocks: bool) -> Option<Ordering> {
-    let on_failure = Some(if blocks { BLOCK } else { SKIP }.to_owned());
-    key.map(|key| Ordering {
-        key: key.as_str().to_owned(),
-        on_failure,
-    })
-}
-
 /// Reads `expirationTimeUtc`; the caller checks that it is in the future.
 pub(super) fn read_expiration(given: &str) -> Result<Timestamp, InvalidRequest> {
     parse_instant("expirationTimeUtc", given)
@@ -513,101 +301,6 @@ pub(super) fn starts_from(given: &str) -> Result<StartsFrom, InvalidRequest> {
         at: parse_instant("startsFrom", given)?,
         made: Timestamp::default(),
     })
-}
-
-/// Checks that a schedule of its own has no wait that is shorter than the edition's least wait,
-/// which would apply instead.
-pub(super) fn check_schedule(
-    at: &str,
-    record: &SubscriptionRecord,
-    ranges: &EditionRanges,
-) -> Result<(), InvalidRequest> {
-    let Some(RetryScheduleSpec::Waits(waits)) = record.retry_schedule.as_deref() else {
-        return Ok(());
-    };
-    let min = if record.resource.is_some() {
-        ranges.resource_wait_min
-    } else {
-        ranges.webhook_wait_min
-    };
-    for (index, text) in waits.iter().enumerate() {
-        // The plan refuses a text that is no duration.
-        if parse_duration(text).is_ok_and(|wait| wait < min) {
-            let min = format_duration(min);
-            let problem = format!(
-                "is \"{text}\", and the edition of the topic waits {min} after any failure; \
-                 expected a wait from {min} to 7d"
-            );
-            return refuse_value(format!("{at}[{index}]"), problem);
-        }
-    }
-    Ok(())
-}
-
-/// The waits of a schedule that a warning shows.
-const WAITS_SHOWN: usize = 6;
-
-/// Warns that the waits of an own schedule are longer after some failures.
-pub(crate) fn longer_waits_warning(longer: &[LongerWaits]) -> Option<String> {
-    let after: Vec<String> = longer.iter().map(waits_after).collect();
-    (!after.is_empty()).then(|| {
-        format!(
-            "retryPolicy.schedule has waits that are shorter than minimum waits of the topic's \
-             edition: {}",
-            after.join("; ")
-        )
-    })
-}
-
-fn waits_after(LongerWaits { statuses, waits }: &LongerWaits) -> String {
-    let shown = waits.iter().take(WAITS_SHOWN);
-    let mut texts: Vec<String> = shown
-        .map(|wait| format_duration(*wait).to_string())
-        .collect();
-    if waits.len() > WAITS_SHOWN {
-        texts.push("...".to_owned());
-    }
-    let after = if statuses.is_empty() {
-        "any failure".to_owned()
-    } else {
-        let statuses: Vec<String> = statuses.iter().map(u16::to_string).collect();
-        statuses.join(", ")
-    };
-    format!("after {after} it is {}", texts.join(", "))
-}
-
-/// Checks `record` against the limits of a new edition of its topic.
-pub fn check_limits(
-    record: &SubscriptionRecord,
-    ranges: &EditionRanges,
-) -> Result<(), InvalidRequest> {
-    let RetryPolicy {
-        max_delivery_attempts: attempts,
-        event_time_to_live_in_minutes: minutes,
-    } = record.retry;
-    ranges
-        .attempts
-        .check_value("maxDeliveryAttempts", Some(attempts.into()))
-        .and_then(|_| {
-            ranges
-                .time_to_live_minutes
-                .check_value("eventTimeToLiveInMinutes", Some(minutes.into()))
-        })
-        .and_then(|_| {
-            let days = record
-                .dead_letter
-                .as_ref()
-                .and_then(|destination| destination.retry_period_days);
-            retry_period(days.map(i64::from), ranges)
-        })
-        .and_then(|_| check_schedule("schedule", record, ranges))
-        .map_err(|invalid| {
-            let name = &record.name;
-            InvalidRequest::new(
-                "properties.edition",
-                format!("does not fit the event subscription {name}, whose {invalid}"),
-            )
-        })
 }
 
 /// The name of a delivery schema.

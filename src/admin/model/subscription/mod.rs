@@ -3,9 +3,12 @@
 mod advanced;
 pub(crate) mod attribute;
 mod check;
+mod dead_letter;
 mod destination;
 mod identity;
 pub(crate) mod namespace;
+mod ordering;
+mod schedule;
 pub(crate) mod secrets;
 pub mod test;
 pub(crate) mod transform;
@@ -14,8 +17,8 @@ mod view;
 use crate::model::refuse_value;
 use serde_json::{Value, json};
 
-pub use self::check::check_limits;
-pub(crate) use self::check::longer_waits_warning;
+pub use self::schedule::check_limits;
+pub(crate) use self::schedule::longer_waits_warning;
 pub use self::view::{
     PathForm, SubscriptionView, provisioned_subscription_view, subscription_view,
 };
@@ -160,7 +163,7 @@ fn give_way(value: &mut Value, patch: &Value) {
     }
     let resource_id = &patch["deadLetterDestination"]["properties"]["resourceId"];
     if resource_id.as_str().is_some_and(|id| {
-        StorageBlobDestination::is_address(id) || check::container_of(id).is_some()
+        StorageBlobDestination::is_address(id) || dead_letter::container_of(id).is_some()
     }) {
         drop(take_value(
             value,
@@ -190,7 +193,7 @@ fn read_record(
         return namespace::read_record(&record, properties, identities);
     }
     let at = "deadLetterDestination.endpointType";
-    text_at(&properties, at).map_or(Ok(()), check::dead_letter_type)?;
+    text_at(&properties, at).map_or(Ok(()), dead_letter::dead_letter_type)?;
     record.read(read(properties)?, identities)
 }
 
@@ -219,7 +222,7 @@ impl RecordReader<'_> {
             identities.dead_letter = with.identity;
         }
         let dead_letter = dead_letter
-            .map(|given| check::dead_letter(given, ranges))
+            .map(|given| dead_letter::read_dead_letter(given, ranges))
             .transpose()?;
         let queue = properties.queue.map(check::queue).transpose()?;
         let (webhook, resource) = match properties.destination {
@@ -236,7 +239,7 @@ impl RecordReader<'_> {
                 return refuse_value(BODY, problem);
             }
         };
-        let (order_key, order_blocks) = check::read_ordering(properties.ordering, input_schema)?;
+        let (order_key, order_blocks) = ordering::read_ordering(properties.ordering, input_schema)?;
         identity::check_identity(identities.delivery.as_ref(), &webhook, resource.as_ref())?;
         let record = SubscriptionRecord {
             number: SubscriptionId(0),
@@ -264,7 +267,7 @@ impl RecordReader<'_> {
                 )?,
             },
             retry_schedule: retry.schedule.map(Box::new),
-            dead_letter_in_probation: check::in_probation(
+            dead_letter_in_probation: dead_letter::in_probation(
                 properties.dead_letter_in_probation,
                 dead_letter.as_ref(),
             )?,
@@ -287,7 +290,7 @@ impl RecordReader<'_> {
                 .transpose()?,
             system_data: None,
         };
-        check::check_schedule("retryPolicy.schedule", &record, ranges)?;
+        schedule::check_schedule("retryPolicy.schedule", &record, ranges)?;
         record
             .transform
             .as_deref()
@@ -378,7 +381,7 @@ fn plain_properties(record: &SubscriptionRecord) -> SubscriptionProperties {
         // know them.
         dead_letter_in_probation: dead_letter_in_probation.then_some(true),
         on_gone: (*on_gone != OnGone::default()).then(|| check::on_gone_name(*on_gone).to_owned()),
-        ordering: check::ordering_body(order_key.as_deref(), *order_blocks),
+        ordering: ordering::ordering_body(order_key.as_deref(), *order_blocks),
         starts_from: starts_from.as_ref().map(|starts| starts.at.to_string()),
         expiration_time_utc: expires.map(|expires| expires.to_string()),
         queue: queue.map(|queue| PullSettings {
