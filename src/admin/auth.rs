@@ -78,7 +78,6 @@ impl Role {
     }
 }
 
-/// Who may use an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Access {
     /// The role that it needs; [`None`] if it needs no token.
@@ -109,7 +108,7 @@ impl Access {
         is_for_portals: false,
     };
 
-    /// The same access, and for portal links.
+    /// Also admits the holders of portal links.
     pub(super) const fn or_portal(self) -> Self {
         Self {
             is_for_portals: true,
@@ -154,7 +153,7 @@ pub enum AdminCaller {
 }
 
 impl AdminCaller {
-    /// The identity for `systemData`.
+    /// Name and kind of the caller for `systemData`.
     pub(super) fn identity(&self) -> (&str, IdentityType) {
         match self {
             Self::Admin(_) => ("admin", IdentityType::Key),
@@ -173,7 +172,7 @@ impl AdminCaller {
         }
     }
 
-    /// What tells the caller from all others.
+    /// A text that no other caller has, to count what each caller holds.
     pub(super) fn identity_key(&self) -> String {
         match self {
             Self::Admin(_) => "admin".to_owned(),

@@ -51,12 +51,12 @@ pub enum Merge {
 pub(super) enum ShardScope {
     /// Any: the response does not depend on what a shard has.
     Any,
-    /// That with the control plane.
+    /// The shard with the control plane.
     Control,
     All(Merge),
-    /// That of the topic in the query, or all without one.
+    /// The shard of the topic in the query; all shards if the query names none.
     ByTopic(Merge),
-    /// That of the topic in the body, or all without one.
+    /// The shard of the topic in the body; all shards if the body names none.
     ByBody(Merge),
 }
 
@@ -90,18 +90,18 @@ impl TopicName {
     }
 }
 
-/// Which shards a request concerns that is about a spread topic.
+/// Which shards a request about a spread topic concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpreadScope {
-    /// One that has an owner, best this node.
+    /// One shard that has an owner, preferably this node.
     Near,
-    /// Any that has events for a client of pull delivery.
+    /// Any shard that has events for a client of pull delivery.
     Receive,
-    /// Those that gave out the lock tokens in the body.
+    /// The shards that gave out the lock tokens in the body.
     Settle,
-    /// The one that the request names, or the one that leads it.
+    /// The shard that the request names, or else the one that leads the topic.
     One,
-    /// All, with a part of the response each.
+    /// All shards, each with a part of the response.
     Parts(PartsMerge),
     All(Merge),
 }
@@ -109,14 +109,14 @@ pub enum SpreadScope {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
     Any,
-    /// To that with the control plane.
+    /// The shard with the control plane.
     Control,
-    /// To the shard of the domain or namespace with this name.
+    /// The shard of the domain or namespace with this name.
     Named(String),
-    /// To the shard of this topic, or to these if it is spread.
+    /// The shard of this topic, or the shards in the scope if the topic is spread.
     Topic(TopicName, SpreadScope),
     All(Merge),
-    /// To the shard that [`placement_of_body`] finds.
+    /// The shard that [`placement_of_body`] finds.
     ByBody(Merge),
 }
 

@@ -101,7 +101,7 @@ pub(super) async fn retry_deliveries(call: Call<'_>, path: &TopicPath, name: &st
     })
 }
 
-/// Until when the endpoint is not called.
+/// The time until which the endpoint is not called.
 fn wait_of(SubscriptionStatus { cursor, .. }: &SubscriptionStatus) -> Option<Timestamp> {
     match cursor.health {
         Health::Suspended { until, .. } => Some(until),

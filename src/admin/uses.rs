@@ -91,7 +91,7 @@ impl Reference<'_> {
         }
     }
 
-    /// Whether requests carry it to the endpoint.
+    /// Whether requests to the endpoint carry the referenced thing.
     fn is_carried(&self) -> bool {
         match self {
             Self::Proxy(_) | Self::Certificate(_) | Self::Audience(_) | Self::Secrets => true,
@@ -100,7 +100,7 @@ impl Reference<'_> {
     }
 }
 
-/// What an event subscription uses.
+/// Lists what an event subscription refers to.
 fn list_references(record: &SubscriptionRecord) -> Vec<Reference<'_>> {
     let webhook = &record.webhook;
     let destination = record.resource.as_deref().map(|resource| match resource {

@@ -41,7 +41,7 @@ pub(crate) enum FieldRule {
     Smallest,
     Earliest,
     Latest,
-    /// Whether it is so in any part.
+    /// True if any part is true.
     Any,
     /// The worst health, as a text or as an object with its state.
     WorstHealth,

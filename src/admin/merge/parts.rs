@@ -27,7 +27,7 @@ use crate::metrics::METRICS;
 pub enum PartsMerge {
     /// Figures, also without the shards that do not respond.
     Figures,
-    /// What each shard does, and its figures.
+    /// Operations that each shard carries out, with figures of what it did.
     Commands,
     /// Histories of events, and lines of the ledger, by page.
     Pages,
@@ -44,7 +44,7 @@ pub enum PartsMerge {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartRequest {
     pub path: String,
-    /// The query, without `?`.
+    /// The query string without its `?`.
     pub query: String,
     pub body: Bytes,
 }
@@ -56,7 +56,8 @@ pub struct SpreadShards {
     pub count: usize,
 }
 
-/// The place of each shard in a list; [`None`] at the end. Without a position, at the beginning.
+/// The place of each shard in a list; [`None`] at the end of its part. Without a position, all are
+/// at the beginning.
 pub(super) struct Places(Option<Vec<Option<String>>>);
 
 impl Places {
@@ -69,7 +70,7 @@ impl Places {
             .map(|places| Self(Some(places)))
     }
 
-    /// Those that a parameter of a query has, if it has places.
+    /// The places in a parameter of a query, if it is valid.
     pub(super) fn in_query(query: &str, name: &str) -> Option<Self> {
         Self::read(query_parameter(query, name).as_deref())
     }
@@ -141,7 +142,6 @@ fn with_parameter(query: &str, name: &str, value: Option<&str>) -> String {
 }
 
 impl PartsMerge {
-    /// Whether a response needs all shards.
     pub fn needs_all(self) -> bool {
         match self {
             Self::Figures => false,
@@ -397,7 +397,7 @@ fn dead_letters_of(shard: usize, shards: SpreadShards, body: &Bytes) -> Option<B
     Some(Value::from(body).to_string().into())
 }
 
-/// Where a shard continues.
+/// The position at which a shard continues.
 fn position_in(part: &Map<String, Value>) -> Option<String> {
     let text = |key: &str| part.get(key).and_then(Value::as_str);
     let in_link = || query_parameter(text("nextLink")?.split_once('?')?.1, "$skipToken");

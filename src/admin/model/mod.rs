@@ -94,7 +94,8 @@ impl InvalidRequest {
     }
 }
 
-/// So many names are listed in an error; of more, the most similar one is named.
+/// Maximum number of names listed in an error; if there are more, only the most similar one is
+/// named.
 const LISTED_NAMES: usize = 12;
 
 /// The minimum Jaro-Winkler similarity of a suggested name; 1 is equality.
@@ -151,23 +152,23 @@ impl ValueRange {
 /// The limits of an edition that the control plane checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EditionRanges {
-    /// `maxDeliveryAttempts`.
+    /// Allowed values and default of `maxDeliveryAttempts`.
     pub attempts: ValueRange,
-    /// `eventTimeToLiveInMinutes`.
+    /// Allowed values and default of `eventTimeToLiveInMinutes`.
     pub time_to_live_minutes: ValueRange,
-    /// `maxEventsPerBatch`.
+    /// Allowed values and default of `maxEventsPerBatch`.
     pub events_per_batch: ValueRange,
     /// Default of `maxEventsPerBatch` if only `preferredBatchSizeInKilobytes` is given.
     pub events_where_only_kilobytes: u32,
-    /// `preferredBatchSizeInKilobytes`.
+    /// Allowed values and default of `preferredBatchSizeInKilobytes`.
     pub kilobytes_per_batch: ValueRange,
-    /// Characters in one string of a filter: 512 in Azure.
+    /// Maximum characters in one string of a filter: 512 in Azure.
     pub filter_text_max: usize,
-    /// Entries of `includedEventTypes`.
+    /// Maximum entries of `includedEventTypes`.
     pub event_types_max: usize,
-    /// Entries of `advancedFilters`.
+    /// Maximum entries of `advancedFilters`.
     pub advanced_filters_max: usize,
-    /// Values of all advanced filters of an event subscription together.
+    /// Maximum values of all advanced filters of an event subscription together.
     pub advanced_values_max: usize,
     /// Maximum of `deliveryRetryPeriodInDays`; 0 if the edition does not support it.
     pub retry_period_days_max: u32,
@@ -205,7 +206,7 @@ struct UnsupportedProperty {
     /// Accepted values as JSON, which describe what the server does anyway. `null` is always
     /// accepted.
     harmless: &'static [&'static str],
-    /// Reason, or the alternative.
+    /// Why the property is refused, or what to use instead.
     because: &'static str,
 }
 

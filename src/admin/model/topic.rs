@@ -28,7 +28,6 @@ pub(super) const LOCATION: &str = "local";
 /// Maximum length of a segment of a dead letter's path.
 const SCOPE_PART_BYTES_MAX: usize = 200;
 
-/// All values of `inputSchema`.
 const SCHEMAS: [Schema; 3] = [Schema::EventGrid, Schema::CloudEvents, Schema::Custom];
 
 /// Read-only properties, and a name that Azure ignores.
@@ -403,7 +402,6 @@ fn settable_body(record: &TopicRecord) -> Topic {
     }
 }
 
-/// One of the access keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyName {
     Key1,

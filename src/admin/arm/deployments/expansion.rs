@@ -36,11 +36,10 @@ pub(super) struct TemplateExpander {
     group: ResourceGroup,
     options: TemplateOptions,
     expansions: usize,
-    /// What resources are read and changed with.
+    /// The caller as whom resources are read and changed.
     pub(super) caller: ResourceCaller,
 }
 
-/// On whose behalf resources are read and changed.
 pub(super) struct ResourceCaller {
     pub(super) control: web::Data<Control>,
     pub(super) permissions: Permissions,
