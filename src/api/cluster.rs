@@ -124,7 +124,7 @@ pub enum NodeState {
 }
 
 impl NodeState {
-    /// Its name, for people.
+    /// The name in the output of commands.
     pub fn name(self) -> &'static str {
         match self {
             Self::Alive => "alive",

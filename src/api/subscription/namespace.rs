@@ -19,10 +19,10 @@ use gridhook_policy::transform::Transform;
 use gridhook_record::subscription::ResourceIdentity;
 use serde_json::Value;
 
-/// `deliveryMode` of push delivery.
+/// The value of `deliveryMode` for push delivery.
 pub const PUSH: &str = "Push";
 
-/// `deliveryMode` of pull delivery.
+/// The value of `deliveryMode` for pull delivery.
 pub const QUEUE: &str = "Queue";
 
 /// Where properties of [`SubscriptionProperties`] are in a namespace, with `*` for `push` or
@@ -231,7 +231,6 @@ pub struct NamespaceDeadLetter {
 #[derive(Debug, Error)]
 #[error("{at} {problem}")]
 pub struct InvalidNamespaceForm {
-    /// Path of the property.
     pub at: String,
     /// What is wrong with it, and what is allowed.
     pub problem: String,
