@@ -18,7 +18,6 @@ use gridhook_dead_letter::file;
 
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLimits {
-    /// Maximum number of events.
     pub events: usize,
     /// Maximum bytes; a larger event is sent alone.
     pub bytes: usize,

@@ -414,7 +414,7 @@ impl ListArgs {
 struct ListedDeadLetters {
     value: Vec<DeadLetter>,
     problems: Vec<DeadLetterProblem>,
-    /// Whether there are no more.
+    /// Whether the list has all dead letters, and was not cut at a limit.
     complete: bool,
 }
 

@@ -164,10 +164,10 @@ pub enum ChaosError {
         address: SocketAddr,
         error: io::Error,
     },
-    /// No handler for SIGINT and SIGTERM.
+    /// Handlers for SIGINT and SIGTERM could not be installed.
     #[error("signal handlers cannot be installed: {0}")]
     Signals(io::Error),
-    /// The clean-up failed.
+    /// The topic of the run could not be deleted.
     #[error(
         "the topic {topic} could not be deleted; delete it with gridhook topics delete {topic}: \
          {error}"

@@ -13,11 +13,11 @@ use crate::http;
 
 /// A list of the server whose pages have a token for the next one, and what to read of it.
 pub(crate) struct PagedList<'a> {
-    /// Path without a query.
+    /// The path without a query.
     pub(crate) path: String,
     /// Query parameters, of which those without a value are not sent.
     pub(crate) query: &'a [(&'a str, Option<&'a str>)],
-    /// Key of the items.
+    /// The key of the items in a page.
     pub(crate) key: &'a str,
     /// Maximum number of items of a page.
     pub(crate) page_max: usize,
