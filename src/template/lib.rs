@@ -34,10 +34,10 @@ pub use self::{
 /// Why an expression or a template has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
-    /// It is invalid: what is wrong, and what is allowed.
+    /// The text says what is wrong, and what is allowed.
     #[error("{0}")]
     Invalid(String),
-    /// It needs the state of a resource that is not known.
+    /// The value needs the state of a resource that is not known.
     #[error("it needs the state of {}, which does not exist", .0.id)]
     Unknown(StateKey),
 }
@@ -47,7 +47,7 @@ impl EvaluationError {
         Self::Invalid(what.into())
     }
 
-    /// The same error with what it concerns before it.
+    /// Puts where the error is before its text.
     fn with_location(self, at: impl std::fmt::Display) -> Self {
         match self {
             Self::Invalid(what) => Self::Invalid(format!("{at}: {what}")),
