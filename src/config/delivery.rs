@@ -35,7 +35,6 @@ pub struct Delivery {
     pub batch_kilobytes: u32,
     /// The time that an idle connection is kept.
     pub idle_connection_timeout: Duration,
-    /// Whether http endpoints are allowed.
     pub allow_http: bool,
     /// The allowed networks that are not public.
     pub allow_networks: Vec<IpNet>,
@@ -69,14 +68,13 @@ pub struct IdentityConfig {
     /// The URL of tokens, with `{tenant}` for the tenant of a subscription.
     pub token_url: String,
     pub client_id: String,
-    /// How the server proves it.
     pub proof: IdentityProofConfig,
 }
 
 /// How the server proves its identity.
 #[derive(Clone, Debug)]
 pub enum IdentityProofConfig {
-    /// With the secret in this file.
+    /// The file of the client secret.
     Secret(PathBuf),
     Certificate {
         /// The file of the certificate.

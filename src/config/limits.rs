@@ -40,16 +40,16 @@ pub struct Limits {
     pub failed_keys_held: usize,
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000_000>")]
     pub topics: usize,
-    /// Event subscriptions of one topic or domain.
+    /// Maximum event subscriptions of one topic or domain.
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000_000>")]
     pub subscriptions_per_topic: usize,
-    /// Entries of `includedEventTypes`.
+    /// Maximum entries of `includedEventTypes`.
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000>")]
     pub event_types: usize,
-    /// Entries of `advancedFilters`.
+    /// Maximum entries of `advancedFilters`.
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000>")]
     pub advanced_filters: usize,
-    /// Values of all advanced filters of a subscription together.
+    /// Maximum values of all advanced filters of a subscription together.
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000>")]
     pub advanced_values: usize,
     /// Characters of a string in a filter.
