@@ -72,7 +72,7 @@ use gridhook_store::{
     watermark::Watermark,
 };
 
-/// The manifest, written last.
+/// The file of the manifest. It is written last, so an unfinished backup has none.
 const MANIFEST: &str = "backup.json";
 
 /// The watermark file, in a data folder and in a backup.
@@ -88,7 +88,7 @@ const SERVER_ID: &str = "server-id";
 pub enum BackupProgress {
     Checking(fsck::CheckProgress),
     Copying {
-        /// Bytes copied so far.
+        /// Bytes copied so far, of `of` in all.
         bytes: u64,
         of: u64,
     },
@@ -115,7 +115,6 @@ pub type BackupObserver<'a> = dyn FnMut(BackupProgress) -> ControlFlow<()> + 'a;
 /// Why a store was not checked, copied or restored. Unfinished copies were removed.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// Another check or backup is running.
     #[error("a check or a backup is already running; wait for its end")]
     Busy,
     #[error("the store is closed")]
@@ -124,7 +123,7 @@ pub enum BackupError {
     #[error("{} {problem}", folder.display())]
     Target {
         folder: PathBuf,
-        /// What is wrong with it, and what is allowed.
+        /// What is wrong with the folder, and what is allowed.
         problem: String,
     },
     /// The settings name no destination.
@@ -134,7 +133,7 @@ pub enum BackupError {
     #[error("{} {problem}", backup.display())]
     Backup {
         backup: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the backup.
         problem: String,
     },
     #[error("{}: {source}{}", path.display(), remedy_hint(source))]
@@ -179,7 +178,7 @@ pub struct Backups {
     clock: Clock,
     busy: Arc<AtomicBool>,
     destination: Option<BackupDestination>,
-    /// Who owns the destination, if it is not this server alone.
+    /// Whom the destination belongs to, if not to this server alone: a cluster.
     owner: Option<String>,
     /// The maximum of bytes a second that another node is sent.
     transfer_rate: u64,
@@ -201,12 +200,12 @@ impl Drop for BackupPermit {
 
 #[derive(Debug)]
 pub struct BackupMade {
-    /// What it says of itself.
+    /// The manifest of the backup.
     pub manifest: Manifest,
     pub report: CheckReport,
-    /// Its folder, or its address and name.
+    /// The folder of the backup, or the address of the destination and the name.
     pub at: String,
-    /// The bytes that were written for it.
+    /// The bytes that were written for the backup.
     pub written: u64,
 }
 
@@ -273,7 +272,6 @@ impl Backups {
         !self.busy.load(Ordering::Acquire)
     }
 
-    /// Whether the server is stopping.
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
     }

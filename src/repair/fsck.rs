@@ -112,7 +112,7 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), RecordError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckProgress {
     pub at: &'static str,
-    /// Records checked so far.
+    /// Number of records checked so far.
     pub records: u64,
 }
 

@@ -120,7 +120,7 @@ pub fn accept_loss(
     Ok(SalvageResult { loss, report })
 }
 
-/// Makes `store` consistent.
+/// Makes `store` consistent. Returns what was lost, and the check of the result.
 pub fn salvage_store(
     store: &dyn Store,
     decoders: RecordDecoders,

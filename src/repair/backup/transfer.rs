@@ -42,11 +42,11 @@ const PIECE: usize = 64 << 10;
 /// The maximum size of the first line: some hundred thousand files.
 const HEAD_BYTES: u64 = 16 << 20;
 
-/// What is sent first.
+/// The first line of a transfer, before the contents of the files.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SentStore {
     version: u32,
-    /// RocksDB's last sequence number.
+    /// RocksDB's last sequence number in the store.
     sequence: u64,
     /// The last record of the changelog that the store has applied.
     pub applied: u64,
@@ -72,18 +72,18 @@ impl SentStore {
 /// Why a store was not received. Nothing of it is left.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    /// It does not suit the receiver.
+    /// The store does not suit the receiver.
     #[error("{0}")]
     Refused(String),
     #[error("the transfer ended early: {0}")]
     Early(io::Error),
-    /// It is not what was sent.
+    /// What was received is not what was sent.
     #[error("the transfer is damaged: {0}")]
     Damaged(String),
     /// The store that was received does not open.
     #[error("the store that was received does not open: {0}")]
     Open(#[from] OpenError),
-    /// It cannot be written.
+    /// The store cannot be written.
     #[error(transparent)]
     Local(#[from] BackupError),
 }

@@ -89,7 +89,7 @@ pub struct CheckReport {
     pub leftovers: Vec<Finding>,
     /// The number of further leftovers.
     pub leftovers_omitted: u64,
-    /// Whether a problem cannot be repaired.
+    /// Whether any problem is beyond repair.
     #[serde(skip)]
     beyond_repair: bool,
     /// The number of repaired records.
@@ -98,7 +98,7 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// Whether the store has no problems.
+    /// Whether no problem was found. Harmless leftovers are none.
     pub fn is_sound(&self) -> bool {
         self.findings.is_empty()
     }

@@ -29,9 +29,9 @@ pub struct LossReport {
     /// The last recovered change. Some changes before it may be missing.
     pub recovered: u64,
     pub events: Vec<LogGap>,
-    /// Other events that a subscription will not receive.
+    /// Events that a subscription will not receive although the log has them.
     pub pending_deliveries: Vec<LostEvent>,
-    /// Other records that were lost or created, described.
+    /// Descriptions of other records that were lost or created.
     pub records: Vec<String>,
     /// The number of entries that are not listed.
     pub omitted: u64,

@@ -13,10 +13,10 @@ use gridhook_store::{Family, StoreError, keys, ledger, log::EventFinder};
 /// What happens to a pending delivery or a dead letter.
 enum RecordState {
     Keep,
-    /// It is deleted, because its subscription will read the event again.
+    /// The record is deleted, because its subscription will read the event again.
     ReadAgain,
     Lost,
-    /// Its subscription or its job does not exist.
+    /// The subscription or the job of the record does not exist.
     Unowned,
 }
 
