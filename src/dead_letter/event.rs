@@ -59,7 +59,7 @@ pub struct DeadLetterResult {
     /// The HTTP status of the last attempt.
     pub status: Option<u16>,
     pub published: Option<Timestamp>,
-    /// When the last attempt was made.
+    /// The time of the last attempt.
     pub tried: Option<Timestamp>,
 }
 

@@ -130,7 +130,7 @@ impl DeadLetterTarget {
 pub struct WaitingDeadLetters {
     pub subscription_key: SubscriptionKey,
     pub target: DeadLetterTarget,
-    /// When the first dead letter is due.
+    /// The time at which the first dead letter is due.
     pub due: Timestamp,
 }
 

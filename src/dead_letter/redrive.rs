@@ -62,11 +62,11 @@ const POLL: Duration = Duration::from_millis(50);
 /// The pause after an error of the journal or the store of files.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// What a redrive needs from subscriptions.
+/// The event subscriptions of the server, as redrives need them.
 pub trait SubscriptionDirectory: Send + Sync {
     fn running_redrives(&self) -> Vec<(SubscriptionKey, Lane)>;
 
-    /// Other subscriptions with the same name, in any topic. They may share the folder.
+    /// Lists other subscriptions with the same name, in any topic. They may share the folder.
     fn namesakes(&self, subscription_key: SubscriptionKey) -> Vec<SubscriptionKey>;
 
     /// Whether a subscription's topic has the custom input schema; [`None`] if it was deleted.

@@ -23,7 +23,7 @@ use gridhook_event::{SubscriptionKey, Timestamp};
 /// Files at a time, and retries after internal failures.
 #[derive(Clone, Copy, Debug)]
 pub struct StagingRules {
-    /// Maximum running turns.
+    /// Maximum number of turns that run at the same time.
     pub at_once: usize,
     /// The delay after a failure that is not the store's. It doubles with each further failure.
     pub retry_first: Duration,
@@ -79,7 +79,7 @@ pub struct Staging {
 struct SubscriptionQueue {
     target: Arc<DeadLetterTarget>,
     position: QueuePosition,
-    /// Consecutive failures.
+    /// Number of failures in a row.
     failures: u32,
     /// Whether it is removed after its turn, because its dead letters go to another store.
     leaves: bool,
@@ -87,9 +87,9 @@ struct SubscriptionQueue {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QueuePosition {
-    /// In the queue, due at this time.
+    /// The subscription waits for its turn, which is due at this time.
     Queued(Timestamp),
-    /// Its turn runs; `notified` is the earliest due time that was notified meanwhile.
+    /// The turn runs. `notified` is the earliest due time that was notified meanwhile.
     Running { notified: Option<Timestamp> },
 }
 
@@ -218,7 +218,7 @@ impl Staging {
         }
     }
 
-    /// Starts no more turns.
+    /// Starts no more turns from now on.
     pub fn close(&mut self) {
         self.closed = true;
     }
