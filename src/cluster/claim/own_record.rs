@@ -15,7 +15,7 @@ use crate::{
 /// Why a read does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadProblem {
-    /// It is older than the node's own last renewal.
+    /// The read is older than the node's own last renewal.
     Stale,
     /// Another process has the node's name: one that started later, or one that runs while this one
     /// starts.
@@ -112,7 +112,7 @@ impl Claims {
         self.lost_since = None;
     }
 
-    /// When the last confirmed renewal was sent.
+    /// The time at which the last confirmed renewal was sent.
     pub fn confirmed(&self) -> Option<Duration> {
         self.confirmed
     }
