@@ -35,10 +35,10 @@ use gridhook_store::rocks::RocksStore;
 /// The interval between two looks at the store, if nobody waits for a change.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The same if somebody waits.
+/// The interval between two looks if somebody waits for a change.
 const HASTE_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The longest time for which somebody waits.
+/// The longest time for which a caller waits for a change.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The pause after which a core follows again what it could not.
@@ -116,7 +116,7 @@ impl ControlCopy {
 struct WatchedStore {
     store: Arc<LocalStore>,
     sender: watch::Sender<Arc<Definitions>>,
-    /// The last error.
+    /// The last error that was logged, so that it is logged once.
     reported: String,
 }
 
@@ -182,7 +182,7 @@ pub(super) struct FollowedControl {
 #[derive(Clone, Default)]
 struct FollowState {
     position: u64,
-    /// Why it cannot follow.
+    /// Why this node cannot follow the control plane.
     problem: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Why the server failed.
+//! The errors that end a server, with the advice to operators.
 
 use std::io;
 

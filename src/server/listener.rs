@@ -70,7 +70,7 @@ pub(super) struct Standby {
     pub(super) forwarder: Forwarder,
 }
 
-/// What a node with several shards serves.
+/// What the listeners of a node with several shards serve.
 pub(super) struct Front {
     pub(super) context: StandbyContext,
     pub(super) router: ShardRouter,

@@ -45,7 +45,8 @@ pub(super) fn read_memory_limit() -> Option<u64> {
     lowest_limit(&groups, |path| fs::read_to_string(path).ok())
 }
 
-/// As `limit`, from the text of `/proc/self/cgroup` and a reader of files.
+/// The lowest memory limit of the control groups that `groups`, the text of `/proc/self/cgroup`,
+/// names. `read` reads a file.
 pub fn lowest_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let mut lowest: Option<u64> = None;
     for line in groups.lines() {

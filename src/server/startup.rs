@@ -339,7 +339,6 @@ pub(super) fn start_tracing(
     Ok((tracer.unwrap_or_default(), exporter))
 }
 
-/// What all subscription actors share.
 pub(super) fn subscription_context(
     core: &Core,
     client: &ClientOptions,

@@ -42,9 +42,9 @@ use gridhook_pull::Peer;
 /// The deadlines of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestTimeouts {
-    /// From the end of a response to the next complete head.
+    /// Time from the end of a response to the next complete head.
     pub(super) head: Duration,
-    /// For a response to be taken.
+    /// Time for the client to take a response.
     pub(super) answer: Duration,
 }
 

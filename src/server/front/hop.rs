@@ -92,10 +92,10 @@ const REASONS_MAX: usize = 8;
 /// The longest line of a handshake.
 const LINE_BYTES: usize = 160;
 
-/// Which listener a client has called.
+/// The listener that a client has called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ListenerSide {
-    /// The one of publishers, or of both.
+    /// The listener of publishers, or of both.
     Publishers,
     Operators,
 }
@@ -122,7 +122,8 @@ struct Handshake<'a> {
     side: &'a str,
 }
 
-/// Who proves to know the secret. Nobody can send back the proof of the other one.
+/// Which end of a connection proves that it knows the secret. Nobody can send back the proof of the
+/// other end.
 #[derive(Clone, Copy)]
 enum Prover {
     Node,
@@ -330,7 +331,7 @@ pub(crate) struct OwnerConnector {
 /// pause.
 struct RefusedAddress {
     address: String,
-    /// When it is called again.
+    /// The time from which the address is called again.
     until: Instant,
 }
 
@@ -443,7 +444,8 @@ async fn connect_tls(
 }
 
 impl NodeSecret {
-    /// What [`OwnerConnector::handshake`] does within TLS.
+    /// Proves to the owner, within TLS, that this node knows the secret, and checks the owner's
+    /// proof.
     async fn prove_identity<T>(
         &self,
         mut stream: T,

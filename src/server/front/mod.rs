@@ -93,10 +93,10 @@ const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 /// The timeouts for the parts of a request, except its body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadTimeouts {
-    /// For a head, and for the TLS handshake.
+    /// Time for a head to arrive, and for the TLS handshake.
     pub(super) head: Duration,
     pub(super) idle: Duration,
-    /// For the response to be read.
+    /// Time for the client to read the response.
     pub(super) answer: Duration,
 }
 
@@ -105,7 +105,7 @@ pub(super) struct HeadTimeouts {
 pub(super) struct ServerConnections {
     /// The rejected connections that receive a response now.
     refusals: Arc<AtomicUsize>,
-    /// Their maximum. Further ones are closed without a response.
+    /// Maximum of `refusals`. Further connections are closed without a response.
     refusals_max: usize,
     busy: BusyConnections,
 }
@@ -388,7 +388,7 @@ struct ListenerServices {
     signal: GracefulShutdownSignal,
     counters: Arc<ListenerCounters>,
     configure: ConfigureServices,
-    /// Whether its requests are forwarded ones.
+    /// Whether the listener is the one for nodes, whose requests were forwarded.
     is_hop: bool,
 }
 

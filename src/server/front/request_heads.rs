@@ -33,7 +33,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{ClientStream, connection::RequestStage, connection_below};
 
-/// What is written over `upgrade` and `100-continue`.
+/// The text that is written over `upgrade` and `100-continue`, so that the library does not act on
+/// them.
 const IGNORED: &[u8] = b"ignored";
 const DEFERRED: &str = "100-deferred";
 
@@ -59,7 +60,7 @@ pub(super) struct RequestHeads {
     part: MessagePart,
     /// The beginning of a line, which the library has not.
     held: Vec<u8>,
-    /// What is left of an interim response.
+    /// The part of an interim response that is not sent yet.
     interim: &'static [u8],
 }
 
@@ -326,7 +327,7 @@ pub(super) fn defer_continue(request: &mut ServiceRequest, stage: &Rc<RequestSta
 /// The body of a request whose client waits for `100 Continue`.
 struct AwaitedBody {
     payload: Payload,
-    /// Until the body is read.
+    /// Set until the body is read.
     stage: Option<Rc<RequestStage>>,
 }
 

@@ -209,7 +209,6 @@ pub(super) fn mark_at(position: AppliedPosition) -> StreamMark {
     }
 }
 
-/// How the changelog is read and written.
 pub(super) fn replication_options() -> ReplicationOptions {
     ReplicationOptions {
         pause_max: PAUSE_MAX,
@@ -226,7 +225,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Why it cannot follow.
+    /// Returns once the thread cannot follow the changelog, with the reason.
     pub(super) async fn wait_for_failure(&mut self) -> FollowError {
         match self
             .failed

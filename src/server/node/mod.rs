@@ -90,7 +90,7 @@ pub enum ClusterError {
         #[from]
         error: FollowError,
     },
-    /// Another process is the node of this name.
+    /// Another running process is the node of this name.
     #[error(
         "another process that runs is the node {node} of this cluster; stop it, or set another \
          cluster.node here"
@@ -137,7 +137,7 @@ pub(super) struct ClusterNode {
     name: String,
     claim: ShardClaim,
     pub(super) membership: Membership,
-    /// What the node shows of its cluster.
+    /// The cluster as the node shows it to operators.
     pub(super) cluster_context: web::Data<ClusterContext>,
     secret: NodeSecret,
     connector: OwnerConnector,
@@ -145,9 +145,9 @@ pub(super) struct ClusterNode {
     tls: Option<rustls::ServerConfig>,
     /// What the node shows to other nodes and to the servers of NATS.
     pub(super) certificates: Vec<Arc<ReloadableCertificate>>,
-    /// How other nodes reach this one.
+    /// Host and port by which other nodes reach this one.
     address: String,
-    /// Of a node with one shard. That of several shards is the process's.
+    /// The membership of a node with one shard. With several shards the process has it.
     member: Option<tokio::task::JoinHandle<MembershipEnd>>,
     log: Arc<StoppableLog>,
     /// How often the changelog was found to be lost, in a row, also by claims that could not be

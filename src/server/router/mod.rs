@@ -76,7 +76,7 @@ impl ShardRouter {
         }
     }
 
-    /// Whether this node owns a shard.
+    /// Whether this node owns any shard.
     pub(super) fn owns_any(&self) -> bool {
         self.shards.iter().any(Forwarder::is_owner)
     }
@@ -111,7 +111,7 @@ impl ShardRouter {
 
 struct ThreadRouter {
     shards: Vec<Rc<Hops>>,
-    /// By shard.
+    /// The ended polls of each shard, by its number.
     ended_polls: Vec<Rc<EndedPolls>>,
     identities: Rc<Identities>,
     control_copy: ControlCopy,
@@ -129,7 +129,7 @@ impl ThreadRouter {
         self.shards.len() - 1
     }
 
-    /// The shards with topics.
+    /// The numbers of the shards with topics.
     fn topic_shards(&self) -> Range<usize> {
         0..self.control()
     }

@@ -78,13 +78,13 @@ pub(super) fn mark_part(headers: &mut HeaderMap, part: &'static str) {
 pub(super) struct Asked<'a> {
     pub(super) request: &'a HttpRequest,
     pub(super) side: ListenerSide,
-    /// [`None`]: none, because nothing is changed.
+    /// The shard that records the request; [`None`] because nothing is changed.
     pub(super) recorder: Option<usize>,
     pub(super) others: &'static str,
 }
 
 impl<'a> Asked<'a> {
-    /// One of the shards records it.
+    /// Makes `recorder` record the request in the audit trail, and no other shard.
     pub(super) fn recorded_by(
         request: &'a HttpRequest,
         side: ListenerSide,
@@ -120,7 +120,7 @@ pub(super) async fn collect_body(
 }
 
 impl ThreadRouter {
-    /// Of the shards that are asked, the one that records the request: it has an owner, as this
+    /// Chooses the shard that records the request: one of those asked that has an owner, as this
     /// node sees it.
     pub(super) fn recording_shard(
         &self,

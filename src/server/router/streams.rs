@@ -77,7 +77,7 @@ impl ThreadRouter {
             .await
     }
 
-    /// The same for lines that the response can do without.
+    /// Opens a shard's lines that the response can do without: gives up after [`LINES_WAIT`].
     async fn open_lines(
         &self,
         shard: usize,
@@ -234,7 +234,7 @@ struct Work {
     side: ListenerSide,
     shard: usize,
     lines: Option<LineReader>,
-    /// What the shards have reported.
+    /// The totals that the shards have reported so far.
     ends: ProgressLine,
     is_over: bool,
 }

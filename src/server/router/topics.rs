@@ -56,7 +56,7 @@ pub(crate) struct OtherShards {
 }
 
 impl OtherShards {
-    /// Those of all shards but `own`.
+    /// All shards except `own`.
     pub(crate) fn new(router: ShardRouter, own: usize) -> Self {
         Self {
             router,
@@ -103,7 +103,6 @@ impl OtherShards {
         }
     }
 
-    /// Whether another shard has the topic.
     pub(crate) async fn has_topic(&self, shard: usize, resource_id: &str) -> bool {
         let target = request_target(resource_id);
         let answer = self.send_request(shard, "GET", &target, Bytes::new());
