@@ -88,7 +88,6 @@ pub struct AuditFilter {
     pub operator: Option<String>,
     /// Part of the method and path, or of the id of the request, compared without case.
     pub search: Option<String>,
-    /// Whether only refused operations are listed.
     pub is_refused: bool,
 }
 
@@ -215,7 +214,7 @@ fn put(number: u64, record: &AuditRecord) -> MetaChange {
     MetaChange::Put(MetaKind::Audit, name(number), to_json(record))
 }
 
-/// Names sort like numbers.
+/// The name of a record: names sort like numbers.
 fn name(number: u64) -> String {
     format!("{number:020}")
 }

@@ -134,7 +134,7 @@ pub struct DeclaredSchema {
 }
 
 impl Catalogue {
-    /// That of a topic; [`None`] if it validates no event.
+    /// Compiles the event types of a topic; [`None`] if the topic validates no event.
     pub fn from_topic(topic: &TopicRecord) -> Option<Self> {
         let refuses = match topic.ingress.schema_validation {
             SchemaValidation::Off => return None,
@@ -267,7 +267,7 @@ pub fn validate_event_types(info: &EventTypeInfo) -> Result<(), InvalidCatalogue
     all_versions(info).try_for_each(|declared| declared.validate(&mut total))
 }
 
-/// The same, in slices.
+/// Checks like [`validate_event_types`], in slices of processor time.
 ///
 /// # Errors
 /// The time is used up.

@@ -31,7 +31,7 @@ pub struct Definitions {
     /// How far the store had applied its changelog: they are as new as that at least.
     pub position: u64,
     records: Records,
-    /// By key.
+    /// The topics by the key of their records.
     topics: BTreeMap<String, Arc<TopicRecord>>,
 }
 

@@ -42,7 +42,6 @@ pub enum DeploymentStoreError {
     /// One of the same name goes on since this time.
     #[error("the deployment runs since {0}")]
     Active(Timestamp),
-    /// Too many run.
     #[error("{RUNNING_DEPLOYMENTS_MAX} deployments run")]
     Busy,
     /// The store cannot be written or read.

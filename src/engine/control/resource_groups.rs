@@ -43,7 +43,7 @@ impl ResourceGroups {
         })
     }
 
-    /// All groups, by key.
+    /// All groups in the order of their keys.
     pub fn list_groups(&self) -> Vec<Arc<ResourceGroupRecord>> {
         self.groups
             .read()

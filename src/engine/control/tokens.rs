@@ -134,7 +134,7 @@ impl ForwardedToken {
 /// Why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenProblem {
-    /// No such token exists, or no longer.
+    /// No such token exists, or it was revoked.
     Unknown,
     Expired,
 }
@@ -179,7 +179,7 @@ impl Tokens {
         })
     }
 
-    /// All tokens, by name.
+    /// All tokens in the order of their names.
     pub fn list_tokens(&self) -> Vec<Arc<Token>> {
         self.tokens
             .read()

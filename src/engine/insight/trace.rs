@@ -49,7 +49,7 @@ pub struct SubscriptionTrace {
     pub explanation: Option<Explanation>,
     /// What the present transformation makes of the event, if it makes a body.
     pub transformed: Option<TransformedSummary>,
-    /// Whether lines are left out.
+    /// Whether lines of the history are left out.
     pub cut: bool,
 }
 
@@ -58,7 +58,7 @@ pub struct SubscriptionTrace {
 #[derive(Clone, Debug)]
 pub struct TransformedSummary {
     pub bytes: usize,
-    /// Its SHA-256 digest in hexadecimal digits.
+    /// The SHA-256 digest of the body in hexadecimal digits.
     pub sha256: String,
     pub excerpt: String,
     /// What is appended to the path of the endpoint.
@@ -86,9 +86,9 @@ impl TransformedSummary {
 #[derive(Clone, Copy, Debug)]
 pub struct TraceQuery<'a> {
     pub subscription_key: SubscriptionKey,
-    /// Its shared state; [`None`] if it was deleted.
+    /// The subscription's shared state; [`None`] if the subscription was deleted.
     pub shared: Option<&'a SharedState>,
-    /// The versions of its filter.
+    /// The versions of the subscription's filter.
     pub versions: &'a Versions,
     /// The sequence of the event.
     pub seq: Seq,

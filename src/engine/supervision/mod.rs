@@ -32,11 +32,12 @@ const DELAY: Duration = Duration::from_millis(10);
 
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// What a parent has: its children end when it is cut or dropped.
+/// The end of a [`LifelineWatch`] that the parent holds: its children end when it is cut or
+/// dropped.
 #[derive(Debug, Default)]
 pub struct Lifeline(CancellationToken);
 
-/// What a child has of it.
+/// The child's end of a [`Lifeline`].
 #[derive(Clone, Debug)]
 pub struct LifelineWatch(CancellationToken);
 
@@ -92,9 +93,9 @@ struct IncarnationHistory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IncarnationEnd {
     Panicked,
-    /// By an intended panic or stop (chaos).
+    /// Chaos ended the incarnation by an intended panic or stop.
     Killed,
-    /// It stopped because of an error.
+    /// The actor stopped because of an error.
     Stopped,
     Orphaned,
 }
@@ -149,7 +150,7 @@ pub struct Supervision {
     pub incarnation: u64,
     pub restarts: u64,
     pub ends: IncarnationEnds,
-    /// How and when the last one ended.
+    /// How and when the last incarnation ended.
     pub last: Option<(IncarnationEnd, Timestamp)>,
     pub recoveries: RecoveryTimes,
 }
@@ -278,7 +279,7 @@ impl SupervisionHistory {
 pub trait Supervised: 'static {
     type Actor: Actor<Context = Context<Self::Actor>>;
 
-    /// Its name in the log.
+    /// The name of the actor in the log.
     fn name(&self) -> String;
 
     fn supervision_history(&self) -> &SupervisionHistory;

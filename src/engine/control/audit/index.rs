@@ -22,7 +22,7 @@ use gridhook_store::keys::MetaKind;
 /// Number of attempts of an identity that are recorded without a pause.
 const ATTEMPT_BURST: u32 = 10;
 
-/// After [`ATTEMPT_BURST`] attempts, one is recorded in each interval of this length.
+/// The interval in which one attempt of an identity is recorded after [`ATTEMPT_BURST`] attempts.
 const ATTEMPT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Attempts may have this share of the number of changes, besides them.
@@ -49,7 +49,7 @@ impl AuditLimits {
     }
 }
 
-/// What a record counts as.
+/// The class of a record, by which its number is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum RecordClass {
     /// Something was changed, revealed or commanded, or may have been.
@@ -93,14 +93,14 @@ impl RecordHolder {
     }
 }
 
-/// What is stored, oldest first.
+/// The stored records, oldest first.
 #[derive(Default)]
 pub(super) struct AuditIndex {
     pub(super) entries: VecDeque<IndexEntry>,
     pub(super) next: u64,
     holders: HashMap<RecordHolder, usize>,
     attempts: AttemptLimiter,
-    /// Deletions whose write failed.
+    /// Deletions whose write failed. The next write contains them.
     pub(super) deferred: Vec<MetaChange>,
 }
 
@@ -119,7 +119,7 @@ impl AuditIndex {
         Some(MetaChange::Delete(MetaKind::Audit, name(entry.number)))
     }
 
-    /// No longer counts the entry at `index` for its holder.
+    /// Stops to count the entry at `index` for its holder.
     fn release(&mut self, index: usize) {
         let Some(entry) = self.entries.get(index) else {
             return;

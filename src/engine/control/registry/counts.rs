@@ -24,22 +24,22 @@ pub struct SubscriptionCensus<'a> {
     pub cursor: &'a Cursor,
     /// The endpoint, beyond what the cursor says of it.
     pub endpoint: &'a EndpointView,
-    /// Events of the log that it has not passed, before its filter.
+    /// Number of events of the log that the event subscription has not passed, before its filter.
     pub backlog: u64,
-    /// The first of them.
+    /// The first event that it has not passed.
     pub unread: Option<Seq>,
-    /// Time to live of events.
     pub time_to_live: Duration,
     /// Requests that are in flight, or ended and not yet durable.
     pub in_flight: usize,
     /// Requests that timed out and may still succeed.
     pub late_requests: usize,
-    /// Number of the current incarnation of its actor.
+    /// Number of the current incarnation of the subscription's actor.
     pub incarnation: u64,
     pub ends: IncarnationEnds,
     /// Events that were quarantined since the process started.
     pub quarantined: u64,
-    /// Durations of its requests; [`None`] if none was sent since the process started.
+    /// Durations of the subscription's requests; [`None`] if none was sent since the process
+    /// started.
     pub measured: Option<SubscriptionMeasures>,
 }
 
@@ -48,9 +48,9 @@ pub struct SubscriptionCensus<'a> {
 pub struct FailureCounts {
     /// The endpoint has refused the request, such as with 400 or 404.
     pub refused: u64,
-    /// 429 or 503.
+    /// The endpoint has responded 429 or 503.
     pub busy: u64,
-    /// No connection, or no response in time.
+    /// There was no connection, or no response in time.
     pub unanswered: u64,
 }
 
@@ -87,21 +87,20 @@ impl FailureCounts {
 /// The figures of a subscription that a list of thousands shows.
 #[derive(Clone, Debug)]
 pub struct SubscriptionSnapshot {
-    /// Its handle. The record is read from there by need, because it is in memory of its own, far
-    /// from the figures.
+    /// The handle of the event subscription. The record is read from there by need, because it is
+    /// in memory of its own, far from the figures.
     child: Arc<SubscriptionHandle>,
-    /// Outcomes of published events.
+    /// Counts of events by their outcomes.
     pub counters: Counters,
     pub health: Health,
-    /// Whether it is held, and why.
+    /// Who holds the event subscription, if it is held.
     pub held: Option<HeldBy>,
-    /// When the first pending delivery is due.
+    /// The time at which the first pending delivery is due.
     pub next_due: Option<Timestamp>,
-    /// Maximum requests in flight.
     pub concurrency: u32,
-    /// Events of the log that it has not passed, before its filter.
+    /// Number of events of the log that the event subscription has not passed, before its filter.
     pub backlog: u64,
-    /// The first of them.
+    /// The first event that it has not passed.
     pub unread: Option<Seq>,
     /// Requests that are in flight, or ended and not yet durable.
     pub in_flight: usize,

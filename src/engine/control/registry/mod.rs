@@ -63,7 +63,6 @@ pub enum Error {
     /// The resource does not exist.
     #[error("{0}")]
     Unknown(String),
-    /// The request is invalid.
     #[error("{0}")]
     Refused(String),
     /// The event subscription cannot be delivered as it says.
@@ -94,7 +93,6 @@ pub struct RegistryRules {
     pub delivery: DeliveryContext,
     /// Maximum topics of a domain.
     pub domain_topics_max: usize,
-    /// Maximum topics and domains.
     pub topics_max: usize,
     /// Maximum event subscriptions of a topic or a domain.
     pub subscriptions_max: usize,
@@ -107,7 +105,7 @@ pub struct Registry {
     budget: Arc<RecentBudget>,
     topics: RwLock<HashMap<String, Arc<TopicHandle>>>,
     partitions: RwLock<HashMap<PartitionId, Arc<TopicHandle>>>,
-    /// By name, in lower case.
+    /// The namespaces by their names in lower case.
     namespaces: RwLock<BTreeMap<String, Arc<NamespaceRecord>>>,
     numbers: tokio::sync::Mutex<NextNumbers>,
     /// What a shard of a cluster with several has followed, once it has.

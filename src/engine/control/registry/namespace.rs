@@ -21,7 +21,7 @@ impl Registry {
         namespaces.get(&name.to_ascii_lowercase()).cloned()
     }
 
-    /// All namespaces, by name.
+    /// All namespaces in the order of their names.
     pub fn list_namespaces(&self) -> Vec<Arc<NamespaceRecord>> {
         self.namespaces
             .read()

@@ -28,7 +28,7 @@ use gridhook_store::{
 /// did not exclude.
 const LOOKUPS_MAX: usize = 32;
 
-/// Where a trace continues.
+/// The position at which a trace continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceToken {
     /// The event, or the first one found behind it.
@@ -80,19 +80,19 @@ pub struct EventOccurrence {
     pub seq: Seq,
     /// The event; [`None`] if the store no longer has it.
     pub event: Option<Event>,
-    /// The record of its id, if the topic had duplicate detection and the store still has the
-    /// record.
+    /// The record of the event's id, if the topic had duplicate detection and the store still has
+    /// the record.
     pub published: Option<PublishedId>,
-    /// Its delivery history for each subscription.
+    /// The event's delivery history for each subscription.
     pub subscriptions: Vec<SubscriptionTrace>,
 }
 
 /// A subscription of a topic.
 struct Subscriber {
     number: SubscriptionId,
-    /// [`None`] for a deleted one.
+    /// The handle; [`None`] if the subscription was deleted.
     handle: Option<Arc<SubscriptionHandle>>,
-    /// The versions of its filter.
+    /// The versions of the subscription's filter.
     versions: Versions,
 }
 
@@ -102,7 +102,7 @@ pub struct IdMatches {
     pub sequences: Vec<Seq>,
     /// The lookups that were made.
     pub lookups: usize,
-    /// Whether the whole log was searched.
+    /// Whether the whole log was searched, and not a part because of the limit of lookups.
     pub is_whole: bool,
 }
 

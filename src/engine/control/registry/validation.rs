@@ -73,7 +73,7 @@ pub enum ChangeBasis {
     /// Anything: the last change is in force.
     Any,
     Record(Arc<SubscriptionRecord>),
-    /// It must not exist.
+    /// No subscription of this name exists.
     Missing,
 }
 
@@ -318,7 +318,8 @@ impl Registry {
             .collect()
     }
 
-    /// Without validation there are no deadlines.
+    /// The time of the validator's clock. Without a validator there are no deadlines, so any time
+    /// will do.
     fn now(&self) -> Timestamp {
         self.validator
             .get()
@@ -418,7 +419,7 @@ fn source_resource(topic: &TopicHandle, subscription: &SubscriptionRecord) -> St
         .resource_id_of(subscription.filter.domain_topic.as_deref())
 }
 
-/// Whether an endpoint responds to a handshake.
+/// Whether the endpoint of the subscription is validated by a handshake.
 fn has_handshake(record: &SubscriptionRecord) -> bool {
     !record.is_pulled() && !is_test_address(&record.webhook.endpoint_url)
 }
