@@ -142,13 +142,11 @@ const FORBIDDEN: [IpNet; 30] = [
 /// by authority and not by subscription.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressRules {
-    /// Whether plain HTTP is allowed.
     pub allow_http: bool,
     /// Allowed networks, although they are private or reserved.
     pub allow_networks: Vec<IpNet>,
     /// Addresses on which this server listens: never called, whatever is allowed.
     pub own: Vec<SocketAddr>,
-    /// Whether the test endpoint is allowed.
     pub test_endpoint: bool,
 }
 

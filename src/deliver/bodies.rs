@@ -69,7 +69,7 @@ pub struct BodyPermit {
 }
 
 impl Default for BodyBudget {
-    /// Without a practical limit.
+    /// A budget without a practical limit.
     fn default() -> Self {
         Self::new(usize::MAX / 2)
     }
@@ -171,8 +171,8 @@ impl BodyShare {
 }
 
 impl BodyPermit {
-    /// The same body, of which one copy is in memory however many requests send it. `first` is its
-    /// first event.
+    /// Returns the copy of the body that other requests send, if there is one: so one copy is in
+    /// memory however many requests send it. `first` is the first event of the body.
     pub fn share_body(&mut self, (partition, first): (PartitionId, Seq), body: Bytes) -> Bytes {
         if body.len() < SHARED_BYTES || self.body.is_some() {
             return body;

@@ -21,7 +21,6 @@ pub enum SenderError {
     UnknownService(#[from] UnknownService),
     #[error(transparent)]
     Destination(#[from] RequestError),
-    /// This build has no client for the service.
     #[error("{0}")]
     NoClient(&'static str),
     #[error("delivery.resources.{service} needs {needed}")]
@@ -42,7 +41,6 @@ pub enum SenderError {
     Name(String),
 }
 
-/// No table of the settings stands for the service that a subscription names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is \"{given}\", which no table of delivery.resources stands for; {expectation}")]
 pub struct UnknownService {

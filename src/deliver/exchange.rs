@@ -245,7 +245,8 @@ impl Pool {
         Box::pin(self.connector.open_connection(host, port, secure)).await
     }
 
-    /// Not an async function: the future would hold the arguments twice, before and after the move.
+    /// Sends a request and reads the response. Not an async function: the future would hold the
+    /// arguments twice, before and after the move.
     fn exchange_messages(
         self: Rc<Self>,
         head: RequestHeadType,
@@ -289,10 +290,10 @@ impl Pool {
     }
 }
 
-/// What has been received of a response.
+/// The part of a response that has been received.
 enum Received {
     Head(ReceivedHead),
-    /// Its first line.
+    /// The status line of an incomplete head.
     Status(StatusLine),
 }
 

@@ -56,19 +56,19 @@ const UNUSABLE_CERTIFICATE: &str =
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenAudience {
-    /// `azureActiveDirectoryTenantId`.
+    /// The property `azureActiveDirectoryTenantId`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// `azureActiveDirectoryApplicationIdOrUri`.
+    /// The property `azureActiveDirectoryApplicationIdOrUri`.
     pub application: String,
 }
 
 /// How the server proves its identity to the issuer.
 #[derive(Clone, Debug)]
 pub enum IdentityProof {
-    /// With the secret in this file.
+    /// The client secret in this file.
     Secret(PathBuf),
-    /// With an assertion that is signed with the key of a certificate.
+    /// An assertion that is signed with the key of a certificate.
     Certificate(IdentityCertificate),
 }
 
@@ -261,7 +261,7 @@ pub enum TokenFailure {
     /// The issuer refuses the identity of the server.
     #[error("no access token for the endpoint: {0}")]
     Refused(String),
-    /// There was no usable response.
+    /// The issuer gave no usable response.
     #[error("no access token for the endpoint: {0}")]
     Unavailable(String),
 }

@@ -43,7 +43,7 @@ pub(super) struct ProxyError {
 }
 
 impl EgressProxy {
-    /// Whether connections to `address` go through it.
+    /// Whether connections to `address` go through the proxy.
     pub(super) fn applies_to(&self, address: SocketAddr) -> bool {
         !self
             .bypass

@@ -59,7 +59,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit of a lookup if the last one of the name had no response.
 const SILENT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a name counts as unanswered.
+/// How long a name counts as unanswered after a lookup without a response.
 pub const SILENT_FOR: Duration = Duration::from_secs(60);
 
 /// Maximum time to live in the cache.

@@ -59,19 +59,19 @@ pub(super) enum RequestPhase {
     Beginning,
     /// The name is being resolved.
     Resolving,
-    /// This address is being called.
+    /// A connection to this address is being opened.
     Connecting(SocketAddr),
     /// The connection is established; with https, the TLS handshake is next.
     Connected(SocketAddr),
     /// The request is being written.
     Sending,
-    /// It is written; waiting for the head of the response.
+    /// The request is written; waiting for the head of the response.
     Waiting,
     /// The head, with this status, has arrived; waiting for the body.
     Reading(u16),
 }
 
-/// One try of a request.
+/// One attempt to send a request, over one connection.
 pub(super) struct RequestAttempt {
     /// Whether connections that were used before are dropped.
     fresh: bool,
@@ -79,11 +79,11 @@ pub(super) struct RequestAttempt {
     /// When the phase began; [`None`] for the first one.
     since: Cell<Option<Instant>>,
     phases: Cell<RequestPhases>,
-    /// When the response was read.
+    /// The time at which the response was read.
     ended: Cell<Option<Instant>>,
-    /// When the first byte was sent.
+    /// The time at which the first byte was sent.
     pub(super) began: Cell<Option<Instant>>,
-    /// Whether its connection was used before.
+    /// Whether the attempt uses a connection that was used before.
     pub(super) reused: Cell<bool>,
     /// Received bytes, without those of TLS.
     pub(super) received: Cell<usize>,
@@ -182,7 +182,7 @@ impl RequestAttempt {
         }
     }
 
-    /// Until when the rest of a response is read whose status line has arrived.
+    /// The time until which the rest of a response is read whose status line has arrived.
     pub(super) fn reading_until(&self) -> Instant {
         let until = self.phase_start() + BODY_TIMEOUT;
         self.until.get().map_or(until, |wait| wait.min(until))
@@ -256,7 +256,7 @@ pub(super) struct SocketControl {
     /// The endpoint responded to the request before it had everything. The rest was not sent.
     is_answered: Cell<bool>,
     sockets: Sockets,
-    /// Its permit among the idle connections.
+    /// The permit among the idle connections, while the connection has one.
     kept: RefCell<Option<KeptConnection>>,
 }
 
@@ -281,7 +281,7 @@ impl SocketControl {
         self.idle_since.get().map(|since| since.elapsed())
     }
 
-    /// How long ago it was opened.
+    /// The time since the connection was opened.
     pub(super) fn age(&self) -> Duration {
         self.opened.elapsed()
     }
@@ -398,7 +398,7 @@ impl SocketControl {
 /// The minimum length of a status line.
 const STATUS_LINE: &[u8; 12] = b"HTTP/1.1 200";
 
-/// What received bytes begin with.
+/// How the received bytes begin.
 enum ResponseStart {
     /// An interim response with a head of this many bytes.
     Interim(usize),

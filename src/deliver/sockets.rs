@@ -53,19 +53,19 @@ pub struct Taken(Arc<SocketsShared>);
 /// The permit of an idle connection, until it is dropped.
 pub(super) struct KeptConnection {
     shared: Arc<SocketsShared>,
-    /// Whether it is that of a request.
+    /// Whether it is a permit of requests in flight.
     is_borrowed: bool,
 }
 
 impl KeptConnection {
-    /// Whether it is the permit of a request.
+    /// Whether it is a permit of requests in flight.
     pub(super) fn is_borrowed(&self) -> bool {
         self.is_borrowed
     }
 }
 
 impl Default for Sockets {
-    /// Without a practical limit.
+    /// Permits without a practical limit.
     fn default() -> Self {
         Self::new(usize::MAX, usize::MAX)
     }
@@ -100,7 +100,7 @@ impl Sockets {
         usize::try_from(available).unwrap_or(0)
     }
 
-    /// How many subscriptions wait for a permit.
+    /// Number of subscriptions that wait for a permit.
     pub fn waiting_count(&self) -> usize {
         self.0.waiters.load(Ordering::Acquire)
     }

@@ -99,7 +99,7 @@ pub struct ClientOptions {
     /// The proxy for its connections. In the options of a server: that of subscriptions without one
     /// of their own.
     pub proxy: Option<EgressProxy>,
-    /// How long a connection stays idle.
+    /// How long an unused connection stays open.
     pub keep_alive: Duration,
     /// Maximum age of a connection. A new one resolves the name again.
     pub lifetime: Duration,
@@ -143,7 +143,7 @@ impl ClientOptions {
 /// Time limits of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestTimeouts {
-    /// From the lookup to the end of the response head.
+    /// Time from the lookup to the end of the response head.
     pub response: Duration,
 }
 

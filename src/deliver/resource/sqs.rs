@@ -26,7 +26,7 @@ use crate::{
 use gridhook_event::{Event, Seq};
 use gridhook_policy::outcome::{EventResult, Failure, Outcome, RequestResult};
 
-/// Messages of a request.
+/// Maximum number of messages of a request, as SQS allows.
 const BATCH_EVENTS_MAX: u32 = 10;
 
 /// A request and a message have at most 256 KiB, with the attributes.
@@ -49,7 +49,7 @@ const CREDENTIAL_PROBLEMS: [&str; 9] = [
     "UnrecognizedClient",
 ];
 
-/// Attributes of a message.
+/// Maximum number of attributes of a message, as SQS allows.
 const ATTRIBUTES_MAX: usize = 10;
 
 /// The delivery property that is the group of a message.

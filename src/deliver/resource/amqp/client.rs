@@ -204,7 +204,7 @@ struct Publisher {
     exchange: ShortString,
     routing_key: ShortString,
     target: ResourceTarget,
-    /// Channels without a request.
+    /// Channels that no request uses.
     idle: RefCell<Vec<Channel>>,
 }
 

@@ -92,18 +92,18 @@ struct Producer {
     mode: ContentMode,
     target: ResourceTarget,
     open: Mutex<Option<Rc<OpenTopic>>>,
-    /// By their ids. They outlive the connections.
+    /// The state of each partition by its id. It outlives the connections.
     partitions: RefCell<BTreeMap<i32, Rc<Mutex<PartitionState>>>>,
     /// Counts the batches without a key.
     turn: Cell<usize>,
 }
 
-/// What a producer knows of a partition.
+/// The state of a producer in a partition.
 #[derive(Default)]
 struct PartitionState {
-    /// [`None`]: a new producer id is needed.
+    /// [`None`] if a new producer id is needed.
     session: Option<Session>,
-    /// The broker asked for no requests until then.
+    /// The broker has asked for no requests until this time.
     throttled_until: Option<Instant>,
 }
 

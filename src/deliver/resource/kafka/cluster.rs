@@ -117,9 +117,9 @@ impl Credentials {
 }
 
 pub(super) enum Login {
-    /// Credentials of the settings; [`None`]: no authentication.
+    /// Credentials of the settings; [`None`] for no authentication.
     Fixed(Option<Credentials>),
-    /// With access tokens of the server's identity.
+    /// Access tokens of the server's identity.
     Tokens(TokenSource),
 }
 
