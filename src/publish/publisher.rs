@@ -65,7 +65,7 @@ pub struct Publisher {
     compute: Compute,
     room: Arc<InFlightBytes>,
     closed: AtomicBool,
-    /// Whether long polls end at once.
+    /// True once long polls end at once.
     polls_ended: tokio::sync::watch::Sender<bool>,
     /// The counts of requests for unknown topics.
     unknown_topics: TopicMeter,
@@ -159,7 +159,8 @@ impl Publisher {
         (self.room.bytes_in_flight(), self.room.bytes_max())
     }
 
-    /// `called` is the host that the request was sent to, if it is known already.
+    /// Publishes the events of a request to a topic outside of namespaces. `called` is the host
+    /// that the request was sent to, if it is known already.
     pub(super) async fn publish(
         &self,
         request: &HttpRequest,
@@ -185,7 +186,7 @@ impl Publisher {
         self.record_result(&topic, began, result)
     }
 
-    /// As [`Publisher::publish_messages`], for a topic of a namespace.
+    /// Publishes the events of a request to a topic of a namespace.
     pub(super) async fn publish_in_namespace(
         &self,
         request: &HttpRequest,

@@ -87,10 +87,10 @@ pub struct TokenIssuer {
 /// The reason why a token is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BearerProblem {
-    /// It is not a JWT.
+    /// The token is not a JWT.
     Unreadable,
     Refused(&'static str),
-    /// It is valid and does not permit the request.
+    /// The token is valid, but does not permit the request.
     Forbidden(TokenRole),
 }
 
@@ -320,10 +320,10 @@ pub struct Keyring {
 /// A key set cannot be used. The last keys stay in use.
 #[derive(Debug, thiserror::Error)]
 pub enum UnusableKeySet {
-    /// It is not a JSON Web Key Set.
+    /// The response is not a JSON Web Key Set.
     #[error("it is not a JSON Web Key Set: {0}")]
     NotKeys(#[from] serde_json::Error),
-    /// It has no key for signatures.
+    /// The set has no key for signatures.
     #[error("it has no signing key; expected RSA, P-256, P-384 or Ed25519")]
     Empty,
     #[error("it has {0} keys; expected at most {KEYS_MAX}")]

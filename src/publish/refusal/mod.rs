@@ -39,7 +39,7 @@ pub enum Refusal {
         expected: JsonToken,
         actual: JsonToken,
     },
-    /// An array without events.
+    /// The body is an array without events.
     #[error("{}", BodyMismatch(.schema))]
     Empty { schema: Schema },
     /// An event breaks a rule of its schema.
@@ -66,7 +66,7 @@ pub enum Refusal {
          https://github.com/cloudevents/spec/blob/v1.0/spec.md#required-attributes"
     )]
     MissingHeader { name: &'static str },
-    /// Both `ce-…` headers and a body that has the attributes itself.
+    /// The request has both `ce-…` headers and a body that has the attributes itself.
     #[error("Conflicting content mode: binary mode headers with structured mode content type.")]
     ConflictingModes,
     /// A content type that CloudEvents do not have.
@@ -127,12 +127,12 @@ pub enum Refusal {
     /// A bearer token that is not a JWT.
     #[error("Unable to read access token.")]
     UnreadableToken,
-    /// An unknown `Authorization` scheme.
+    /// The scheme of `Authorization` is unknown.
     #[error(
         "Request has an unsupported Authorization scheme (must be SharedAccessSignature or Bearer)."
     )]
     Scheme,
-    /// No credential that a namespace accepts.
+    /// The request has no credential that a namespace accepts.
     #[error(
         "Request must have an 'Authorization' header with the scheme SharedAccessKey, \
          SharedAccessSignature or Bearer."
@@ -187,16 +187,16 @@ pub enum Refusal {
         /// The time until the next request is accepted.
         seconds: u32,
     },
-    /// No such topic or path.
+    /// The topic or the path does not exist.
     #[error("No HTTP resource was found that matches the request URI '{uri}'.")]
     NotFound {
         /// The URL, percent-encoded as a whole, without its query, which may contain a key.
         uri: String,
     },
-    /// No such topic in an existing namespace.
+    /// The namespace exists, but the topic does not.
     #[error("There is no topic '{topic}' in the namespace '{namespace}'.")]
     NoTopic { namespace: String, topic: String },
-    /// No such event subscription of a namespace's topic.
+    /// The topic of a namespace exists, but the event subscription does not.
     #[error(
         "There is no event subscription '{subscription}' of the topic '{topic}' in the namespace \
          '{namespace}'."
@@ -275,7 +275,6 @@ pub enum JsonToken {
     /// A number without fraction and exponent.
     Integer,
     Float,
-    /// `true` or `false`.
     Boolean,
     Null,
     Undefined,
@@ -284,7 +283,7 @@ pub enum JsonToken {
 /// The error of a SAS token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SasProblem {
-    /// It is not `r=…&e=…&s=…`.
+    /// The token is not `r=…&e=…&s=…`.
     Format,
     /// Neither key made its signature.
     Signature,

@@ -45,7 +45,7 @@ struct EventGridMembers<'a> {
 /// An event whose properties are complete and valid.
 struct CheckedEvent<'a> {
     id: JsonValue<'a>,
-    /// In a domain: the content of the string that names the domain topic.
+    /// The content of the string that names the domain topic; [`None`] outside of domains.
     domain_topic: Option<&'a str>,
     subject: JsonValue<'a>,
     event_type: JsonValue<'a>,

@@ -97,7 +97,7 @@ impl TargetProperties {
         }
     }
 
-    /// As [`TargetProperties::from_record`], computed once for each thread and record of a topic.
+    /// The properties of a topic, computed once for each thread and record.
     fn cached_for(topic: &Arc<TopicRecord>) -> Arc<Self> {
         let Some(partition) = topic.partitions.first() else {
             return Arc::new(Self::from_record(topic));
@@ -125,7 +125,7 @@ impl EventTarget {
         Self::new(Arc::new(TargetProperties::from_record(topic)))
     }
 
-    /// The same, with properties that are computed once for each thread and record.
+    /// The target for a topic, whose properties are computed once for each thread and record.
     pub(super) fn cached_for(topic: &Arc<TopicRecord>) -> Self {
         Self::new(TargetProperties::cached_for(topic))
     }
@@ -227,10 +227,10 @@ impl RequestContent<'_> {
 /// The encoding of events in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ContentMode {
-    /// One event as an object.
+    /// The body is one event as an object.
     Structured,
     Batch,
-    /// The data of one event, whose attributes are headers.
+    /// The body is the data of one event, whose attributes are headers.
     Binary,
 }
 
@@ -250,7 +250,7 @@ pub fn read(
     )
 }
 
-/// As [`read`], for a traced request.
+/// Reads all events of a body like [`read`], with the trace context of the request.
 pub(super) fn read_traced(
     target: &EventTarget,
     content: &RequestContent<'_>,

@@ -293,7 +293,6 @@ impl Levels {
         self.depth -= 1;
     }
 
-    /// Whether the innermost level is an object.
     fn is_object(&self) -> bool {
         self.objects & 1 == 1
     }
