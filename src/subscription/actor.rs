@@ -228,7 +228,8 @@ impl SubscriptionActor {
         sockets.wake_when_free(move || shared.report_result(incarnation, SharedStateMessage::Room));
     }
 
-    /// The same for memory for bodies.
+    /// Registers for a wake if only memory for bodies is missing for the next request. Otherwise
+    /// passes free memory on to the next waiting subscription.
     fn wait_for_bytes(&mut self, blocked: Option<Blocked>) {
         if self.waits_for_bytes || blocked != Some(Blocked::Memory) {
             return self.bodies.pass_on();

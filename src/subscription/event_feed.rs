@@ -247,7 +247,7 @@ impl FeedSubscriber {
 
 enum NextItem {
     Item(u64, Arc<FeedEvent>),
-    /// There is no item yet.
+    /// There is no item yet, but one may follow.
     None,
     Over,
 }

@@ -44,7 +44,7 @@ pub enum PlanError {
     /// The address is not allowed.
     #[error(transparent)]
     Address(#[from] AddressRefused),
-    /// Not under this certificate.
+    /// No client certificate has this name.
     #[error(
         "destination.properties.clientCertificate is \"{given}\", which does not exist; {allowed}"
     )]
@@ -53,7 +53,7 @@ pub enum PlanError {
         given: String,
         allowed: String,
     },
-    /// There is no access token for the endpoint.
+    /// The server has no identity for the access token of the endpoint.
     #[error(
         "destination.properties.azureActiveDirectoryApplicationIdOrUri demands an access token; {0}"
     )]
@@ -74,10 +74,9 @@ pub enum PlanError {
     /// The proxy does not exist.
     #[error("destination.properties.proxy is \"{given}\", which does not exist; {allowed}")]
     Proxy { given: String, allowed: String },
-    /// No configured service has this `resourceId`.
     #[error("destination.properties.resourceId {0}")]
     Resource(#[from] UnknownService),
-    /// The destination of its dead letters does not exist.
+    /// The destination of the dead letters does not exist.
     #[error("deadLetterDestination.properties.resourceId {0}")]
     DeadLetterDestination(#[from] UnknownDestination),
 }
@@ -157,7 +156,7 @@ impl Target {
     }
 }
 
-/// How a subscription is delivered.
+/// A subscription with everything that its delivery needs.
 #[derive(Debug)]
 pub struct DeliveryPlan {
     pub record: Arc<SubscriptionRecord>,

@@ -80,7 +80,7 @@ impl std::fmt::Debug for BudgetHolder {
     }
 }
 
-/// One actor's share in the budget.
+/// The share of one actor in the budget.
 pub struct BudgetMember {
     budget: Arc<ReadBudget>,
     number: u64,
@@ -97,7 +97,7 @@ pub struct ReadGrant {
     bytes: usize,
 }
 
-/// How many bytes are requested.
+/// The number of requested bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrantRequest {
     /// The member's share, at most this many bytes.
@@ -111,7 +111,7 @@ impl ReadBudget {
         Self::with_patience(max_bytes, PATIENCE)
     }
 
-    /// The same with another time limit before others must drop what they keep.
+    /// Makes a budget with another time limit before others must drop what they keep.
     pub fn with_patience(max_bytes: usize, patience: Duration) -> Arc<Self> {
         Arc::new(Self {
             max_bytes,

@@ -54,7 +54,7 @@ use gridhook_policy::{
 use gridhook_record::subscription::SubscriptionRecord;
 use gridhook_telemetry::trace::SpanContext;
 
-/// What arrives for a subscription.
+/// A message for the actor of a subscription.
 #[derive(Debug)]
 pub enum SharedStateMessage {
     Input(Input),
@@ -131,7 +131,7 @@ struct InFlightRequest {
     span: Option<SpanContext>,
 }
 
-/// What a new incarnation receives.
+/// State that a new incarnation of the actor takes over.
 #[derive(Debug)]
 pub(super) struct HandedOver {
     pub(super) plan: Arc<DeliveryPlan>,
@@ -144,7 +144,7 @@ pub(super) struct HandedOver {
     pub(super) is_moved: bool,
 }
 
-/// What arrived since the last wake.
+/// Everything that arrived since the last wake.
 #[derive(Debug)]
 pub(super) struct TakenMessages {
     pub(super) end: Seq,
@@ -268,7 +268,6 @@ impl SharedState {
             && self.lock_view().is_idle(end)
     }
 
-    /// Whether requests of operators or clients wait.
     pub fn has_requests(&self) -> bool {
         let inner = self.lock_inner();
         !inner.commands.is_empty() || inner.queue.as_ref().is_some_and(|queue| !queue.is_idle())

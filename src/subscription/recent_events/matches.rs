@@ -1,9 +1,9 @@
-//! Which subscriptions each event of a chunk matches, in little memory.
+//! A compact record of the subscriptions that each event of a chunk matches.
 
-/// The positions in a word.
+/// The number of positions in a word.
 const WORD: usize = u64::BITS as usize;
 
-/// Which subscriptions each event of a chunk goes to. Consecutive events with the same
+/// The subscriptions that each event of a chunk matches. Consecutive events with the same
 /// subscriptions share a set.
 #[derive(Debug, Default)]
 pub struct Matches {
@@ -24,7 +24,8 @@ enum PositionSet {
 }
 
 impl Matches {
-    /// None, with room for so many events that go to so many subscriptions, and to the same ones.
+    /// Makes an empty record with room for `events` events that go to `subscriptions`
+    /// subscriptions, all to the same ones.
     pub fn with_room(events: usize, subscriptions: usize) -> Self {
         let all = Vec::with_capacity(subscriptions.div_ceil(WORD));
         Self {
@@ -138,7 +139,7 @@ impl PositionSet {
     }
 }
 
-/// These positions as bits, if a word has all of them.
+/// The positions as bits, if a word has all of them.
 fn word_of(positions: &[u32]) -> Option<u64> {
     let fits = positions.last().is_none_or(|last| (*last as usize) < WORD);
     fits.then(|| {

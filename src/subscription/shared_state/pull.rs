@@ -43,7 +43,7 @@ impl PullQueue {
         self.last
     }
 
-    /// Whether no client waits.
+    /// Whether no request of a client waits or is claimed.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.claims.is_empty() && self.inputs.is_empty()
     }

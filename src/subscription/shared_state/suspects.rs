@@ -25,7 +25,7 @@ const QUARANTINED_LISTED: usize = 8;
 /// Events that were dead-lettered because they made the actor panic repeatedly.
 #[derive(Clone, Debug, Default)]
 pub struct QuarantinedEvents {
-    /// How many, since the server started.
+    /// Number of quarantined events since the server started.
     pub count: u64,
     /// The newest of them, with position and id, oldest first.
     pub newest: VecDeque<(Seq, String)>,
@@ -131,7 +131,7 @@ impl Suspects {
         settled_suspects.map(|(of, _)| *of).collect()
     }
 
-    /// These suspects are settled durably.
+    /// Removes suspects that are settled durably.
     pub(super) fn settle_suspects(&mut self, settled: &[(Lane, Seq)]) {
         for of in settled {
             self.suspects.remove(of);
@@ -215,7 +215,7 @@ impl SharedState {
             .unwrap_or_default()
     }
 
-    /// How many events were quarantined.
+    /// Number of quarantined events since the server started.
     pub fn quarantined_count(&self) -> u64 {
         self.lock_inner()
             .suspects
@@ -223,7 +223,7 @@ impl SharedState {
             .map_or(0, |suspects| suspects.quarantined.count)
     }
 
-    /// How many suspects are not settled yet.
+    /// Number of suspects that are not settled yet.
     pub fn suspect_count(&self) -> usize {
         self.lock_inner()
             .suspects

@@ -19,7 +19,7 @@ pub struct SubscriptionState {
     pub endpoint: EndpointView,
     /// The first position of the log that the subscription may still read.
     pub low: Seq,
-    /// The same without its jobs.
+    /// The first position that the subscription itself may still read, without its jobs.
     pub own_low: Seq,
     /// Jobs that have ended, until that is durable.
     pub ending: Vec<Job>,
