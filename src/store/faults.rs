@@ -24,7 +24,7 @@ pub struct StoreFaults(Arc<FaultsShared>);
 
 #[derive(Debug, Default)]
 struct FaultsShared {
-    /// Whether any fault is active.
+    /// Whether any fault is active. Read without the lock of `state`.
     armed: AtomicBool,
     state: Mutex<FaultsState>,
     changed: Condvar,

@@ -50,7 +50,7 @@ pub enum Family {
     Cursor,
     /// Deliveries that failed and are retried.
     Pending,
-    /// Their due times, in order.
+    /// The due times of pending deliveries, in order.
     Due,
     /// Events below the floor that a pending delivery or a dead letter still needs.
     Carried,
@@ -103,7 +103,6 @@ impl Family {
     }
 }
 
-/// One operation of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteOp {
     /// Writes a record, over an existing one.

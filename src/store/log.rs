@@ -164,7 +164,7 @@ pub struct EventFinder<'a> {
     store: &'a dyn Store,
     partition: PartitionId,
     last: Vec<Event>,
-    /// Whether the block cache is not filled.
+    /// Whether reads leave the block cache as it is.
     apart: bool,
 }
 
@@ -178,7 +178,7 @@ impl<'a> EventFinder<'a> {
         }
     }
 
-    /// The same, without filling the block cache: for a caller that reads each chunk once.
+    /// Finds events without filling the block cache: for a caller that reads each chunk once.
     pub fn without_cache(store: &'a dyn Store, partition: PartitionId) -> Self {
         Self {
             apart: true,

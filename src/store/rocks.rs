@@ -140,7 +140,7 @@ pub enum OpenError {
     NoWatermark {
         /// The path of the watermark.
         file: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the watermark.
         problem: &'static str,
     },
     #[error(

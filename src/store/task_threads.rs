@@ -32,7 +32,7 @@ struct TaskQueue {
     tasks: VecDeque<Task>,
     /// The threads that have not ended.
     running: usize,
-    /// Those of them that wait for a task.
+    /// The threads that wait for a task, of those that have not ended.
     waiting: usize,
     handles: Vec<JoinHandle<()>>,
     is_closed: bool,

@@ -41,10 +41,10 @@ pub struct OutcomePage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageEntry {
     pub subscription_key: SubscriptionKey,
-    /// Its entries in pages up to this number are in records of their own, which were written with
-    /// this page.
+    /// The subscription's entries in pages up to this number are in records of their own, which
+    /// were written with this page.
     pub stored: Option<u64>,
-    /// Its cursor, if that is a new one.
+    /// The subscription's cursor, if the page has a new one.
     pub cursor: Option<PageCursor>,
     pub lines: EncodedLines,
 }

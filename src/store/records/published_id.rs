@@ -53,7 +53,7 @@ impl IdDigest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishedId {
-    /// When its event was accepted.
+    /// The time at which the event was accepted.
     pub accepted: Timestamp,
     /// The end of the window at that time. The record may be removed from then on.
     pub until: Timestamp,

@@ -51,16 +51,16 @@ pub(super) struct PagesState {
     lines: usize,
 }
 
-/// What the pages have of a subscription.
+/// The outcomes of a subscription that pages have and records do not.
 #[derive(Debug)]
 pub(super) struct Unstored {
-    /// The first page with it.
+    /// The first page with outcomes of the subscription.
     first: u64,
-    /// The last page with it.
+    /// The last page with outcomes of the subscription.
     last: u64,
     pub(super) cursor: Option<Bytes>,
     pub(super) lines: EncodedLines,
-    /// Whether a write in progress adds to it.
+    /// Whether a write in progress adds outcomes.
     pub(super) is_growing: bool,
     /// Whether a write that was refused, and may be there after all, has another cursor.
     pub(super) is_uncertain: bool,
