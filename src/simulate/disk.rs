@@ -15,7 +15,7 @@ use gridhook_policy::record::{
 pub struct SimulatedStore {
     pub cursor: Cursor,
     pub pending: BTreeMap<(Lane, Seq), PendingDelivery>,
-    /// Their keys in the order of due times.
+    /// The keys of `pending` in the order of due times.
     pub due: BTreeSet<DueKey>,
     /// Dead letters that wait for their destination.
     pub dead: BTreeMap<(Lane, Seq), DeadLetterRecord>,
