@@ -29,7 +29,7 @@ const VERSION: &str = "2021-08-06";
 /// An interpreter that starts on a machine with other work.
 const START: Duration = Duration::from_secs(120);
 
-/// One of its services.
+/// A process of one of Azurite's services.
 pub(crate) struct Azurite {
     service: &'static str,
     child: Option<Child>,
@@ -49,12 +49,12 @@ impl Azurite {
         }
     }
 
-    /// Where it listens.
+    /// The address of the service.
     pub(crate) fn at(&self) -> SocketAddr {
         self.port.address
     }
 
-    /// Starts it, with what it had.
+    /// Starts the service with the data that it had.
     pub(crate) fn resume(&mut self) {
         let logs = ["out", "err"].map(|stream| self.folder.path().join(stream));
         let [out, err] = logs.each_ref().map(|log| File::create(log).expect("a log"));

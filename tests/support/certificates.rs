@@ -29,7 +29,6 @@ use rustls::{
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 
-/// A day.
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// The ends of certificates as metrics have them: by file, in whole days from now.
@@ -57,11 +56,11 @@ pub(crate) struct Issued {
 /// An RSA key of the tests.
 const RSA: &[u8] = include_bytes!("../data/issuer.rsa.der");
 
-/// The same as a key pair.
+/// The key of [`RSA`] as a key pair.
 pub(crate) static RSA_KEY: LazyLock<RsaKeyPair> =
     LazyLock::new(|| RsaKeyPair::from_der(RSA).expect("a key"));
 
-/// The public half of it.
+/// The public half of [`RSA_KEY`].
 struct RsaPublicKey;
 
 impl PublicKeyData for RsaPublicKey {
@@ -74,7 +73,6 @@ impl PublicKeyData for RsaPublicKey {
     }
 }
 
-/// A certificate of [`RSA_KEY`].
 pub(crate) struct IssuedRsa {
     pub(crate) der: CertificateDer<'static>,
     pem: String,
@@ -97,12 +95,12 @@ impl IssuedRsa {
         std::fs::write(folder.join(format!("{name}.key")), key).expect("written");
     }
 
-    /// Its `x5t#S256`.
+    /// The thumbprint that assertions have as `x5t#S256` (RFC 7515).
     pub(crate) fn thumbprint(&self) -> String {
         BASE64_URL_SAFE_NO_PAD.encode(digest(&SHA256, &self.der))
     }
 
-    /// Modulus and exponent of its key.
+    /// Modulus and exponent of the certificate's key.
     pub(crate) fn public(&self) -> PublicKeyComponents<Vec<u8>> {
         RSA_KEY.public().into()
     }
@@ -122,7 +120,7 @@ impl Authority {
         )
     }
 
-    /// Its own certificate, for who shall believe it.
+    /// The certificate of the authority, for clients and servers that trust it.
     pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }
@@ -150,12 +148,12 @@ impl Authority {
         }
     }
 
-    /// One that ended with the year 2019.
+    /// Issues a certificate that expired at the end of 2019.
     pub(crate) fn expired(&self, name: &str) -> Issued {
         self.sign(ended(name))
     }
 
-    /// One that ends in this time.
+    /// Issues a certificate that expires after this time.
     pub(crate) fn ending(&self, name: &str, within: Duration) -> Issued {
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
         let now = Duration::from_micros(Clock::system().now().0);

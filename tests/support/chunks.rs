@@ -1,4 +1,4 @@
-//! Chunks of a log.
+//! Builds chunks of a log from events.
 
 use bytes::BufMut;
 use gridhook::event::{

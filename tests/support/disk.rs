@@ -20,7 +20,7 @@ use super::{
 pub(crate) struct Mount(TempDir);
 
 impl Mount {
-    /// A disk in memory.
+    /// Mounts a file system in memory.
     pub(crate) fn tmpfs(mebibytes: u32) -> Option<Self> {
         Self::with_arguments(&["-t", "tmpfs", "-o", &format!("size={mebibytes}m"), "tmpfs"])
     }
@@ -51,7 +51,7 @@ impl Mount {
         )
     }
 
-    /// It is mounted again with this option.
+    /// Mounts the file system again with this option.
     pub(crate) fn remount(&self, option: &str) -> bool {
         can_run(
             "mount",
@@ -167,7 +167,7 @@ impl Device {
     }
 }
 
-/// The folder with mkfs.xfs.
+/// The folder that has mkfs.xfs.
 fn xfs_tools() -> Option<PathBuf> {
     let tools = unpacked("xfsprogs", &["libinih1", "liburcu8"], "sbin/mkfs.xfs");
     let (tools, found) = match tools {

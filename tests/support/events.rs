@@ -11,7 +11,7 @@ use gridhook::event::Schema;
 #[derive(Debug)]
 pub(crate) struct Generated {
     pub(crate) schema: Schema,
-    /// The whole event.
+    /// The event as JSON.
     pub(crate) json: String,
     /// The value of its `data`, exactly as it stands in `json`.
     pub(crate) data: String,
@@ -117,7 +117,7 @@ impl SmallRng {
         of[self.below(of.len())]
     }
 
-    /// Between the two, every doubling as likely as another.
+    /// A random size between the two; every doubling is as likely as another.
     fn size(&mut self, from: f64, to: f64) -> usize {
         let unit = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         (from * (to / from).powf(unit)) as usize

@@ -41,7 +41,7 @@ pub(crate) struct Kafka {
 }
 
 impl Kafka {
-    /// One that is not started yet.
+    /// Makes a broker that is not started yet.
     pub(crate) fn new() -> Self {
         Self::with(None, MESSAGE_BYTES_MAX, None)
     }
@@ -135,7 +135,6 @@ impl Kafka {
         child.wait().expect("it has ended");
     }
 
-    /// Makes a topic.
     pub(crate) fn create(&self, topic: &str, partitions: i32) {
         let client = self.client();
         self.runtime.block_on(async {

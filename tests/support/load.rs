@@ -34,7 +34,7 @@ struct LoadState {
     stop: AtomicBool,
 }
 
-/// Publishers at work.
+/// Publishers that send until they are stopped.
 pub(crate) struct Load {
     shared: Arc<LoadState>,
     publishers: Vec<JoinHandle<()>>,
@@ -65,7 +65,7 @@ impl Load {
         *lock(&self.shared.at) = at;
     }
 
-    /// How many events were acknowledged so far.
+    /// The number of events that were acknowledged so far.
     pub(crate) fn acknowledged(&self) -> usize {
         lock(&self.shared.acknowledged).len()
     }

@@ -64,7 +64,6 @@ struct MemoryState {
 }
 
 impl MemoryStore {
-    /// Creates an empty store.
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -264,7 +263,6 @@ impl Store for MemoryStore {
     }
 }
 
-/// The families.
 #[derive(Clone, Debug, Default)]
 struct MemoryTables([MemoryTable; Family::ALL.len()]);
 

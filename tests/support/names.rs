@@ -12,18 +12,17 @@ use std::{
 
 /// The reply to a query.
 pub(crate) enum NameReply {
-    /// These addresses, of those that are of the family that was asked for; valid for this number
-    /// of seconds.
+    /// Returns the addresses of the requested family; they are valid for this number of seconds.
     Addresses(Vec<IpAddr>, u32),
-    /// There is no such name.
+    /// Returns that the name does not exist (NXDOMAIN).
     NoName,
-    /// It did not work.
+    /// Returns a failure of the server.
     Failed,
-    /// Nothing.
+    /// Sends no response.
     Silence,
 }
 
-/// The name server.
+/// A DNS server on loopback.
 pub(crate) struct NameServer {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<(String, bool)>>>,
@@ -67,7 +66,6 @@ impl NameServer {
         }
     }
 
-    /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }

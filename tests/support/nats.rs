@@ -33,7 +33,7 @@ pub(crate) fn has_nats() -> bool {
     needs::can_run("nats", Command::new("nats-server").arg("--version"))
 }
 
-/// A server.
+/// A process of nats-server.
 pub(crate) struct Nats {
     folder: tempfile::TempDir,
     port: ReservedPort,
@@ -53,7 +53,7 @@ pub(crate) struct StreamBackup {
 pub(crate) type Message = (async_nats::HeaderMap, Vec<u8>);
 
 impl Nats {
-    /// One that is not started yet.
+    /// Makes a server that is not started yet.
     pub(crate) fn new() -> Self {
         let authorization =
             format!("authorization {{ user: gridhook, password: \"{PASSWORD}\" }}\n");
@@ -88,12 +88,10 @@ impl Nats {
         nats
     }
 
-    /// Its host and port.
     pub(crate) fn address(&self) -> SocketAddr {
         self.port.address
     }
 
-    /// Its address.
     pub(crate) fn url(&self) -> String {
         format!(
             "{}://{}",
@@ -139,7 +137,6 @@ impl Nats {
         child.wait().expect("it has ended");
     }
 
-    /// Deletes a stream.
     pub(crate) fn delete(&self, stream: &str) {
         self.runtime.block_on(async {
             self.context()
@@ -151,7 +148,7 @@ impl Nats {
         });
     }
 
-    /// Its process id.
+    /// The process id of the server.
     pub(crate) fn id(&self) -> u32 {
         self.child.as_ref().expect("a server that runs").id()
     }
@@ -298,7 +295,7 @@ impl Nats {
         self.create_replicated(name, 1);
     }
 
-    /// The same on a number of servers.
+    /// Makes a stream on this number of servers.
     pub(crate) fn create_replicated(&self, name: &str, replicas: usize) {
         self.runtime.block_on(async {
             let subjects = vec![name.to_owned()];
@@ -390,7 +387,7 @@ impl NatsCluster {
         Self::start_with(servers, sync, None)
     }
 
-    /// The same, of which each has room for so many bytes of streams.
+    /// Starts servers that have room for `bytes` of streams each.
     pub(crate) fn start_with_room(servers: usize, bytes: u64) -> Self {
         Self::start(servers, &format!("always, max_file_store: {bytes}"))
     }

@@ -16,7 +16,7 @@ pub(crate) fn processor(id: u32) -> Duration {
     Duration::from_millis(10 * ticks.sum::<u64>())
 }
 
-/// Resident memory, in bytes.
+/// Resident memory of a process, in bytes.
 pub(crate) fn resident(id: u32) -> u64 {
     memory(id, "VmRSS:")
 }

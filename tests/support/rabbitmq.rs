@@ -30,10 +30,10 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// A virtual machine that starts on a machine with other work.
 const START: Duration = Duration::from_secs(180);
 
-/// A node.
+/// A process of a RabbitMQ node.
 pub(crate) struct RabbitMq {
     folder: tempfile::TempDir,
-    /// Of clients, of other nodes, and of the daemon that names nodes.
+    /// The ports for clients, for other nodes, and of the daemon that names nodes.
     ports: [ReservedPort; 3],
     names: Child,
     child: Option<Child>,
@@ -44,7 +44,7 @@ pub(crate) struct RabbitMq {
 pub(crate) type Message = (BasicProperties, Vec<u8>);
 
 impl RabbitMq {
-    /// One that is not started yet.
+    /// Makes a node that is not started yet.
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let ports = [(), (), ()].map(|()| ReservedPort::new());
@@ -77,12 +77,11 @@ impl RabbitMq {
         }
     }
 
-    /// Its address.
     pub(crate) fn url(&self) -> String {
         format!("amqp://{}", self.ports[0].address)
     }
 
-    /// Starts it, with what it had.
+    /// Starts the node with the data that it had.
     pub(crate) fn resume(&mut self) {
         let path = |name: &str| self.folder.path().join(name);
         let log = File::create(path("log")).expect("a log");

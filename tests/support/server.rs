@@ -24,13 +24,13 @@ use super::{
 pub(crate) const SCOPE: &str =
     "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics";
 
-/// How often a condition is checked again.
+/// The interval in which a condition is checked.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A start takes a second, and on a busy machine longer.
+/// The longest time of a start, which takes a second on an idle machine.
 const START_MAX: Duration = Duration::from_secs(120);
 
-/// So much of a log is shown when a test fails.
+/// The length of the end of a log that is shown when a test fails.
 const SHOWN_BYTES: usize = 8 * 1024;
 
 /// Waits until it is so.
@@ -58,19 +58,19 @@ impl SubscriptionSpec {
         }
     }
 
-    /// Delivered in this schema.
+    /// Delivers in this schema.
     pub(crate) fn schema(mut self, schema: &str) -> Self {
         self.properties["eventDeliverySchema"] = schema.into();
         self
     }
 
-    /// With this property of the webhook.
+    /// Sets a property of the webhook.
     pub(crate) fn webhook(mut self, name: &str, value: Value) -> Self {
         self.properties["destination"]["properties"][name] = value;
         self
     }
 
-    /// Events in one request.
+    /// Sets the maximum of events of a request.
     pub(crate) fn batch(mut self, events: u32) -> Self {
         let webhook = &mut self.properties["destination"]["properties"];
         webhook["maxEventsPerBatch"] = events.into();
@@ -78,7 +78,7 @@ impl SubscriptionSpec {
         self
     }
 
-    /// With this maximum of attempts.
+    /// Sets the maximum of attempts.
     pub(crate) fn attempts(mut self, attempts: u32) -> Self {
         self.properties["retryPolicy"] = json!({"maxDeliveryAttempts": attempts});
         self
@@ -89,20 +89,20 @@ impl SubscriptionSpec {
         self.dead_letters_at(&json!({"resourceId": "/r", "blobContainerName": container}))
     }
 
-    /// What is given up goes there.
+    /// Sets the properties of the destination of dead letters.
     pub(crate) fn dead_letters_at(mut self, properties: &Value) -> Self {
         self.properties["deadLetterDestination"] =
             json!({"endpointType": "StorageBlob", "properties": properties});
         self
     }
 
-    /// In this schema.
+    /// Delivers in this schema.
     pub(crate) fn delivered_in(mut self, schema: &str) -> Self {
         self.properties["eventDeliverySchema"] = schema.into();
         self
     }
 
-    /// With these properties of the webhook, and these of the subscription, besides.
+    /// Sets further properties of the webhook and of the subscription.
     pub(crate) fn also(mut self, webhook: &Value, subscription: &Value) -> Self {
         let merge = |into: &mut Value, what: &Value| {
             for (key, value) in what.as_object().expect("an object") {
@@ -114,25 +114,25 @@ impl SubscriptionSpec {
         self
     }
 
-    /// Only these types.
+    /// Includes only these event types.
     pub(crate) fn types(mut self, types: &[&str]) -> Self {
         self.properties["filter"]["includedEventTypes"] = json!(types);
         self
     }
 
-    /// As it stands in a body.
+    /// The properties as a body has them.
     pub(crate) fn properties(&self) -> Value {
         self.properties.clone()
     }
 
-    /// Only subjects that begin so.
+    /// Includes only subjects with this prefix.
     pub(crate) fn prefix(mut self, prefix: &str) -> Self {
         self.properties["filter"]["subjectBeginsWith"] = prefix.into();
         self
     }
 }
 
-/// A running server.
+/// A server process with a folder of its own.
 pub(crate) struct Server {
     child: Option<Child>,
     folder: tempfile::TempDir,
@@ -160,7 +160,8 @@ impl Server {
         Self::speaking(data_dir, settings, None)
     }
 
-    /// The same. With a client of TLS it is called over https.
+    /// A server whose data is in a folder of the test, not started yet. With a client of TLS it is
+    /// called over https.
     pub(crate) fn speaking(
         data_dir: &Path,
         settings: &[(&str, &str)],
@@ -169,12 +170,12 @@ impl Server {
         Self::prepare(settings, tls, Some(data_dir))
     }
 
-    /// Before its first start: its data is in a folder of the test's.
+    /// Keeps the data in a folder of the test. Called before the first start.
     pub(crate) fn keep_data_in(&mut self, data_dir: &Path) {
         data_dir.clone_into(&mut self.data_dir);
     }
 
-    /// From its next start on it runs under this command.
+    /// Runs the server below this command from the next start on.
     pub(crate) fn under(&mut self, command: &[&str]) {
         self.under = command.iter().map(|word| (*word).to_owned()).collect();
     }
@@ -253,7 +254,7 @@ impl Server {
         server
     }
 
-    /// Its next start has this setting.
+    /// Gives the server this setting from the next start on.
     pub(crate) fn set(&mut self, key: &str, value: &str) {
         self.settings
             .push((format!("GRIDHOOK_{key}"), value.to_owned()));
@@ -264,7 +265,6 @@ impl Server {
         Client::with_tls(self.at, self.tls.clone())
     }
 
-    /// Where its data is.
     pub(crate) fn data_dir(&self) -> PathBuf {
         self.data_dir.clone()
     }
@@ -274,7 +274,7 @@ impl Server {
         self.at
     }
 
-    /// Its process id.
+    /// The process id of the server.
     pub(crate) fn id(&self) -> u32 {
         let child = self.child.as_ref().expect("a server that runs").id();
         if self.under.is_empty() {
@@ -376,7 +376,7 @@ impl Server {
         self.child.is_some()
     }
 
-    /// Whether its process has ended by itself.
+    /// Whether the process has ended without a request of the test.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child
             .as_mut()
@@ -432,7 +432,7 @@ impl Server {
         ended.and_then(|status| status.code())
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM to the server.
     pub(crate) fn signal_term(&self) {
         let id = self.id().to_string();
         let sent = Command::new("sh")
@@ -442,7 +442,7 @@ impl Server {
         assert!(sent.success(), "a signal is sent");
     }
 
-    /// What `fsck` says of its folder.
+    /// Runs `fsck` on the data folder of the server.
     pub(crate) fn fsck(&self) -> (ExitStatus, String) {
         fsck(&self.data_dir())
     }
@@ -475,12 +475,12 @@ impl Server {
         );
     }
 
-    /// Resident memory, in bytes.
+    /// Resident memory of the server, in bytes.
     pub(crate) fn resident(&self) -> u64 {
         process::resident(self.id())
     }
 
-    /// The most that it was.
+    /// The peak of the resident memory, in bytes.
     pub(crate) fn most_resident(&self) -> u64 {
         process::most_resident(self.id())
     }
@@ -492,7 +492,7 @@ impl Server {
 
     // --- control plane ---
 
-    /// Asks the control plane.
+    /// Sends a request to the control plane with the admin token.
     pub(crate) fn admin(&self, method: &str, path: &str, body: &Value) -> Answer {
         self.admin_if(method, path, &[], body)
     }
@@ -588,7 +588,6 @@ impl Server {
             .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
-    /// Deletes an event subscription.
     pub(crate) fn unsubscribe(&self, topic: &str, name: &str) {
         self.command("DELETE", &subscription(topic, name), &Value::Null);
     }
@@ -612,7 +611,6 @@ impl Server {
         .status
     }
 
-    /// How an event subscription is.
     pub(crate) fn status(&self, topic: &str, name: &str) -> Value {
         self.command(
             "GET",
@@ -622,13 +620,11 @@ impl Server {
         .json()
     }
 
-    /// How a topic is.
     pub(crate) fn topic_status(&self, topic: &str) -> Value {
         self.command("GET", &format!("{SCOPE}/{topic}/status"), &Value::Null)
             .json()
     }
 
-    /// One of an event subscription's counters.
     pub(crate) fn counter(&self, topic: &str, name: &str, counter: &str) -> u64 {
         let status = self.status(topic, name);
         status["counters"][counter]
@@ -729,7 +725,7 @@ pub(crate) fn operator(server: &Server, arguments: &[&str]) -> Result<String, St
     operator_with(server, &server.data_dir().join("admin-token"), arguments)
 }
 
-/// The same with the token of this file.
+/// Runs an operator's command with the token in this file.
 pub(crate) fn operator_with(
     server: &Server,
     token: &Path,
@@ -749,12 +745,12 @@ pub(crate) fn operator_with(
     }
 }
 
-/// What `fsck` says of a folder.
+/// Runs `fsck` on a data folder.
 pub(crate) fn fsck(data_dir: &Path) -> (ExitStatus, String) {
     fsck_with(data_dir, &[])
 }
 
-/// The same, with more flags.
+/// Runs `fsck` on a data folder with more flags.
 pub(crate) fn fsck_with(data_dir: &Path, flags: &[&str]) -> (ExitStatus, String) {
     let data_dir = data_dir.to_str().expect("text");
     say(&[&["fsck", "--data-dir", data_dir], flags].concat())

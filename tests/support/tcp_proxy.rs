@@ -19,7 +19,7 @@ use super::{accept::Acceptor, server::wait_for};
 /// How often a cut direction looks whether it is whole again.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// As much is passed on at once.
+/// The most bytes that are passed on at once.
 const BYTES: usize = 1 << 18;
 
 /// A direction of a connection.
@@ -29,14 +29,13 @@ pub(crate) enum Direction {
     ToClient,
 }
 
-/// What is cut.
+/// The directions and connections that are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     Nothing,
-    /// One direction of all connections.
     One(Direction),
     Both,
-    /// Both directions of the connections whose client has sent this.
+    /// Both directions of the connections whose client has sent this text.
     Marked(&'static str),
 }
 
@@ -52,14 +51,14 @@ struct TcpProxyState {
     has_marked: AtomicBool,
     /// Pieces that wait for the end of a cut.
     held: AtomicUsize,
-    /// How often all connections were broken.
+    /// The number of times that all connections were broken.
     breaks: AtomicUsize,
-    /// How long what clients send is on the way, in milliseconds.
+    /// The delay of what clients send, in milliseconds.
     delay: AtomicU64,
     stop: AtomicBool,
 }
 
-/// A proxy on loopback.
+/// A proxy on loopback that delays, cuts and changes connections.
 pub(crate) struct TcpProxy {
     shared: Arc<TcpProxyState>,
     acceptor: Acceptor,
@@ -88,12 +87,11 @@ impl TcpProxy {
         }
     }
 
-    /// Its address.
     pub(crate) fn at(&self) -> SocketAddr {
         self.acceptor.at
     }
 
-    /// How many connections were made so far.
+    /// The number of connections that were made so far.
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
@@ -134,7 +132,7 @@ impl TcpProxy {
         *lock(&self.shared.replaced) = Some((Direction::ToServer, this, by));
     }
 
-    /// The same for what servers send.
+    /// Replaces `this` by the equally long `by` in what servers send.
     pub(crate) fn replace_answers(&self, this: &'static str, by: &'static str) {
         assert_eq!(this.len(), by.len(), "lengths are announced");
         *lock(&self.shared.replaced) = Some((Direction::ToClient, this, by));

@@ -78,7 +78,7 @@ impl Terminal {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Types a line.
+    /// Types a line, and Enter.
     pub(crate) fn enter(&self, line: &str) {
         self.ask(&["send-keys", "-l", line]);
         self.ask(&["send-keys", "Enter"]);
@@ -89,7 +89,6 @@ impl Terminal {
         self.ask(&["send-keys", key]);
     }
 
-    /// Makes it another size.
     pub(crate) fn resize(&self, columns: u16, rows: u16) {
         self.ask(&[
             "resize-window",
@@ -100,12 +99,12 @@ impl Terminal {
         ]);
     }
 
-    /// What there is to see.
+    /// The text that is visible.
     pub(crate) fn screen(&self) -> String {
         self.ask(&["capture-pane", "-p"])
     }
 
-    /// What tmux knows of it, as `alternate_on`.
+    /// Whether a flag of tmux is set, such as `alternate_on`.
     pub(crate) fn is(&self, flag: &str) -> bool {
         self.ask(&["display-message", "-p", &format!("#{{{flag}}}")])
             .trim()

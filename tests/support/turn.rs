@@ -1,5 +1,5 @@
-//! Which tests with a server run at the same time: those that measure time, rates or processor time
-//! run alone, all others beside each other.
+//! Decides which tests with a server run at the same time: those that measure time, rates or
+//! processor time run alone, all others beside each other.
 
 use std::{
     sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
