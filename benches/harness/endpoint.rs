@@ -69,7 +69,7 @@ impl Default for Seen {
     }
 }
 
-/// A webhook on loopback.
+/// A webhook on loopback that counts events.
 pub(crate) struct Endpoint {
     at: SocketAddr,
     secure: bool,
@@ -87,17 +87,17 @@ pub(crate) fn distinct_url(port: u16, number: usize) -> String {
 }
 
 impl Endpoint {
-    /// On one thread, which ends with the process.
+    /// Starts an endpoint on one thread, which ends with the process.
     pub(crate) fn start() -> Self {
         Self::listen("127.0.0.1:0", None)
     }
 
-    /// The same over https.
+    /// Starts an endpoint with https.
     pub(crate) fn start_secure(tls: Arc<rustls::ServerConfig>) -> Self {
         Self::listen("127.0.0.1:0", Some(tls.into()))
     }
 
-    /// The same at all addresses of loopback. Connections from elsewhere are closed.
+    /// Starts an endpoint at all addresses of loopback. It closes connections from elsewhere.
     pub(crate) fn start_everywhere() -> Self {
         Self::listen("0.0.0.0:0", None)
     }
@@ -131,27 +131,27 @@ impl Endpoint {
         )
     }
 
-    /// Its port.
     pub(crate) fn port(&self) -> u16 {
         self.at.port()
     }
 
-    /// How many events were answered with 200.
+    /// The number of events to which the endpoint responded 200.
     pub(crate) fn events(&self) -> u64 {
         self.shared.events.load(Ordering::Relaxed)
     }
 
-    /// And in how many requests.
+    /// The number of requests to which the endpoint responded 200.
     pub(crate) fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
-    /// How many connections are open.
+    /// The number of open connections.
     pub(crate) fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// When the last one came.
+    /// The time at which the last request arrived, in nanoseconds since the start of the clock of
+    /// stamps.
     pub(crate) fn last(&self) -> u64 {
         self.shared.last.load(Ordering::Relaxed)
     }

@@ -133,7 +133,7 @@ impl Floor {
         }
     }
 
-    /// Its process id.
+    /// The process id of the floor.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }

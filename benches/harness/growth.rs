@@ -79,12 +79,12 @@ fn each(bench: &Bench, endpoint: &Endpoint, process: u32, targets: &[Target]) ->
     )
 }
 
-/// One, ten, a hundred …
+/// The powers of ten up to 10^`powers`.
 fn sizes(powers: u32) -> impl Iterator<Item = u64> {
     (0..=powers).map(|power| 10_u64.pow(power))
 }
 
-/// What lies there comes in hundreds.
+/// Rounds down to hundreds: events of a backlog are published by the hundred.
 fn whole(size: u64) -> u64 {
     size / 100 * 100
 }

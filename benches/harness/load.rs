@@ -24,10 +24,10 @@ use crate::support::http::Stream;
 /// The type of all events.
 pub(crate) const TYPE: &str = "Bench.Event";
 
-/// What all subjects begin with.
+/// The beginning of all subjects.
 pub(crate) const SUBJECT: &str = "/bench";
 
-/// What stands before the stamp of an event, and nowhere else.
+/// The byte before the stamp of an event, which is nowhere else.
 pub(crate) const MARK: u8 = b'~';
 
 /// The digits of a stamp, and of an id.
@@ -44,7 +44,7 @@ const STACK: usize = 128 * 1024;
 
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
-/// Where to publish to.
+/// A topic to publish to.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) at: SocketAddr,
@@ -54,26 +54,24 @@ pub(crate) struct Target {
     pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
 }
 
-/// What a request is like.
+/// The size of a request and of its events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// How many events it has.
+    /// The number of events of a request.
     pub(crate) events: usize,
-    /// How long each of them is, with the two bytes around it.
+    /// The length of each event, with the two bytes around it.
     pub(crate) bytes: usize,
-    /// The stamp of its events; none: the time when each was to leave.
+    /// The stamp of the events; [`None`] for the time at which each was due to leave.
     pub(crate) stamp: Option<u64>,
 }
 
 impl Shape {
-    /// One event of 512 bytes.
     pub(crate) const ONE: Self = Self {
         events: 1,
         bytes: 512,
         stamp: Some(PLAIN),
     };
 
-    /// One event of 1 KiB.
     pub(crate) const KIBIBYTE: Self = Self {
         bytes: 1024,
         ..Self::ONE
@@ -86,24 +84,24 @@ impl Shape {
     };
 }
 
-/// How much is sent.
+/// When a load ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Amount {
-    /// This number of requests.
+    /// After this number of requests.
     Requests(u64),
-    /// For so long, and one in any case.
+    /// After this time, but not before one request was sent.
     For(Duration),
 }
 
-/// What was sent.
+/// The result of a load.
 #[derive(Debug)]
 pub(crate) struct Sent {
     pub(crate) events: u64,
-    /// How long the answers took, in nanoseconds.
+    /// The times until the responses, in nanoseconds.
     pub(crate) answers: Histogram<u64>,
 }
 
-/// Sends to all of `targets` in turn, as fast as it is answered.
+/// Sends to all of `targets` in turn, each request as soon as the last one has its response.
 pub(crate) fn closed(targets: &[Target], shape: Shape, connections: usize, amount: Amount) -> Sent {
     let begin = now();
     let taken = AtomicU64::new(0);

@@ -18,20 +18,20 @@ use crate::support::http::Client;
 /// Events in a request that fills a queue.
 const FILL: u64 = 500;
 
-/// Publishers that fill it.
+/// The number of publishers that fill the queue.
 const PUBLISHERS: u64 = 4;
 
-/// What stands before a lock token, and nowhere else.
+/// The text before a lock token, which is nowhere else.
 const TOKEN: &[u8] = br#""lockToken":""#;
 
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
-/// What was received and acknowledged.
+/// The result of pulling.
 pub(crate) struct Pulled {
     pub(crate) events: u64,
     pub(crate) calls: u64,
     pub(crate) took: Duration,
-    /// How long the answers took, in nanoseconds.
+    /// The times until the responses, in nanoseconds.
     pub(crate) receives: Histogram<u64>,
     pub(crate) acknowledgements: Histogram<u64>,
 }
@@ -59,7 +59,7 @@ impl Pulled {
     }
 }
 
-/// One client of a queue.
+/// A client that receives and acknowledges.
 pub(crate) struct Consumer {
     client: Client,
     receive: String,
@@ -112,7 +112,7 @@ impl Consumer {
     }
 }
 
-/// How a client shows what it may.
+/// The value of `Authorization` for a target.
 pub(crate) fn shown(target: &Target) -> String {
     format!("SharedAccessKey {}", target.key)
 }

@@ -25,11 +25,10 @@ const WATCHED: f64 = 2_000.0;
 /// Requests a second whose events fail once.
 const PROBED: f64 = 200.0;
 
-/// What is filled up takes no longer.
+/// The longest time to fill a backlog.
 const LONG: Duration = Duration::from_secs(900);
 
-/// The events that lie there: smaller ones than usual, so that ten million of them fit on most
-/// disks.
+/// The events of a backlog: smaller ones than usual, so that ten million of them fit on most disks.
 const LYING: Shape = Shape {
     events: 100,
     bytes: 256,

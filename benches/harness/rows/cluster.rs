@@ -46,19 +46,19 @@ const MANY_SHARDS: usize = 16;
 /// How long an idle node is left alone before and while it is measured.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// The servers, by their places in the list: one without a cluster, …
+/// The place in the list of servers of the one without a cluster.
 const ALONE: usize = 0;
 
-/// … three nodes with one shard, of which the first is the owner, …
+/// The places of three nodes with one shard, of which the first is the owner.
 const NODES: Range<usize> = 1..4;
 
-/// … three with several, …
+/// The places of three nodes with several shards.
 const SHARDED: Range<usize> = 4..7;
 
-/// … and two that are a cluster each, one with one shard and one with many.
+/// The places of two servers that are a cluster each, one with one shard and one with many.
 const IDLING: Range<usize> = 7..9;
 
-/// What is measured in turn.
+/// The servers and figures that are measured in turn.
 struct Turn {
     /// Microseconds of processor time for each event, and events a second.
     nats: (f64, f64),

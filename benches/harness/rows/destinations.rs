@@ -42,7 +42,7 @@ struct Service {
     settings: Vec<(&'static str, String)>,
     properties: Value,
     floor: Floor,
-    /// Events of a run.
+    /// The number of events of a run.
     events: u64,
     row: Row,
 }

@@ -16,7 +16,7 @@ use crate::harness::{
     stage::{Cost, Stage, folder},
 };
 
-/// By then what a server has taken to start is given back.
+/// The time after a start until a server has given back what the start took.
 pub(super) const RESTS: Duration = Duration::from_secs(6);
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
@@ -132,7 +132,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     vec![answered, arrived, beyond_storing, memory]
 }
 
-/// A quantile of nanoseconds.
+/// The quantile of durations in nanoseconds, in milliseconds.
 pub(super) fn milliseconds(times: &Histogram<u64>, quantile: f64) -> f64 {
     times.value_at_quantile(quantile) as f64 / 1e6
 }

@@ -105,7 +105,8 @@ fn publish_one_a_second(scale: &Scale, topics: &[Target]) -> Sent {
     )
 }
 
-/// So many topics with so many subscriptions each, with the URLs of their endpoints.
+/// Makes topics with this number of subscriptions each. `url` returns the endpoint of a
+/// subscription.
 pub(super) fn subscribe_all(
     stage: &Stage,
     topics: usize,

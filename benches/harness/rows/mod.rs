@@ -19,5 +19,4 @@ pub(crate) mod width;
 pub(crate) const USUAL: &str =
     "journal synced, ledger, health, access key, filter by type and subject";
 
-/// Bytes in a megabyte.
 pub(crate) const MEGABYTE: f64 = 1024.0 * 1024.0;

@@ -30,14 +30,15 @@ use crate::{
     support::http::Client,
 };
 
-/// A way to pull.
+/// A way to pull, with its budget.
 struct Form {
     number: &'static str,
     what: &'static str,
     consumers: usize,
-    /// Events in a call.
+    /// The maximum of events of a call.
     most: usize,
-    /// Of one event a call a multiple of what is pushed, of a hundred microseconds.
+    /// The budget: for one event a call, a multiple of the cost of pushing it; for a hundred events
+    /// a call, microseconds.
     budget: f64,
     stretch: f64,
 }
@@ -56,10 +57,10 @@ const FORMS: [Form; 6] = [
 /// pulled.
 const THERE: [f64; 2] = [15_000.0, 60_000.0];
 
-/// Until a poll that was sent waits.
+/// The time until a poll that was sent waits in the server.
 const ARRIVES: Duration = Duration::from_millis(20);
 
-/// Events of a run whose arrival at one poll is timed.
+/// The number of events of a run whose arrival at one poll is timed.
 const PROBES: u64 = 20;
 
 /// Files that this process and the server need beside those that wait.
@@ -319,7 +320,7 @@ pub(super) fn polls(queue: &Target, most: usize) -> Vec<TcpStream> {
     (0..most).map(poll).collect()
 }
 
-/// Whether a poll has no answer yet.
+/// Whether a poll has no response yet.
 fn waits(poll: &TcpStream) -> bool {
     poll.set_nonblocking(true).expect("an option of a socket");
     poll.peek(&mut [0])

@@ -38,11 +38,11 @@ struct Queue {
     idle: f64,
 }
 
-/// Microseconds of processor time.
+/// What polls cost.
 struct Spent {
-    /// For a poll without an event.
+    /// Microseconds of processor time for a poll without an event.
     a_poll: f64,
-    /// For an event that a poll waits for.
+    /// Microseconds of processor time for an event that a poll waits for.
     an_event: f64,
     /// Milliseconds from publishing to arrival, on average.
     arrival: f64,
