@@ -38,7 +38,7 @@ pub enum SortOrder {
 }
 
 impl SortOrder {
-    /// Whether it is by a quantile of the response times.
+    /// Whether lines are sorted by a quantile of the response times.
     pub fn is_by_response(self) -> bool {
         matches!(
             self,

@@ -25,8 +25,8 @@ pub const PUSH: &str = "Push";
 /// The value of `deliveryMode` for pull delivery.
 pub const QUEUE: &str = "Queue";
 
-/// Where properties of [`SubscriptionProperties`] are in a namespace, with `*` for `push` or
-/// `queue`. The others have the same path.
+/// The paths of properties of [`SubscriptionProperties`] that are elsewhere in a namespace, with
+/// `*` for `push` or `queue`.
 const PATHS: [(&str, &str); 8] = [
     ("destination", "deliveryConfiguration.*.destination"),
     (
@@ -232,7 +232,7 @@ pub struct NamespaceDeadLetter {
 #[error("{at} {problem}")]
 pub struct InvalidNamespaceForm {
     pub at: String,
-    /// What is wrong with it, and what is allowed.
+    /// What is wrong with the property, and what is allowed.
     pub problem: String,
 }
 
