@@ -80,7 +80,7 @@ impl Role {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Access {
-    /// The role that it needs; [`None`] if it needs no token.
+    /// The role that the operation needs; [`None`] if it needs no token.
     pub role: Option<Role>,
     /// Whether the role [`Role::Portal`] is enough.
     pub is_for_portals: bool,
@@ -123,7 +123,7 @@ impl Access {
     }
 }
 
-/// What the control plane knows of a bearer token.
+/// The identity behind a bearer token, as the control plane sends it to the other shards.
 #[derive(Clone, Deserialize, Serialize)]
 pub struct ForwardedIdentity {
     /// The token that a session of the dashboard stands for.
@@ -316,7 +316,8 @@ async fn run_detached(
         .map_err(|_| AdminError::Broken("the handler of the request panicked"))
 }
 
-/// What a token permits. A session permits what the token permits that it stands for.
+/// The permissions of a request's token. A session permits what the token permits that it stands
+/// for.
 async fn authenticate(request: &HttpRequest, control: &Control) -> AdminResult<Permissions> {
     let text = bearer_token(request).ok_or(AdminError::NoToken)?;
     let token = request
@@ -353,8 +354,8 @@ async fn authenticate(request: &HttpRequest, control: &Control) -> AdminResult<P
 }
 
 impl Control {
-    /// What the other shards of a cluster need to check a bearer token that only this store knows;
-    /// [`None`] if it does not.
+    /// The identity that the other shards of a cluster need to check a bearer token that only this
+    /// store knows; [`None`] if this store does not know it.
     pub fn forwarded_identity(&self, bearer: &str) -> Option<ForwardedIdentity> {
         let stands_for = if self.has_dashboard && bearer.starts_with(session::PREFIX) {
             let now = self.clock.now();
@@ -378,7 +379,7 @@ impl Control {
             .then_some(ForwardedIdentity { stands_for, record })
     }
 
-    /// What a named token or an access token of the issuer permits.
+    /// The permissions of a named token or of an access token of the issuer.
     fn permissions_of(&self, request: &HttpRequest, token: &str) -> AdminResult<Permissions> {
         let wall = self.clock.wall_time();
         if token.starts_with(tokens::PREFIX) {

@@ -317,11 +317,11 @@ fn note_change(request: &HttpRequest) {
     );
 }
 
-/// What a standby serves without an owner.
+/// What a standby responds with itself, instead of forwarding the request.
 #[derive(Clone)]
 pub struct StandbyContext {
     pub cluster_context: web::Data<ClusterContext>,
-    /// Who may read these responses.
+    /// Who may read what the standby serves.
     pub access: web::Data<StandbyAccess>,
     pub readers: MetricsAccess,
     pub listeners: Vec<Arc<ListenerCounters>>,

@@ -103,7 +103,7 @@ pub enum AdminError {
     #[error("The condition '{condition}' failed: {}. Nothing was changed; read the resource \
         again.", describe_state(.current.as_deref()))]
     Precondition {
-        /// The header with its value.
+        /// The header of the precondition with its value.
         condition: String,
         /// The ETag of the resource; [`None`] if it does not exist.
         current: Option<String>,
@@ -271,7 +271,8 @@ impl From<ComputeError> for AdminError {
     }
 }
 
-/// Begins with Azure's message, which programs may search for.
+/// The message of a refused validation. It begins with Azure's message, which programs may search
+/// for.
 fn validation_message(refusal: &ValidationRefusal) -> String {
     let ValidationRefusal {
         endpoint,

@@ -238,7 +238,7 @@ impl Control {
         }
     }
 
-    /// Computes on these threads what operators ask for.
+    /// Sets the threads on which the control plane computes for operators.
     #[must_use]
     pub fn with_compute(self, compute: Compute) -> Self {
         Self { compute, ..self }

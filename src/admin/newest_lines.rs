@@ -17,7 +17,7 @@ const RANGES: usize = 64;
 /// Length of the first range of time that is read.
 const RANGE: Duration = Duration::from_secs(3600);
 
-/// The shortest one: no instant has more lines than one read.
+/// The shortest range of time that is read: no instant has more lines than one read.
 pub(crate) const INSTANT: Duration = Duration::from_micros(1);
 
 pub(crate) struct NewestLines {

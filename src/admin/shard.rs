@@ -42,7 +42,7 @@ pub struct FollowDelay(pub String);
 
 /// The place of a core among the shards.
 pub struct ShardCore {
-    /// The number of its shard.
+    /// The number of the core's shard.
     pub own: usize,
     /// The number of shards with topics.
     pub shards: usize,

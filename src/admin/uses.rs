@@ -77,7 +77,7 @@ impl Reference<'_> {
         }
     }
 
-    /// The setting that names its users.
+    /// The setting that names who may use the thing.
     fn setting_name(&self) -> &'static str {
         match self {
             Self::NamespaceTopic(_) => "the role publish of the token for that topic",
@@ -130,7 +130,7 @@ fn list_references(record: &SubscriptionRecord) -> Vec<Reference<'_>> {
     all.into_iter().flatten().collect()
 }
 
-/// What `after` uses and `before` does not, and what requests carry to another origin.
+/// Lists what `after` uses and `before` does not, and what requests carry to another origin.
 fn new_references<'a>(
     before: Option<&'a SubscriptionRecord>,
     after: &'a SubscriptionRecord,

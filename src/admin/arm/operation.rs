@@ -29,7 +29,7 @@ pub(super) type DifferenceAnswer<'a> = LocalBoxFuture<'a, AdminResult<Difference
 /// A bug: only the operation of a PUT is called.
 const NO_PUT: AdminError = AdminError::Broken("the operation is not a PUT");
 
-/// What a handler needs to know, except the request itself: a configuration file has none.
+/// The input of a handler except the request itself, which a configuration file does not have.
 #[derive(Clone, Copy)]
 pub(crate) struct Input<'a> {
     pub(crate) control: &'a Control,
@@ -87,7 +87,7 @@ impl<'a> std::ops::Deref for Call<'a> {
 pub struct Operation {
     pub method: Method,
     pub access: Access,
-    /// Whether it lists resources, and leaves out those that the caller may not see.
+    /// Whether the operation lists resources, and leaves out those that the caller may not see.
     pub(super) is_list: bool,
     /// Which shards of a cluster serve the operation; [`None`] means the control plane.
     pub(crate) spread: Option<SpreadScope>,
@@ -178,7 +178,7 @@ pub(super) const fn put(
     )
 }
 
-/// PUT of a deployment, which needs the request; POST …/whatIf has its changes.
+/// The PUT of a deployment, whose handler needs the request. POST …/whatIf previews it.
 pub(super) const fn put_by_call(
     handler: for<'a> fn(Call<'a>) -> Answer<'a>,
     description: Description,

@@ -155,7 +155,7 @@ impl PartsMerge {
         }
     }
 
-    /// The types of its responses.
+    /// The tables of the types that responses of this kind have.
     fn field_tables(self) -> Vec<&'static MergedFields> {
         match self {
             Self::Figures => vec![
@@ -178,7 +178,7 @@ impl PartsMerge {
         }
     }
 
-    /// What a shard is asked; [`None`] if it is not.
+    /// The request to one shard; [`None`] if that shard is not asked.
     pub fn request_of(
         self,
         shard: usize,
@@ -245,7 +245,7 @@ impl PartsMerge {
         Some(of_shard)
     }
 
-    /// The response, from those of the shards that were asked and have it.
+    /// Merges the responses of the shards that were asked and have one.
     ///
     /// # Errors
     /// If a response is not what such a request has.

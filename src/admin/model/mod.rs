@@ -39,7 +39,7 @@ use gridhook_policy::filter::number;
 pub struct InvalidRequest {
     /// Path of the key, such as `properties.filter.subjectBeginsWith`, or the part of the request.
     pub target: String,
-    /// What is wrong with it, and what is allowed.
+    /// What is wrong with the value, and what is allowed.
     pub problem: String,
 }
 
@@ -237,8 +237,8 @@ fn refuse_unsupported(
     Ok(())
 }
 
-/// The one of `allowed` that `given` is, or `given`. Azure compares without case; bicep modules
-/// write lists without spaces.
+/// The value of `allowed` that `given` means, or else `given`. Azure compares without case; bicep
+/// modules write lists without spaces.
 fn canonical_name<'a>(given: &'a str, allowed: &[&'a str]) -> &'a str {
     let is_given = |name: &&&str| {
         name.replace(", ", ",")

@@ -272,7 +272,8 @@ pub(super) fn check_partition_count(
     }
 }
 
-/// Each shard would only know the ids of its own part.
+/// Refuses duplicate detection for a spread topic: each shard would only know the ids of its own
+/// part.
 pub(super) fn check_duplicate_window(record: TopicRecord) -> Result<TopicRecord, InvalidRequest> {
     if record.is_spread() && record.ingress.duplicate_window_s.is_some() {
         return refuse_value(

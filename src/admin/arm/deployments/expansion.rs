@@ -23,7 +23,8 @@ use gridhook_declared::{
 };
 use gridhook_record::topic::ArmScope;
 
-/// What a template, its parameters and its states may become, with room for the values in between.
+/// Maximum bytes of an expansion: of the template, its parameters and its states, with room for the
+/// values in between.
 const EXPANSION_BYTES: usize = 16 << 20;
 
 /// Maximum number of times that a template is expanded for one request: each state that it needs
