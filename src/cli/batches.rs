@@ -50,7 +50,7 @@ pub enum BatchesError {
     Json {
         /// The number of the event, from 1.
         event: usize,
-        /// The error and its position.
+        /// The error of the input, and its position.
         error: serde_json::Error,
     },
     /// The input cannot be read.

@@ -440,5 +440,5 @@ pub(crate) fn not_reached(server: &Url, error: &SendRequestError) -> ClientError
     }
 }
 
-/// One minute, longer than every request that is not a job.
+/// Time limit of a response: one minute, longer than every request that is not a job.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);

@@ -84,7 +84,7 @@ pub(crate) struct LineStream<S> {
 }
 
 impl<S: Stream<Item = Result<Bytes, PayloadError>> + Unpin> LineStream<S> {
-    /// The next line with its end; an error at the end of the response.
+    /// Reads the next line with its end; an error at the end of the response.
     pub(crate) async fn next_line(&mut self) -> Result<Vec<u8>, ClientError> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
