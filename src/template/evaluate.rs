@@ -389,7 +389,7 @@ fn find_loops<'a>(key: &str, value: &'a Value) -> Option<&'a Vec<Value>> {
 /// property has a control character.
 const MISSING: &str = "\u{1}needs";
 
-/// What stands for an output that needs a state.
+/// The value that stands for an output that needs a state.
 pub(crate) fn missing_output(needs: &StateKey) -> Value {
     json!({MISSING: {"id": needs.id, "action": needs.action}})
 }

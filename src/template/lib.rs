@@ -106,21 +106,20 @@ pub struct TemplateResource {
     pub id: String,
     /// The whole type such as `Microsoft.EventGrid/topics/eventSubscriptions`.
     pub kind: String,
-    /// The names of its type's levels, joined with slashes.
+    /// The names of all levels of the type, joined with slashes.
     pub name: String,
     /// The id of the resource that it extends, if any.
     pub scope: Option<String>,
     pub subscription: String,
     pub resource_group: String,
-    /// The body of its PUT request. Of resources of other providers only those are evaluated that
-    /// are deployments.
+    /// The body of the PUT request. Of resources of other providers only deployments are evaluated.
     pub body: Value,
 }
 
 /// Something that needs a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingValue {
-    /// What it is, such as a resource id or the name of an output.
+    /// What needs the state, such as a resource id or the name of an output.
     pub what: String,
     /// The id of the resource, or of the nested deployment with the output; [`None`] for an output
     /// of the template itself.
