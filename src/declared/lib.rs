@@ -55,7 +55,7 @@ pub struct DeclaredResource {
     pub group: ResourceGroup,
     /// Alternating types and names: `topics`, `orders`, `eventSubscriptions`, `billing`.
     pub names: Vec<String>,
-    /// The body of its PUT request.
+    /// The body of the PUT request of the resource.
     pub body: Value,
 }
 

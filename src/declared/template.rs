@@ -105,7 +105,7 @@ pub enum ForeignResources {
 pub struct ForeignResource {
     pub id: String,
     pub kind: String,
-    /// Why it is left out.
+    /// Why the resource is left out.
     pub reason: String,
 }
 
@@ -126,7 +126,7 @@ pub struct TemplateDetails {
     pub secrets: Vec<String>,
 }
 
-/// What needs a state before any resource does.
+/// The name of what needs a state before any resource does, in errors.
 const PARAMETERS: &str = "the template";
 
 const PROVIDER: &str = "Microsoft.EventGrid";
@@ -294,7 +294,7 @@ impl PendingValues {
     }
 }
 
-/// Whether it is a resource and not an output.
+/// Whether the value is of a resource and not of an output.
 fn is_resource(one: &PendingValue) -> bool {
     one.owner.as_ref() == Some(&one.what)
 }
