@@ -38,7 +38,7 @@ pub struct Cluster {
     /// The address of the listener for other nodes. With several shards each has one, on the ports
     /// from this one on.
     pub listen: SocketAddr,
-    /// How other nodes reach it; [`None`] for the address of the listener.
+    /// The address by which other nodes reach the listener; [`None`] for its own address.
     pub advertise: Option<String>,
     /// The file of the secret that all nodes share.
     pub secret_file: PathBuf,
@@ -138,7 +138,7 @@ pub(super) struct RawCluster {
     expiry: Duration,
 }
 
-/// What the names of a cluster and a node are made of: they are parts of names in NATS.
+/// The allowed names of a cluster and a node: they are parts of names in NATS.
 const NAME: &str = "1 to 32 letters, digits, - and _";
 
 impl RawCluster {

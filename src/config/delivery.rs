@@ -79,7 +79,7 @@ pub enum IdentityProofConfig {
     Certificate {
         /// The file of the certificate.
         certificate: PathBuf,
-        /// The file of its key.
+        /// The file of the certificate's key.
         key: PathBuf,
     },
 }
@@ -162,7 +162,7 @@ struct RawIdentity {
     key_file: Option<PathBuf>,
 }
 
-/// The identity, if it is set. All of it or nothing.
+/// The identity, if it is set. All of its keys must be set, or none.
 fn resolve_identity(raw: RawIdentity, layers: &mut Layers) -> Option<IdentityConfig> {
     const KEYS: [&str; 5] = [
         "delivery.identity_token_url",
