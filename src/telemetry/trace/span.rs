@@ -64,6 +64,6 @@ pub struct Span {
     pub attributes: Vec<(&'static str, AttributeValue)>,
     /// Related spans of other traces.
     pub links: Vec<SpanContext>,
-    /// The error, if it failed.
+    /// The error, if the operation failed.
     pub error: Option<String>,
 }
