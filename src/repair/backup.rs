@@ -210,7 +210,7 @@ pub struct BackupMade {
 }
 
 impl Backups {
-    /// Creates it for the store in `data_dir`. It can be used as long as the store is open.
+    /// Backs up and checks the store in `data_dir`, as long as the store is open.
     pub fn new(
         store: Weak<RocksStore>,
         data_dir: PathBuf,
@@ -235,7 +235,8 @@ impl Backups {
         }
     }
 
-    /// The store is one of several in the data folder of the process. No backup is made in that.
+    /// Sets the data folder of the process, in which the store is one of several. No backup is made
+    /// in that folder.
     #[must_use]
     pub fn with_process_dir(self, process_dir: Option<PathBuf>) -> Self {
         Self {
@@ -266,7 +267,7 @@ impl Backups {
             .map(|_| self.figures.current_counts())
     }
 
-    /// Ends what runs at its next step. Returns whether it has ended.
+    /// Ends a running check or backup at its next step. Returns whether none is running.
     pub fn stop(&self) -> bool {
         self.is_stopping.store(true, Ordering::Release);
         !self.busy.load(Ordering::Acquire)
@@ -409,7 +410,7 @@ impl Backups {
         made
     }
 
-    /// When the newest sound backup at the destination was begun. Blocks like
+    /// The time at which the newest sound backup at the destination was begun. Blocks like
     /// [`Backups::make_at_destination`].
     pub fn newest_backup_time(&self) -> Result<Option<Timestamp>, BackupError> {
         let destination = self

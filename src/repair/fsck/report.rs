@@ -62,7 +62,7 @@ impl Repair {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     pub problem: String,
-    /// How it can be repaired without loss, if it can.
+    /// How the problem can be repaired without loss, if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair: Option<Repair>,
 }

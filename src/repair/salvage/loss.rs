@@ -17,7 +17,7 @@ pub struct LostEvent {
     pub subscription: u32,
     pub partition: u32,
     pub sequence: u64,
-    /// Whether it waited as a dead letter. Otherwise its delivery was pending.
+    /// Whether the event waited as a dead letter. Otherwise its delivery was pending.
     pub was_dead_letter: bool,
 }
 

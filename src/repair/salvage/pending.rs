@@ -115,7 +115,7 @@ impl Salvage<'_> {
         self.event_state(of, seq)
     }
 
-    /// A dead letter outlives its job.
+    /// Decides about a dead letter, which outlives its job.
     fn state_of_dead_letter(
         &mut self,
         of: SubscriptionKey,
