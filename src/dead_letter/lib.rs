@@ -117,8 +117,9 @@ impl DeadLetterTarget {
         }
     }
 
-    /// When a turn begins for a dead letter that is due at `due`. A clock that was set back has
-    /// dead letters that are due later than it would set them: they wait no longer than a new one.
+    /// The time at which a turn begins for a dead letter that is due at `due`. A clock that was set
+    /// back has dead letters that are due later than it would set them: they wait no longer than a
+    /// new one.
     pub(crate) fn turn_at(&self, due: Timestamp, now: Timestamp) -> Timestamp {
         due.min(now.after(self.delay))
     }
@@ -161,7 +162,8 @@ pub type TargetLookup = Box<dyn Fn(SubscriptionKey) -> Option<DeadLetterTarget> 
 struct WriterContext {
     notifier: Option<Arc<Notifier>>,
     find_target: Option<Arc<TargetLookup>>,
-    /// One slice is read at a time, so that the journal's other reader stays free for deliveries.
+    /// A permit to read a slice: one at a time, so that the journal's other reader stays free for
+    /// deliveries.
     reading: Arc<Semaphore>,
     /// One lock per subscription with work in progress, for all stores.
     queues: StagingQueues,

@@ -90,7 +90,7 @@ impl SinkError {
 pub struct ListedFile {
     pub name: String,
     pub bytes: u64,
-    /// When it was written, according to its store.
+    /// The time at which the file was written, according to its store.
     pub modified: Timestamp,
 }
 
@@ -103,7 +103,7 @@ pub struct BlobLocation {
     pub url: String,
 }
 
-/// What keeps a former owner of a cluster's store from files of the next one.
+/// Keeps a former owner of a cluster's store from files of the next one.
 #[derive(Clone, Debug)]
 pub struct FileFence {
     /// Files are written and deleted only while this lease allows it.

@@ -81,7 +81,8 @@ struct SubscriptionQueue {
     position: QueuePosition,
     /// Number of failures in a row.
     failures: u32,
-    /// Whether it is removed after its turn, because its dead letters go to another store.
+    /// Whether the subscription leaves the queues after its turn, because its dead letters go to
+    /// another store.
     leaves: bool,
 }
 
@@ -223,7 +224,7 @@ impl Staging {
         self.closed = true;
     }
 
-    /// When to call [`Staging::take_turns`] again. [`None`]: after the next call of
+    /// The time at which to call [`Staging::take_turns`] again. [`None`]: after the next call of
     /// [`Staging::enqueue_waiting`] or the end of a turn.
     pub fn next_due(&self) -> Option<Timestamp> {
         let open = !self.closed && self.running_turns < self.rules.at_once;
