@@ -150,8 +150,7 @@ impl Endpoint {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// The time at which the last request arrived, in nanoseconds since the start of the clock of
-    /// stamps.
+    /// The time at which the last request arrived, in nanoseconds of [`now`].
     pub(crate) fn last(&self) -> u64 {
         self.shared.last.load(Ordering::Relaxed)
     }
