@@ -49,13 +49,13 @@ pub struct ClaimSettings {
     pub name: String,
     /// Host and port of the node's listener for other nodes, that of the first shard.
     pub address: String,
-    /// Whether the listener is bound there, so that no other process has the address.
+    /// Whether the listener is bound to `address`, so that no other process has it.
     pub is_address_bound: bool,
-    /// The release of its program.
+    /// The release of the node's program.
     pub version: String,
     /// The number of shards, with the control plane.
     pub shards: usize,
-    /// The shard with the control plane, if it is one of its own.
+    /// The shard with the control plane, if it has no topics.
     pub control: Option<usize>,
     pub intervals: LeaseIntervals,
     /// How long an owner has to give up a shard that is wanted.

@@ -263,9 +263,9 @@ pub enum GivenUp {
 pub struct ShardClaim {
     /// The number of the shard.
     pub shard: usize,
-    /// What this node is for it now. The sender is gone when the driver has ended.
+    /// The role of this node for the shard. The sender is gone when the driver has ended.
     pub role: watch::Receiver<Role>,
-    /// What the server reports, and what the driver returns.
+    /// State that both ends share: what the server reports, and what the driver returns.
     pub progress: Arc<ShardProgress>,
     given_up: mpsc::UnboundedSender<(Lease, GivenUp)>,
 }

@@ -38,7 +38,7 @@ pub struct NatsRecords {
     context: Context,
     /// The stream of the bucket.
     stream: String,
-    /// What the subject of each key begins with.
+    /// The beginning of the subject of each key.
     prefix: String,
 }
 

@@ -60,32 +60,32 @@ pub struct SettingDifference {
 /// The positions of a node in the changelog of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardPosition {
-    /// The last sequence that its store has applied.
+    /// The last sequence that the node's store has applied.
     pub applied: u64,
-    /// The last sequence that its store has synced.
+    /// The last sequence that the node's store has synced.
     pub flushed: u64,
-    /// The time of its clock when its process last owned the shard, in microseconds since 1970; 0
-    /// if it did not.
+    /// The time of the node's clock when its process last owned the shard, in microseconds since
+    /// 1970; 0 if it did not.
     #[serde(default)]
     pub time: u64,
     /// Whether the expiry of events was paused at that time.
     #[serde(default)]
     pub expiry_paused: bool,
-    /// The sequence of the fence with which it took the shard then. That of a later owner is
-    /// higher, whatever their clocks say.
+    /// The sequence of the fence with which the process took the shard then. That of a later owner
+    /// is higher, whatever their clocks say.
     #[serde(default)]
     pub epoch: u64,
-    /// The copy of the owner's store that it fetches.
+    /// The copy of the owner's store that the node fetches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<CopyProgress>,
-    /// Whether it has everything of the shard, and follows on.
+    /// Whether the node has everything of the shard, and follows on.
     #[serde(default)]
     pub complete: bool,
-    /// Whether it leaves the shard to others for now, because it could not serve it.
+    /// Whether the node leaves the shard to others for now, because it could not serve it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
-    /// The last record that it knows the changelog to have acknowledged: no node owns the shard
-    /// with a changelog that ends below it.
+    /// The last record that the node knows the changelog to have acknowledged: no node owns the
+    /// shard with a changelog that ends below it.
     #[serde(default, skip_serializing_if = "is_unknown")]
     pub mark: StreamMark,
     /// The size of the changelog, as the owner has seen it.
@@ -97,7 +97,7 @@ fn is_unknown(mark: &StreamMark) -> bool {
     mark.position == 0
 }
 
-/// How much of a copy of the owner's store a node has.
+/// The progress of a node that copies the owner's store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyProgress {
     /// The bytes that have arrived.
@@ -452,7 +452,8 @@ fn decode_record<T: DeserializeOwned>(stored: &StoredRecord) -> Option<Versioned
 }
 
 impl OwnershipRecord {
-    /// What the balance reads of it, with the time for which the reader has seen the request.
+    /// The ownership as the balance needs it, with the time for which the reader has seen the
+    /// request.
     pub(super) fn shard_record(
         &self,
         waited: impl Fn(&NodeId) -> std::time::Duration,
