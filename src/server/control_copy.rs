@@ -41,7 +41,7 @@ const HASTE_INTERVAL: Duration = Duration::from_millis(5);
 /// The longest time for which a caller waits for a change.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// The pause after which a core follows again what it could not.
+/// The pause after which a core follows again after a failure.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The copy. Clones share it.
@@ -95,7 +95,7 @@ impl ControlCopy {
         self.haste.begun.notify_one();
     }
 
-    /// Returns once it has all that the changelog has now, or that takes too long.
+    /// Returns once the copy has all that the changelog has now, or after [`WAIT_MAX`].
     pub(super) async fn catch_up(&self) {
         let caught_up = async {
             let Some(end) = self.end.read().await else {
@@ -220,7 +220,7 @@ impl FollowedControl {
         Self { copy, state }
     }
 
-    /// Returns once it has followed up to a position.
+    /// Returns once the core has followed the control plane up to a position.
     ///
     /// # Errors
     /// Why it has not in time.

@@ -225,7 +225,7 @@ struct ShardCore {
 }
 
 impl ShardCore {
-    /// Whether it has the control plane, and no events.
+    /// Whether the core has the control plane, and no events.
     fn has_control(&self) -> bool {
         self.others.own == self.others.shards()
     }
@@ -242,7 +242,7 @@ impl ShardCore {
         .await
     }
 
-    /// What its control plane knows of the shards. Its own store is `store`.
+    /// Describes the shards to the control plane of this core, whose store is `store`.
     fn describe(&self, store: &Arc<RocksStore>) -> gridhook_admin::ShardCore {
         let owners = self.has_control().then(|| {
             Box::new(FollowingShards {

@@ -18,10 +18,10 @@ use gridhook_config::Config;
 /// A size that the allocator serves with a page of its own.
 const PIECE: usize = 1 << 20;
 
-/// The program, its threads, and what RocksDB and the allocator use outside the budgets.
+/// The memory of the program, its threads, RocksDB and the allocator outside the budgets.
 const BASE: u64 = 72 << 20;
 
-/// What a request in flight to an endpoint may hold beside its event: its body and the buffers of
+/// The memory of a request in flight to an endpoint beside its event: its body and the buffers of
 /// its connection.
 const OF_REQUEST: u64 = 64 << 10;
 

@@ -110,7 +110,7 @@ impl ActorThreads {
         number
     }
 
-    /// Removes a thread before it is stopped.
+    /// Removes a thread, before the caller stops it.
     pub(super) fn remove(&self, number: u64) {
         self.lock().running.remove(&number);
     }

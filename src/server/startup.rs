@@ -483,7 +483,7 @@ pub(super) fn resume_redrives(
     Ok(redrives)
 }
 
-/// What is shown at `/metrics`, but for the cluster.
+/// The sources of `/metrics`, without the cluster.
 pub(super) fn metric_sources(
     recovered: &Recovered,
     delivery: &Delivery,

@@ -105,7 +105,7 @@ pub(super) struct RequestStage {
 }
 
 impl RequestStage {
-    /// Counts the connection among those that are busy, or not any more.
+    /// Counts the connection as busy, or as idle.
     fn set_busy(&self, is_busy: bool) {
         match (self.is_busy.replace(is_busy), is_busy) {
             (false, true) => self.busy.change_count(|count| count + 1),

@@ -113,7 +113,7 @@ impl ListenerSide {
 #[derive(Clone)]
 pub(crate) struct NodeSecret(hmac::Key);
 
-/// What both proofs of a handshake are about.
+/// The text that both proofs of a handshake sign.
 struct Handshake<'a> {
     /// The address that the node called.
     address: &'a str,
@@ -196,7 +196,8 @@ impl HandshakeSlots {
         }
     }
 
-    /// A slot, until it is dropped. It is notified when it has to make room.
+    /// Takes a slot, which the caller holds until it drops it. The slot is notified when it has to
+    /// make room.
     pub(super) fn take_slot(&self) -> Arc<Notify> {
         let slot = Arc::new(Notify::new());
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -229,7 +230,7 @@ struct Refusals {
 }
 
 impl Refusals {
-    /// Counts one. Returns whether its reason is logged.
+    /// Counts a refusal. Returns whether its reason is logged.
     fn note_refusal(&mut self, reason: &str, now: Instant) -> bool {
         self.total += 1;
         let recent = self

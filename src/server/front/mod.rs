@@ -75,9 +75,9 @@ const UNAVAILABLE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: \
      close\r\n\r\n";
 
-/// What begins the paths of requests that an owner takes while its writes wait: those that end such
-/// a wait, sign in, identify a caller, copy the store or make faults. They change nothing in the
-/// journal.
+/// The beginnings of the paths of requests that an owner takes while its writes wait: those that
+/// end such a wait, sign in, identify a caller, copy the store or make faults. They change nothing
+/// in the journal.
 const WITHOUT_WRITES: [&str; 5] = [
     "/cluster/",
     "/ui/session",
@@ -119,7 +119,7 @@ impl ServerConnections {
         }
     }
 
-    /// How many wait for their first request, or for a whole response.
+    /// The number of connections that wait for their first request, or for a whole response.
     pub(super) fn busy(&self) -> usize {
         self.busy.count()
     }
@@ -433,8 +433,8 @@ fn may_write(method: &Method, path: &str) -> bool {
 /// A connection with TLS, and a function that is called with what is read.
 type SecureConnection = InspectReader<TlsStream<ClientConnection>, Box<dyn FnMut(&[u8])>>;
 
-/// A client that closes its side says so within TLS. The HTTP library stops reading there, so that
-/// the connection below never sees its end.
+/// Wraps a connection with TLS, so that its end is seen: a client that closes its side says so
+/// within TLS. The HTTP library stops reading there, so the connection below never sees its end.
 fn secure_connection(stream: TlsStream<ClientConnection>) -> SecureConnection {
     let stage = stream.get_ref().0.stage();
     InspectReader::new(

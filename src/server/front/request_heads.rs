@@ -73,7 +73,7 @@ enum MessagePart {
         body: BodyLength,
         is_within_line: bool,
     },
-    /// A body of which so many bytes are left.
+    /// The body, of which this number of bytes is left.
     Body(u64),
     /// Chunks, or something that is not understood. The next head begins after the response.
     Unknown,

@@ -218,7 +218,7 @@ pub(super) fn replication_options() -> ReplicationOptions {
 
 /// The thread of a standby that applies the changelog.
 pub(super) struct Follower {
-    /// Stopped with it, so that a read that takes long ends.
+    /// The changelog, which is stopped with the follower, so that a read that takes long ends.
     log: Arc<StoppableLog>,
     failed: watch::Receiver<Option<FollowError>>,
     thread: Option<JoinHandle<()>>,

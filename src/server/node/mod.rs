@@ -189,7 +189,7 @@ impl ClusterNode {
         }
     }
 
-    /// Whether its shard is all of the process.
+    /// Whether the shard is all of the process.
     pub(super) fn is_alone(&self) -> bool {
         self.member.is_some()
     }
@@ -217,7 +217,7 @@ impl ClusterNode {
         Arc::clone(&self.pace)
     }
 
-    /// The end of its changelog.
+    /// The end of the shard's changelog.
     pub(super) fn changelog_end(&self) -> ChangelogEnd {
         ChangelogEnd(Arc::clone(&self.log))
     }
@@ -274,8 +274,8 @@ impl ClusterNode {
         });
     }
 
-    /// What a standby serves itself, and what forwards the rest. From now on `health` is that of a
-    /// standby.
+    /// Builds what a standby serves itself, and the forwarder of the rest. From now on `health` is
+    /// that of a standby.
     pub(super) fn build_standby(
         &self,
         config: &Config,
@@ -295,7 +295,7 @@ impl ClusterNode {
         })
     }
 
-    /// What forwards requests to the owner of the shard.
+    /// Builds the forwarder of requests to the owner of the shard.
     pub(super) fn build_forwarder(&self, config: &Config) -> Forwarder {
         let counters = Arc::clone(&self.cluster_context.forwarded);
         let idle_max = config.limits.idle_timeout / 2;
@@ -360,7 +360,7 @@ pub(super) fn check_unreplicated(store: &dyn Store) -> Result<(), ServerError> {
 pub(super) struct ChangelogEnd(Arc<StoppableLog>);
 
 impl ChangelogEnd {
-    /// The sequence of its last record; [`None`] if it cannot be read.
+    /// The sequence of the changelog's last record; [`None`] if it cannot be read.
     pub(super) async fn read(&self) -> Option<u64> {
         let log = Arc::clone(&self.0);
         let bounds = tokio::task::spawn_blocking(move || log.bounds()).await;

@@ -112,7 +112,7 @@ impl Tenure {
         })
     }
 
-    /// What keeps this node from files of the next owner.
+    /// The fence that keeps this node from files of the next owner.
     pub(crate) fn file_fence(&self) -> FileFence {
         FileFence {
             lease: self.lease.clone(),
@@ -149,7 +149,7 @@ impl Tenure {
         WriteStall(reason)
     }
 
-    /// Whether it has ended, and not by a failure of the local store.
+    /// Whether the ownership has ended, and not by a failure of the local store.
     pub(crate) fn is_lost(&self) -> bool {
         let end = self.store.ownership_end();
         end.map_or_else(
@@ -202,12 +202,12 @@ pub(crate) enum StallReason {
 pub(crate) struct WriteStall(watch::Receiver<Option<StallReason>>);
 
 impl WriteStall {
-    /// The reason, if it is so now.
+    /// The reason for which writes wait now; [`None`] if they do not.
     pub(crate) fn reason(&self) -> Option<StallReason> {
         *self.0.borrow()
     }
 
-    /// Returns the reason once it is so.
+    /// Returns once writes wait for too long, with the reason.
     pub(crate) async fn wait_until_stalled(mut self) -> StallReason {
         match self.0.wait_for(Option::is_some).await.map(|reason| *reason) {
             Ok(Some(reason)) => reason,

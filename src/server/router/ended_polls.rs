@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::owner;
 use crate::forward::Hops;
 
-/// The most that one request calls off.
+/// The maximum of polls that one request ends.
 const POLLS_MAX: usize = 1_000;
 
 /// The pause before a request is repeated that has failed.

@@ -41,11 +41,11 @@ const CALLERS_MAX: usize = 1_000;
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
 const REFUSALS: u32 = 50;
 
-/// What a thread knows from the owner of the control plane.
+/// The identities of callers that a thread has from the owner of the control plane.
 pub(super) struct Identities {
     control: Rc<Hops>,
     known: RefCell<HashMap<String, KnownCaller>>,
-    /// Since when refusals are counted, and how many there were.
+    /// The time since which refusals are counted, and their number.
     refusals: Cell<(Instant, u32)>,
 }
 

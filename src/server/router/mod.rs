@@ -57,7 +57,7 @@ use gridhook_config::Config;
 /// control plane do.
 const BODY_BYTES: usize = 256 * 1024;
 
-/// What forwards the requests of a node. Clones share it.
+/// Forwards the requests of a node to the owners of shards. Clones share it.
 #[derive(Clone)]
 pub(super) struct ShardRouter {
     /// The control plane is the last one.

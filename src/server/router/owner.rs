@@ -217,7 +217,7 @@ async fn publish_forwarded(
     }
 }
 
-/// What the owner of the control plane knows of a bearer token.
+/// Asks the owner of the control plane for the identity behind a bearer token.
 pub(super) async fn fetch_identity(
     control: &Rc<Hops>,
     bearer: &str,

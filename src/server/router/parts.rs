@@ -50,7 +50,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// The response as it is, for a client.
+    /// The response for a client, unchanged.
     fn into_response(self) -> HttpResponse {
         let mut response = HttpResponse::build(self.status);
         for name in [CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE] {
@@ -73,7 +73,7 @@ pub(super) fn mark_part(headers: &mut HeaderMap, part: &'static str) {
     );
 }
 
-/// What several shards are asked, and the shard that records it.
+/// A request to several shards, and the shard that records it.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) request: &'a HttpRequest,
@@ -255,8 +255,8 @@ impl ThreadRouter {
         }
     }
 
-    /// What each shard of a spread topic has of a response, or does. One that has nothing to do
-    /// refuses it.
+    /// Asks each shard of a spread topic for its part of a response, and merges the parts. A shard
+    /// that has nothing to do refuses the request.
     pub(super) async fn merge_parts(
         &self,
         merge: PartsMerge,
