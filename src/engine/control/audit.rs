@@ -115,7 +115,7 @@ impl AuditFilter {
 
 /// A part of the trail, newest first.
 pub struct AuditPage {
-    /// The records and their numbers.
+    /// The records with their numbers.
     pub records: Vec<(u64, AuditRecord)>,
     /// The number below which the next page begins; [`None`] at the end.
     pub next: Option<u64>,

@@ -62,7 +62,7 @@ const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 pub struct InvalidCatalogue {
     /// The key below `inlineEventTypes`; empty for all.
     pub at: String,
-    /// What is wrong with it, and what is allowed.
+    /// What is wrong with the event types, and what is allowed.
     pub problem: String,
 }
 
@@ -127,9 +127,10 @@ pub struct DeclaredSchema {
     event_type: String,
     version: String,
     schema: Value,
-    /// [`None`]: its cost has no bound. It was stored before such schemas were refused.
+    /// The cost of a check; [`None`] if it has no bound, for a schema that was stored before such
+    /// schemas were refused.
     cost: Option<CheckCost>,
-    /// Compiled when it is first used.
+    /// The compiled schema, from its first use on.
     validator: OnceLock<Option<Validator>>,
 }
 
@@ -249,7 +250,7 @@ fn describe_error(error: &impl fmt::Display) -> String {
     error.to_string().chars().take(REASON_CHARS_MAX).collect()
 }
 
-/// The order of versions: their parts as numbers, then as text.
+/// The key by which versions are sorted: their parts as numbers, then as text.
 fn version_order(version: &str) -> Vec<(u64, String)> {
     version
         .split('.')

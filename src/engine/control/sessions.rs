@@ -38,8 +38,8 @@ pub const IDLE: Duration = Duration::from_secs(30 * 60);
 /// A session ends this long after the sign-in at the latest.
 pub const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// Maximum number of sessions. One more ends the session that was unused for longest, of the caller
-/// with most of them.
+/// Maximum number of sessions. At the limit, a new session ends the one that was unused for
+/// longest, of the caller with most sessions.
 pub const SESSIONS_MAX: usize = 64;
 
 /// Maximum number of sessions of a caller that is no administrator. One more ends the caller's own

@@ -47,7 +47,7 @@ pub struct SubscriptionTrace {
     /// The state of the event, and what will happen to it; [`None`] if the subscription was
     /// deleted.
     pub explanation: Option<Explanation>,
-    /// What the present transformation makes of the event, if it makes a body.
+    /// The result of the present transformation, if it makes a body of the event.
     pub transformed: Option<TransformedSummary>,
     /// Whether lines of the history are left out.
     pub cut: bool,
@@ -61,7 +61,7 @@ pub struct TransformedSummary {
     /// The SHA-256 digest of the body in hexadecimal digits.
     pub sha256: String,
     pub excerpt: String,
-    /// What is appended to the path of the endpoint.
+    /// The part that is appended to the path of the endpoint.
     pub path_suffix: Option<String>,
 }
 
@@ -239,8 +239,8 @@ fn filter_results(
     results
 }
 
-/// Whether there is nothing to show: the event belongs to another domain topic, or the subscription
-/// was deleted before it.
+/// Whether the trace has nothing to show: the event belongs to another domain topic, or the
+/// subscription was deleted before it.
 pub fn is_nothing(traced: &SubscriptionTrace) -> bool {
     let state = traced
         .explanation

@@ -46,7 +46,7 @@ impl Lifeline {
         Self::default()
     }
 
-    /// Ends the children, also those that are started later.
+    /// Ends the children, including those that are started later.
     pub fn end_children(&self) {
         self.0.cancel();
     }
@@ -63,7 +63,7 @@ impl Drop for Lifeline {
 }
 
 impl LifelineWatch {
-    /// Waits until it is cut or dropped.
+    /// Waits until the lifeline is cut or dropped.
     pub async fn wait_for_end(&self) {
         self.0.cancelled().await;
     }
@@ -188,7 +188,8 @@ impl SupervisionHistory {
             .unwrap_or_default()
     }
 
-    /// Where an intended end is noted. It counts neither for the delay nor against an event.
+    /// The mark by which the actor reports an intended end. That end counts neither for the delay
+    /// nor against an event.
     pub fn intended_stop(&self) -> IntendedStop {
         self.mark.clone()
     }
@@ -211,7 +212,7 @@ impl SupervisionHistory {
         }
     }
 
-    /// When the last incarnation ended, until the current one has recovered.
+    /// The time at which the last incarnation ended, until the current one has recovered.
     pub fn down_since(&self) -> Option<Timestamp> {
         if self.recovering.load(Ordering::Acquire) {
             self.lock_history().as_deref()?.ended_at
@@ -291,10 +292,10 @@ pub trait Supervised: 'static {
 
     fn started(&self, _address: Addr<Self::Actor>) {}
 
-    /// Called when it has ended.
+    /// Called when an incarnation has ended.
     fn on_end(&self, _how: IncarnationEnd) {}
 
-    /// Called when its lifeline was cut and it has ended.
+    /// Called when the lifeline was cut and the incarnation has ended.
     fn on_stopped(&self) {}
 
     /// Whether the actor stopped because it has nothing to do. New work builds another one.

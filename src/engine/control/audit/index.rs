@@ -28,7 +28,7 @@ const ATTEMPT_INTERVAL: Duration = Duration::from_secs(1);
 /// Attempts may have this share of the number of changes, besides them.
 const ATTEMPT_SHARE: usize = 10;
 
-/// Number of identities above which those are forgotten that may have a full burst again.
+/// The number of identities above which those are forgotten that may have a full burst again.
 const LIMITED_IDENTITIES: usize = 1_024;
 
 /// Share of a full trail that one operator may have who is no administrator.
@@ -75,7 +75,7 @@ struct RecordHolder {
     class: RecordClass,
     /// Kind of identity and name; [`None`] if nobody was authenticated.
     identity: Option<Arc<str>>,
-    /// Whether it had the role admin for the whole server.
+    /// Whether the identity had the role admin for the whole server.
     is_administrator: bool,
 }
 

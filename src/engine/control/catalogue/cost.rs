@@ -182,7 +182,7 @@ impl PatternReader<'_> {
         1
     }
 
-    /// How often the last part is written out.
+    /// Reads repetitions. Returns how often the part before them is written out.
     fn read_repetitions(&mut self) -> usize {
         let mut times = 1_usize;
         while let Some(byte) = self.rest.first() {

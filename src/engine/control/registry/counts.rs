@@ -148,7 +148,7 @@ impl SubscriptionSnapshot {
         self.child.number()
     }
 
-    /// The key of its name.
+    /// The key of the subscription's name.
     pub fn name(&self) -> &str {
         self.child.name()
     }
@@ -157,7 +157,7 @@ impl SubscriptionSnapshot {
         self.child.shared.record()
     }
 
-    /// Whether clients pull from it and none waits for events.
+    /// Whether clients pull from the subscription and none waits for events.
     pub fn lacks_client(&self) -> bool {
         self.child.shared.plan().settings.pull.is_some() && self.child.shared.waiting_clients() == 0
     }
@@ -203,7 +203,7 @@ impl TopicHandle {
             .for_each(|child| self.visit_counted(child, &mut visit));
     }
 
-    /// What `visit` makes of one subscription, by the key of its record in any case.
+    /// Calls `visit` with one subscription, found by the key of its record in any case.
     pub fn visit_subscription<T>(
         &self,
         name: &str,
@@ -236,7 +236,7 @@ impl TopicHandle {
         &self.meter
     }
 
-    /// When the event at `seq` was appended, or the next one that the log still has.
+    /// The time at which the event at `seq` was appended, or the next one that the log still has.
     ///
     /// # Errors
     /// If the log cannot be read.

@@ -82,7 +82,7 @@ impl Followed {
     }
 }
 
-/// What is done in memory once the changes are durable.
+/// A change in memory, made once the changes of the plan are durable.
 enum Effect {
     InsertNamespace(Box<NamespaceRecord>),
     RemoveNamespace(String),
@@ -103,7 +103,7 @@ struct Plan {
     effects: Vec<Effect>,
     /// The topics as they will be, by key.
     topics: BTreeMap<String, Arc<TopicHandle>>,
-    /// Why a record cannot be followed. The others are.
+    /// Why a record cannot be followed. The other records are followed nevertheless.
     failure: Option<Error>,
 }
 
@@ -200,7 +200,7 @@ impl Registry {
             .transpose()
     }
 
-    /// What the store says that it has followed.
+    /// Reads the records of the control plane that the store has followed.
     async fn read_followed(&self) -> Result<Followed, Error> {
         let reads = self.journal.reader_pool();
         let mut records = Records::new();
@@ -222,7 +222,7 @@ impl Registry {
         Ok(Followed { position, records })
     }
 
-    /// What must change from the records of the store to those that are wanted.
+    /// Plans the changes from the records of the store to those that are wanted.
     async fn plan_changes(&self, known: &Records, wanted: &Records) -> Result<Plan, Error> {
         let mut plan = Plan::default();
         for ((kind, name), _) in records_from(known, MetaKind::Namespace) {
@@ -349,7 +349,7 @@ impl Registry {
         Ok(())
     }
 
-    /// What creates an event subscription, or changes `child`.
+    /// Plans the creation of an event subscription, or the change of `child`.
     async fn plan_subscription(
         &self,
         topic: &Arc<TopicHandle>,

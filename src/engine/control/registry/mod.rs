@@ -108,7 +108,7 @@ pub struct Registry {
     /// The namespaces by their names in lower case.
     namespaces: RwLock<BTreeMap<String, Arc<NamespaceRecord>>>,
     numbers: tokio::sync::Mutex<NextNumbers>,
-    /// What a shard of a cluster with several has followed, once it has.
+    /// The records that a shard of a cluster with several shards has followed, once it has.
     followed: tokio::sync::Mutex<Option<follow::Followed>>,
     /// Validates endpoints. Set once the server's own address is known.
     validator: OnceLock<Arc<EndpointValidator>>,
@@ -404,7 +404,7 @@ impl Registry {
         }
     }
 
-    /// How many requests are in flight, or ended and not yet durable.
+    /// The number of requests that are in flight, or ended and not yet durable.
     pub fn in_flight(&self) -> usize {
         self.list_topics()
             .iter()

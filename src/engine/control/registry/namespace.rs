@@ -72,7 +72,7 @@ impl Registry {
         .await
     }
 
-    /// Deletes a namespace, its topics and their subscriptions. False if it does not exist.
+    /// Deletes a namespace, its topics and their subscriptions. Returns false if it does not exist.
     pub async fn delete_namespace(self: &Arc<Self>, name: &str) -> Result<bool, Error> {
         let registry = Arc::clone(self);
         let name = name.to_ascii_lowercase();

@@ -51,7 +51,8 @@ pub struct SubscriptionStatus {
     pub in_flight: usize,
     /// Requests that timed out and may still succeed.
     pub late_requests: usize,
-    /// When the oldest event of the backlog was appended; [`None`] if the backlog is empty.
+    /// The time at which the oldest event of the backlog was appended; [`None`] if the backlog is
+    /// empty.
     pub oldest_unread: Option<Timestamp>,
     pub supervision: Supervision,
     pub quarantined: QuarantinedEvents,
@@ -89,7 +90,7 @@ impl SubscriptionHandle {
         self.host
     }
 
-    /// The key of its name.
+    /// The key of the subscription's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -154,7 +155,8 @@ pub enum ArrivedEvents {
 }
 
 impl TopicHandle {
-    /// A topic without subscriptions. It sends itself to `starts` when its actor must be started.
+    /// Makes a topic without subscriptions. The handle is sent to `starts` when the topic's actor
+    /// must be started.
     pub(super) fn new(
         record: Arc<TopicRecord>,
         budget: Arc<RecentBudget>,
@@ -257,12 +259,12 @@ impl TopicHandle {
         Some(self.find_child(number)?.shared.plan().record.name.clone())
     }
 
-    /// Whether its backlog is at its limit, or close to it.
+    /// The partition, if its backlog is at its limit, or close to it.
     pub fn crowded_partition(&self) -> Option<CrowdedPartition> {
         self.journal.crowded_partition(self.partition)
     }
 
-    /// The state of one of its subscriptions.
+    /// The state of one subscription of the topic.
     ///
     /// # Errors
     /// If the log cannot be read.
@@ -346,7 +348,7 @@ impl TopicHandle {
         &self.history
     }
 
-    /// The lifeline of its actor.
+    /// A watch on the lifeline of the topic's actor.
     pub fn watch_lifeline(&self) -> LifelineWatch {
         self.lifeline.new_watch()
     }
@@ -372,7 +374,7 @@ impl TopicHandle {
             .cloned()
     }
 
-    /// The shared state of one of its subscriptions, by the key of its record in any case.
+    /// The shared state of one subscription, by the key of its record in any case.
     pub fn find_shared_state(&self, name: &str) -> Option<Arc<SharedState>> {
         Some(Arc::clone(&self.child_named(name)?.shared))
     }

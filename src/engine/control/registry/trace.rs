@@ -70,7 +70,7 @@ pub struct TraceResult {
     pub occurrences: Vec<EventOccurrence>,
     /// The beginning and the end of the log.
     pub log: Range<Seq>,
-    /// Where to continue, if there is more.
+    /// The position at which to continue, if there is more.
     pub next: Option<TraceToken>,
 }
 
@@ -193,8 +193,8 @@ impl TopicHandle {
         Ok(matches)
     }
 
-    /// Searches one section of the log from `from`. Returns the events found, and where the next
-    /// section begins.
+    /// Searches one section of the log from `from`. Returns the events that were found, and the
+    /// position of the next section.
     async fn search_section(
         &self,
         wanted: &EventSelector,
@@ -336,7 +336,7 @@ pub struct LedgerPeriod {
     pub excerpts: BTreeMap<ExcerptKey, Excerpt>,
     /// The time of the oldest stored line.
     pub oldest: Option<Timestamp>,
-    /// Where to continue, if there may be more.
+    /// The position at which to continue, if there may be more.
     pub next: Option<Vec<u8>>,
 }
 
@@ -382,7 +382,7 @@ impl TopicHandle {
         self.with_excerpts(subscription, lines, next).await
     }
 
-    /// A page of these lines of a subscription's ledger.
+    /// Makes a page of these lines of a subscription's ledger, with their excerpts.
     ///
     /// # Errors
     /// If the store cannot be read.

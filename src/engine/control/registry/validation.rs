@@ -37,7 +37,7 @@ use gridhook_subscription::DeliveryPlan;
 /// this time.
 const EARLY_POLL: Duration = Duration::from_millis(20);
 
-/// A confirmation waits so many steps at most, and is then rejected as too early.
+/// Maximum number of steps that a confirmation waits. Then it is rejected as too early.
 const EARLY_POLLS: u32 = 250;
 
 /// Details of a failed validation.
@@ -371,7 +371,7 @@ impl Registry {
 }
 
 impl TopicHandle {
-    /// The proposals of its subscriptions.
+    /// The proposals of the topic's subscriptions.
     pub fn list_proposals(&self) -> Vec<Arc<Proposal>> {
         self.proposals
             .read()
