@@ -106,7 +106,7 @@ impl Publisher {
         Self { tracer, ..self }
     }
 
-    /// Checks events on these threads.
+    /// Sets the threads on which events are checked.
     #[must_use]
     pub fn with_compute(self, compute: Compute) -> Self {
         Self { compute, ..self }

@@ -37,7 +37,7 @@ const LEEWAY: Duration = Duration::from_secs(60);
 /// Issuers have two or three keys, large ones a dozen.
 const KEYS_MAX: usize = 100;
 
-/// A token has one or two kilobytes.
+/// Maximum length of a token, in bytes. A usual token has one or two kilobytes.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
 /// Whether a text is the admin token, in constant time.
@@ -45,7 +45,7 @@ pub type AdminTokenCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 #[derive(Clone, Default)]
 pub struct BearerAuth {
-    /// The admin token, if it may publish.
+    /// The check for the admin token, if it may publish.
     pub operator: Option<AdminTokenCheck>,
     pub tokens: Option<Arc<Tokens>>,
     /// The issuer of accepted tokens.
@@ -75,12 +75,12 @@ pub struct TokenHolder {
 /// An issuer of access tokens.
 #[derive(Clone)]
 pub struct TokenIssuer {
-    /// The claim `iss` of its tokens.
+    /// The claim `iss` of the issuer's tokens.
     pub name: String,
     /// The values of the claim `aud` of tokens for this server.
     pub audiences: Vec<String>,
     pub keys: Arc<Keyring>,
-    /// What its tokens permit; without a rule they may publish and consume.
+    /// The permissions of the issuer's tokens; without a rule they may publish and consume.
     pub rules: Vec<ClaimRule>,
 }
 

@@ -22,7 +22,7 @@ use gridhook_record::token::TokenRole;
 /// The messages are what a publisher reads: sentences in Event Grid's wording.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The body ends before its JSON does, or is empty.
+    /// The body is empty, or ends before its JSON does.
     #[error("Unexpected end when reading JSON.")]
     CutOff,
     /// The body is not JSON.
@@ -106,7 +106,7 @@ pub enum Refusal {
         /// The topic of the request.
         topic: String,
     },
-    /// Neither a key nor a token.
+    /// The request has neither a key nor a token.
     #[error(
         "Request must contain one of the following authorization signature: aeg-sas-token, \
          aeg-sas-key."
@@ -171,7 +171,7 @@ pub enum Refusal {
          10.1.2.3:8080."
     )]
     Host {
-        /// The header, and its error.
+        /// The name of the header, and what is wrong with its value.
         problem: &'static str,
     },
     /// A trusted proxy reports an unknown scheme.
@@ -231,7 +231,7 @@ pub enum Refusal {
     )]
     Stalled {
         bytes_per_second: u64,
-        /// The window in which the rate is measured.
+        /// The time over which the rate is measured.
         seconds: u64,
     },
     /// The publisher disconnected, or broke the framing of its body.
@@ -285,7 +285,7 @@ pub enum JsonToken {
 pub enum SasProblem {
     /// The token is not `r=…&e=…&s=…`.
     Format,
-    /// Neither key made its signature.
+    /// The signature was made with neither key.
     Signature,
     Expired,
 }

@@ -21,7 +21,7 @@ const QUICK_STEPS: f64 = 10_000.0;
 pub(super) struct DataCheck {
     /// The index of the event in its request.
     pub(super) event: u32,
-    /// The schema of its type.
+    /// The schema of the event's type.
     pub(super) declared: Arc<DeclaredSchema>,
     /// The data, if the event has any.
     pub(super) data: Option<Bytes>,
@@ -41,7 +41,7 @@ pub struct DataChecks {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nonconforming {
     pub events: u64,
-    /// Why the first of them does not match.
+    /// Why the first of these events does not match.
     pub first: String,
 }
 

@@ -330,7 +330,7 @@ pub(super) fn is_date_time(text: &str) -> bool {
     text.contains(['T', 't', ' ']) && parse_instant_or_utc(text).is_some()
 }
 
-/// Whether it is a point in time as most clients write it, on a day that every month has:
+/// Whether the text is a point in time as most clients write it, on a day that every month has:
 /// `2026-11-20T17:18:13Z`, with up to nine digits of a second.
 fn is_usual_date_time(text: &str) -> bool {
     let [
