@@ -75,7 +75,7 @@ struct FeedItems {
     /// The number of the first of them, counted from the start of the process.
     first: u64,
     bytes: usize,
-    /// Events and lines published so far.
+    /// Number of events and lines published so far.
     published: u64,
     is_over: bool,
 }

@@ -113,7 +113,8 @@ pub struct DeliveryContext {
     pub late_timeout: Duration,
     /// Minimum pause between connection attempts to an endpoint that could not be reached.
     pub reconnect_interval: Duration,
-    /// How long all requests of a subscription fail before it is held; [`None`]: it never is.
+    /// How long all requests of a subscription fail before it is held; [`None`] if it is never
+    /// held.
     pub hold_after_failing: Option<Duration>,
     /// Maximum requests in flight per subscription.
     pub concurrency_max: u32,
@@ -130,7 +131,7 @@ pub struct DeliveryContext {
     pub connections: Connections,
 }
 
-/// Where the events of a subscription go.
+/// The destination of the events of a subscription.
 #[derive(Debug)]
 enum Target {
     Pulled,
@@ -139,7 +140,7 @@ enum Target {
 }
 
 impl Target {
-    /// The hash is stored, so it is the same in all versions.
+    /// Identifies the endpoint. The hash is stored, so it is the same in all versions.
     fn endpoint_id(&self) -> EndpointId {
         let mut hasher = SipHasher13::new();
         match self {
@@ -413,7 +414,7 @@ impl DeliveryPlan {
         }
     }
 
-    /// Whether its endpoint responds to handshakes and takes deletion notices.
+    /// Whether the endpoint responds to handshakes and takes deletion notices.
     pub fn has_handshake(&self) -> bool {
         self.webhook()
             .is_some_and(|destination| !is_test_endpoint(destination.url()))

@@ -49,16 +49,16 @@ struct ReadBudgetState {
     holders: IdMap<u64, BudgetHolder>,
     /// The members that wait, once each.
     turns: VecDeque<u64>,
-    /// How many waits timed out since others last had to drop what they keep.
+    /// Number of waits that timed out since holders last had to drop what they keep.
     timeouts: usize,
-    /// How often others had to drop what they keep.
+    /// Number of times that holders had to drop what they keep.
     round: u64,
 }
 
 /// A subscription that keeps events or waits for a grant.
 struct BudgetHolder {
     kept: usize,
-    /// The round in which it began to keep events.
+    /// The round in which the subscription began to keep events.
     since: u64,
     grants: usize,
     waiting: VecDeque<Waiter>,
@@ -272,7 +272,7 @@ impl BudgetMember {
         }
     }
 
-    /// How many bytes the actor may keep of what it reads now, besides one event.
+    /// Number of bytes that the actor may keep of what it reads now, besides one event.
     pub fn share_bytes(&self) -> usize {
         self.budget.member_share(&self.budget.lock_state())
     }

@@ -94,7 +94,7 @@ impl RecentBudget {
 pub struct ReadBounds {
     /// Number of matching events, about.
     pub events_max: usize,
-    /// Maximum bytes of these events.
+    /// Maximum bytes of the matching events.
     pub bytes_max: usize,
 }
 
@@ -156,7 +156,7 @@ struct RecentEventsShared {
     used: AtomicUsize,
     is_listed: AtomicBool,
     stretches: Mutex<LogStretches>,
-    /// Subscriptions for which nothing is kept.
+    /// Lagging subscriptions, for which nothing is kept.
     laggards: Mutex<HashSet<SubscriptionId>>,
 }
 

@@ -138,7 +138,7 @@ pub(super) struct HandedOver {
     pub(super) requests: Vec<Arc<OutgoingBatch>>,
     pub(super) next_request: RequestId,
     pub(super) inputs: Vec<Input>,
-    /// Whether it is the first incarnation since the server started.
+    /// Whether the incarnation is the first one since the server started.
     pub(super) is_first: bool,
     /// Whether the plan has another endpoint than before.
     pub(super) is_moved: bool,
@@ -232,7 +232,7 @@ impl SharedState {
         inner.plan = plan;
     }
 
-    /// How many requests are in flight, or ended and not yet durable.
+    /// Number of requests that are in flight, or ended and not yet durable.
     pub fn in_flight(&self) -> usize {
         self.lock_inner().requests.len()
     }
@@ -246,7 +246,7 @@ impl SharedState {
             .collect()
     }
 
-    /// How many requests have timed out and may still succeed.
+    /// Number of requests that have timed out and may still succeed.
     pub fn late_requests(&self) -> usize {
         self.lock_inner()
             .late_requests
@@ -431,7 +431,8 @@ impl SharedState {
         (inner.commands.begin_write(commanded), settled_keys)
     }
 
-    /// Wakes the actor when its write is durable. Without this it learns that at its next wake.
+    /// Wakes the actor when the write is durable. Without this call it learns that at its next
+    /// wake.
     pub(super) fn await_write(&self) {
         let mut inner = self.lock_inner();
         inner.awaits_write = true;

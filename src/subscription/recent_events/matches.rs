@@ -7,7 +7,7 @@ const WORD: usize = u64::BITS as usize;
 /// subscriptions share a set.
 #[derive(Debug, Default)]
 pub struct Matches {
-    /// For each event, the index of its set.
+    /// The index of each event's set.
     of: Vec<u32>,
     sets: Vec<PositionSet>,
     /// The union of all sets, as bits.

@@ -19,7 +19,7 @@ const DEATHS_MAX: u32 = 3;
 /// Maximum number of suspects. Beyond it, the oldest event that is not quarantined is removed.
 const SUSPECTS_MAX: usize = 1024;
 
-/// How many quarantined events are listed with their ids.
+/// Maximum number of quarantined events that are listed with their ids.
 const QUARANTINED_LISTED: usize = 8;
 
 /// Events that were dead-lettered because they made the actor panic repeatedly.
@@ -27,7 +27,7 @@ const QUARANTINED_LISTED: usize = 8;
 pub struct QuarantinedEvents {
     /// Number of quarantined events since the server started.
     pub count: u64,
-    /// The newest of them, with position and id, oldest first.
+    /// The newest quarantined events with position and id, oldest first.
     pub newest: VecDeque<(Seq, String)>,
 }
 
@@ -144,8 +144,8 @@ fn has_passed(cursor: &Cursor, (lane, seq): (Lane, Seq)) -> bool {
     lane.is_none_or(|lane| seq < lane.read && !lane.open.contains(seq))
 }
 
-/// Notes the event when its code panics. A note before each event would cost more than the event's
-/// filter.
+/// Notes the event whose code is running when that panics. A note before each event would cost more
+/// than the event's filter.
 struct CurrentEvent<'a> {
     shared: &'a SharedState,
     item: SendItem,

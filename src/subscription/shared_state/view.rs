@@ -39,8 +39,8 @@ impl SubscriptionState {
         }
     }
 
-    /// How many events of a log that ends at `end` the subscription has not passed, and the first
-    /// of them.
+    /// Number of events of a log that ends at `end` that the subscription has not passed, and the
+    /// first of them.
     pub fn count_backlog(&self, end: Seq) -> (u64, Option<Seq>) {
         let lanes = || self.cursor.own_lanes();
         let unread = lanes()
@@ -68,7 +68,7 @@ impl SharedState {
         self.lock_view().clone()
     }
 
-    /// What `read` makes of the current state. Copies nothing, for lists of thousands.
+    /// Calls `read` with the current state. Copies nothing, for lists of thousands.
     pub fn read_state<T>(&self, read: impl FnOnce(&SubscriptionState) -> T) -> T {
         read(&self.lock_view())
     }
