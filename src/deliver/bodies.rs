@@ -64,7 +64,7 @@ pub struct BodyShare {
 pub struct BodyPermit {
     share: BodyShare,
     bytes: usize,
-    /// The body, if it may be that of other requests.
+    /// The body, if other requests may share it.
     body: Option<(BodyKey, Bytes)>,
 }
 
@@ -130,7 +130,7 @@ impl BudgetShared {
 }
 
 impl BodyShare {
-    /// How many bytes the subscription may send now.
+    /// Number of bytes that the subscription may send now.
     pub fn free_bytes(&self) -> usize {
         let (total, bytes_max) = self.budget.used_and_max_bytes();
         bytes_max

@@ -25,7 +25,7 @@ pub enum SenderError {
     NoClient(&'static str),
     #[error("delivery.resources.{service} needs {needed}")]
     Credentials {
-        /// The name of its table in the settings.
+        /// The name of the service's table in the settings.
         service: String,
         /// The combinations of credentials that are allowed.
         needed: &'static str,

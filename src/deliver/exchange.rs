@@ -372,7 +372,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Sends a request, of which `message` has the head.
+    /// Sends a request whose encoded head is in `message`.
     async fn send_request(
         &mut self,
         message: &mut BytesMut,
@@ -408,7 +408,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes both, one behind the other.
+    /// Writes `first` and then `second`.
     async fn write(&mut self, first: &[u8], second: &[u8]) -> io::Result<()> {
         let mut slices = &mut [IoSlice::new(first), IoSlice::new(second)][..];
         IoSlice::advance_slices(&mut slices, 0);

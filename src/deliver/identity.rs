@@ -48,7 +48,7 @@ const AHEAD: Duration = Duration::from_secs(5 * 60);
 /// The lifetime of a token whose issuer does not tell it.
 const LIFETIME_DEFAULT: u64 = 5 * 60;
 
-/// What readers of attempts see if no assertion can be made.
+/// The detail of an attempt for which no assertion can be made.
 const UNUSABLE_CERTIFICATE: &str =
     "delivery.identity_certificate_file or delivery.identity_key_file cannot be used";
 
@@ -101,7 +101,7 @@ impl AccessToken {
         &self.0
     }
 
-    /// Adds it to a request, as a header that is not shown.
+    /// Adds the token to a request, as a header that is not shown.
     pub fn add_to_request(&self, outgoing: &mut OutgoingRequest) {
         outgoing
             .properties

@@ -98,7 +98,7 @@ impl EgressProxy {
         }
     }
 
-    /// The error that it made no connection.
+    /// The error of a proxy that made no connection.
     pub(super) fn tunnel_error(&self, problem: impl Into<String>) -> io::Error {
         io::Error::other(ProxyError {
             name: self.service.name.clone(),

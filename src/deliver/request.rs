@@ -184,7 +184,8 @@ pub type RequestHeader = (&'static str, Cow<'static, str>);
 
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OutgoingRequest {
-    /// Headers as they are sent, each of another name. One of the same name below takes precedence.
+    /// Headers as they are sent, each of another name. A header of the same name in `headers` or
+    /// `properties` takes precedence.
     pub lines: String,
     /// Headers besides `lines`. Names are in lower case, values are printable ASCII.
     pub headers: Vec<RequestHeader>,

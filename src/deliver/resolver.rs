@@ -100,7 +100,7 @@ enum Failure {
 
 type Found = Result<Arc<[IpAddr]>, Failure>;
 
-/// The resolver. One for the whole server, so that all threads share the cache.
+/// The resolver of names. There is one for the whole server, so that all threads share the cache.
 #[derive(Clone)]
 pub struct Resolver(Arc<ResolverShared>);
 
@@ -141,7 +141,7 @@ impl Default for Resolver {
 }
 
 impl Resolver {
-    /// A resolver with these name servers, or with the system's if there are none.
+    /// Makes a resolver with these name servers, or with the system's if there are none.
     pub fn new(servers: Vec<SocketAddr>) -> Self {
         Self(Arc::new(ResolverShared {
             servers,

@@ -134,7 +134,7 @@ pub(super) enum BodyFraming {
     UntilEnd,
 }
 
-/// A head, and what it says about the rest of the response.
+/// A received head, and what it says about the rest of the response.
 #[derive(Debug)]
 pub(super) struct ReceivedHead {
     status: StatusCode,
@@ -247,7 +247,7 @@ fn parse_field(field: &[u8]) -> Option<(HeaderName, HeaderValue)> {
     Some((name, value))
 }
 
-/// What the fields say about the body and the connection.
+/// The rules for the body and the connection that the fields contain.
 #[derive(Default)]
 struct FramingRules {
     /// Whether nothing in the head is malformed or contradictory.

@@ -28,7 +28,7 @@ use gridhook_policy::outcome::{Failure, RequestResult};
 pub struct Batch {
     /// The events, at least one.
     pub events: Vec<Event>,
-    /// How often the first event was attempted before.
+    /// Number of earlier attempts of the first event.
     pub attempts_before: u32,
     /// Headers for the job and the trace. A delivery property of the same name takes precedence.
     pub headers: Vec<RequestHeader>,
@@ -121,7 +121,7 @@ pub struct HttpSender {
     /// The client of the arbiter.
     pub client: Rc<WebhookClient>,
     pub target: Arc<HttpTarget>,
-    /// The access tokens that it demands.
+    /// The access tokens that the destination demands.
     pub tokens: Option<TokenSource>,
 }
 

@@ -76,7 +76,7 @@ pub(super) struct RequestAttempt {
     /// Whether connections that were used before are dropped.
     fresh: bool,
     phase: Cell<RequestPhase>,
-    /// When the phase began; [`None`] for the first one.
+    /// The time at which the phase began; [`None`] for the first one.
     since: Cell<Option<Instant>>,
     phases: Cell<RequestPhases>,
     /// The time at which the response was read.
@@ -85,16 +85,16 @@ pub(super) struct RequestAttempt {
     pub(super) began: Cell<Option<Instant>>,
     /// Whether the attempt uses a connection that was used before.
     pub(super) reused: Cell<bool>,
-    /// Received bytes, without those of TLS.
+    /// Number of received bytes, without those of TLS.
     pub(super) received: Cell<usize>,
     /// The time limit for reading the body.
     pub(super) until: Cell<Option<Instant>>,
     /// Whether the request timed out, so that only the head of the response matters.
     pub(super) late: Cell<bool>,
     control: RefCell<Option<Rc<SocketControl>>>,
-    /// The lines of its headers, until they are sent.
+    /// The lines of the request's headers, until they are sent.
     pub(super) headers: RefCell<String>,
-    /// Where it is sent, if awc does not know.
+    /// The URI of the request, if awc does not know it.
     pub(super) uri: Cell<Option<Uri>>,
     /// The request for a repeat, until that is no longer allowed.
     pub(super) again: Cell<Option<Rc<OutgoingRequest>>>,
@@ -164,8 +164,8 @@ impl RequestAttempt {
         self.phases.set(phases);
     }
 
-    /// When the phase began. The clock is read once for each phase, and for all that happens at its
-    /// beginning.
+    /// The time at which the phase began. The clock is read once for each phase, and for all that
+    /// happens at its beginning.
     pub(super) fn phase_start(&self) -> Instant {
         self.since.get().unwrap_or_else(Instant::now)
     }
@@ -200,7 +200,7 @@ impl RequestAttempt {
             .is_some_and(|control| control.stop_writing())
     }
 
-    /// When the response was read; now if it was not.
+    /// The time at which the response was read; now if it was not.
     pub(super) fn response_end(&self) -> Instant {
         self.ended.get().unwrap_or_else(Instant::now)
     }
@@ -221,7 +221,7 @@ impl RequestAttempt {
             .map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// The response is read. Its connection may be reused if it was kept.
+    /// Ends the response. Its connection may be reused if it was kept.
     pub(super) fn finish_response(&self) {
         self.read();
         if let Some(control) = self.control.take() {
@@ -276,7 +276,7 @@ impl SocketControl {
         self.stream.borrow().is_none()
     }
 
-    /// How long it has been idle; [`None`] while a request uses it.
+    /// How long the connection has been idle; [`None`] while a request uses it.
     pub(super) fn idle_for(&self) -> Option<Duration> {
         self.idle_since.get().map(|since| since.elapsed())
     }
@@ -286,7 +286,7 @@ impl SocketControl {
         self.opened.elapsed()
     }
 
-    /// Whether it is idle with the permit of a request.
+    /// Whether the connection is idle with a permit of requests in flight.
     pub(super) fn has_borrowed(&self) -> bool {
         self.kept
             .borrow()

@@ -87,12 +87,13 @@ impl Sockets {
         }))
     }
 
-    /// How many more requests may be sent now.
+    /// Number of further requests that may be sent now.
     pub fn free_permits(&self) -> usize {
         usize::try_from(self.0.free.load(Ordering::Acquire)).unwrap_or(0)
     }
 
-    /// How many more requests may be sent once idle connections have given back what they borrowed.
+    /// Number of further requests that may be sent once idle connections have given back what they
+    /// borrowed.
     pub fn available_permits(&self) -> usize {
         let permits = &self.0;
         let available =
@@ -156,7 +157,8 @@ impl Sockets {
             && permits.borrowed.load(Ordering::Acquire) > 0
     }
 
-    /// Whether so many permits for requests are free that idle connections need not give back more.
+    /// Whether enough permits for requests are free, so that idle connections need not give back
+    /// more.
     pub(super) fn is_ample(&self) -> bool {
         self.0.free.load(Ordering::Acquire) > self.0.reserve * 2
     }

@@ -250,7 +250,7 @@ struct Identity {
 pub struct Reloaded {
     pub fresh: Vec<String>,
     pub gone: Vec<String>,
-    /// Unusable certificates. A previous one of the same name is kept.
+    /// Certificates that cannot be used. A previous one of the same name is kept.
     pub failed: Vec<TrustError>,
 }
 

@@ -161,7 +161,7 @@ impl Opening<'_> {
 pub struct InvalidProperty {
     /// The key of the property, such as `queueName`.
     pub key: &'static str,
-    /// What is wrong with it, and what is allowed.
+    /// What is wrong with the property, and what is allowed.
     pub problem: String,
 }
 

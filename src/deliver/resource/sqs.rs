@@ -36,7 +36,8 @@ const BATCH_BYTES_MAX: u64 = 224 * 1024;
 /// bytes at most.
 const RESPONSE_BYTES_MAX: usize = 32 * 1024;
 
-/// What the codes and messages of errors say if the credentials are refused, or permit too little.
+/// Parts of codes and messages of errors that say that the credentials are refused, or permit too
+/// little.
 const CREDENTIAL_PROBLEMS: [&str; 9] = [
     "AccessDenied",
     "ExpiredToken",

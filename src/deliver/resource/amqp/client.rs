@@ -76,7 +76,7 @@ pub(super) fn new_publisher(
 
 /// A connection to a broker, made when it is needed.
 struct Link {
-    /// The name of its table in the settings.
+    /// The name of the broker's table in the settings.
     service: String,
     uri: AMQPUri,
     address: String,

@@ -110,7 +110,7 @@ struct PartitionState {
 /// The records of a request that go to one partition.
 struct PartitionPart {
     records: RecordBatch,
-    /// The indexes of their events.
+    /// The indexes of the records' events.
     events: Vec<usize>,
 }
 
@@ -123,7 +123,7 @@ fn mark_events(events: Vec<usize>, result: &Result<(), RequestResult>, results: 
     }
 }
 
-/// When a request is made, and how long it may take.
+/// The time of a request, and how long it may take.
 #[derive(Clone, Copy)]
 struct Limit {
     wall: WallTime,
@@ -207,7 +207,7 @@ impl Problem {
 }
 
 impl Producer {
-    /// The connections, made if there are none, or if there is a new access token.
+    /// The connections. They are made if there are none, or if there is a new access token.
     async fn open_topic(&self, wall: WallTime) -> Result<Rc<OpenTopic>, Problem> {
         let mut open = self.open.lock().await;
         let token = match &self.cluster.login {

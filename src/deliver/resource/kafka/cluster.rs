@@ -149,7 +149,7 @@ impl Login {
 
 /// A cluster, and how to connect to it.
 pub(super) struct Cluster {
-    /// The name of its table in the settings.
+    /// The name of the cluster's table in the settings.
     pub(super) service: String,
     host: String,
     port: u16,
@@ -248,7 +248,7 @@ impl Cluster {
 struct Broker {
     host: String,
     port: u16,
-    /// Made when it is needed.
+    /// The link to the broker, made when it is needed.
     link: OnceCell<Link>,
 }
 
@@ -262,7 +262,7 @@ pub(super) struct OpenTopic {
 }
 
 impl OpenTopic {
-    /// How many partitions the topic has. 0: it does not exist.
+    /// Number of partitions of the topic; 0 if it does not exist.
     pub(super) fn partition_count(&self) -> usize {
         self.partitions.len()
     }

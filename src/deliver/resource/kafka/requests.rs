@@ -107,7 +107,7 @@ pub(super) struct TopicMetadata {
 #[derive(Clone, Copy)]
 pub(super) struct Partition {
     pub(super) id: i32,
-    /// The broker that takes its records.
+    /// The broker that takes the partition's records.
     pub(super) leader: i32,
 }
 
