@@ -5,7 +5,7 @@ use crate::Family;
 /// Measurements of a store. Counters start at 0 with the process.
 #[derive(Clone, Debug, Default)]
 pub struct StoreFigures {
-    /// Free bytes on its disk.
+    /// Free bytes on the store's disk.
     pub free_bytes: Option<u64>,
     pub families: Vec<(Family, FamilyFigures)>,
     /// Syncs of the write-ahead log.

@@ -84,7 +84,7 @@ impl Family {
         Self::PublishedIds,
     ];
 
-    /// The name of its column family. A name is stored and never changes.
+    /// The name of the family's column family. A name is stored and never changes.
     pub fn name(self) -> &'static str {
         match self {
             Self::Meta => "meta",

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// How long a thread waits for another task.
+/// How long an idle thread waits for another task.
 const IDLE_WAIT: Duration = Duration::from_secs(2);
 
 type Task = Box<dyn FnOnce() + Send>;
@@ -39,7 +39,7 @@ struct TaskQueue {
 }
 
 impl TaskThreads {
-    /// Up to `threads_max` threads with this name. With one, tasks run in their order.
+    /// Makes up to `threads_max` threads with this name. With one, tasks run in their order.
     pub fn new(name: &'static str, threads_max: usize) -> Self {
         Self(Arc::new(Shared {
             name,

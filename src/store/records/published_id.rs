@@ -58,7 +58,7 @@ pub struct PublishedId {
     /// The end of the window at that time. The record may be removed from then on.
     pub until: Timestamp,
     pub seq: Seq,
-    /// How often it was published again within the window.
+    /// Number of times that the event was published again within the window.
     pub duplicates: u64,
     pub last: Option<Timestamp>,
 }

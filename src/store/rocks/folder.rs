@@ -29,16 +29,16 @@ use crate::Family;
 const PRIVATE: u32 = 0o600;
 const PRIVATE_FOLDER: u32 = 0o700;
 
-/// Contains its own inode number and time of creation. A copied file has others, so a copied folder
-/// is detected; its watermark would not show it. The inode number alone does not suffice: a file
-/// system may give that of a removed file to its copy. A snapshot of the whole disk keeps both and
-/// is not detected.
+/// The name of a file that contains its own inode number and time of creation. A copied file has
+/// others, so a copied folder is detected; its watermark would not show it. The inode number alone
+/// does not suffice: a file system may give that of a removed file to its copy. A snapshot of the
+/// whole disk keeps both and is not detected.
 const PLACE: &str = "place";
 
 /// Names of the families that are not compacted.
 pub(super) const SPARED: &str = "spared";
 
-/// The name of its file.
+/// The name of the file of the ballast.
 const BALLAST_NAME: &str = "ballast";
 
 /// Four write buffers: RocksDB needs one free to begin with, and the flush that recovers it, a new
@@ -177,7 +177,7 @@ impl DataFolder {
         &self.path
     }
 
-    /// The free bytes on its disk.
+    /// The free bytes on the folder's disk.
     pub(super) fn free_bytes(&self) -> io::Result<u64> {
         let volume = statvfs(&self.path)?;
         Ok(volume.f_bavail.saturating_mul(volume.f_frsize))
@@ -300,8 +300,8 @@ impl DataFolder {
     }
 }
 
-/// What the file [`PLACE`] contains: its inode number, and where the file system keeps it, its time
-/// of creation.
+/// The content of the file [`PLACE`]: its inode number and, where the file system keeps it, its
+/// time of creation.
 fn place_of(file: &File) -> io::Result<String> {
     let meta = file.metadata()?;
     let creation = meta
