@@ -38,7 +38,7 @@ pub(crate) struct Azurite {
 }
 
 impl Azurite {
-    /// One that is not started yet: `blob` or `queue`.
+    /// Makes a service, `blob` or `queue`, that is not started yet.
     pub(crate) fn new(service: &'static str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         Self {
@@ -78,7 +78,7 @@ impl Azurite {
         });
     }
 
-    /// Ends it, after it has written what it has.
+    /// Ends the service, after it has written its data.
     pub(crate) fn stop(&mut self) {
         let mut child = self.child.take().expect("a server that runs");
         let id = child.id().to_string();
@@ -92,7 +92,7 @@ impl Azurite {
         });
     }
 
-    /// Kills it. What it has not written is lost.
+    /// Kills the service. Data that it has not written is lost.
     pub(crate) fn kill_9(&mut self) {
         let mut child = self.child.take().expect("a server that runs");
         child.kill().expect("it is killed");
@@ -220,7 +220,7 @@ pub(crate) fn ask(at: SocketAddr, method: &str, path: &str, query: &[(&str, &str
         .expect("an answer")
 }
 
-/// Makes a queue, unless it is there.
+/// Creates a queue, unless it exists.
 pub(crate) fn create_queue(at: SocketAddr, name: &str) {
     let answer = ask(at, "PUT", name, &[]);
     assert!(

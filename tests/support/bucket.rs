@@ -19,7 +19,7 @@ const HEADERS: &str =
 /// Objects by bucket and path.
 type Objects = BTreeMap<String, Vec<u8>>;
 
-/// The endpoint. It keeps its objects while it is stopped.
+/// The server of buckets. It keeps its objects while it is stopped.
 pub(crate) struct Bucket(HttpService, Arc<HeldPut>);
 
 /// A put whose request has arrived, and that is not made before it is released.

@@ -46,7 +46,7 @@ pub(crate) fn days_left(metrics: &str) -> BTreeMap<String, u64> {
 /// A certificate authority that only clients with its certificate trust.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
-/// A certificate and its key.
+/// A certificate with its key.
 pub(crate) struct Issued {
     pub(crate) certificate: CertificateDer<'static>,
     pub(crate) pem: String,
@@ -79,7 +79,7 @@ pub(crate) struct IssuedRsa {
 }
 
 impl IssuedRsa {
-    /// Writes it and its key as `NAME.crt` and `NAME.key`.
+    /// Writes the certificate and its key as `NAME.crt` and `NAME.key`.
     pub(crate) fn write(&self, folder: &Path, name: &str) {
         let key = BASE64_STANDARD.encode(RSA);
         let lines: Vec<&str> = key
@@ -135,7 +135,7 @@ impl Authority {
         self.sign_rsa(CertificateParams::new(vec![name.to_owned()]).expect("a name"))
     }
 
-    /// One of that key that ended with the year 2019.
+    /// Issues a certificate of [`RSA_KEY`] that expired at the end of 2019.
     pub(crate) fn expired_rsa(&self, name: &str) -> IssuedRsa {
         self.sign_rsa(ended(name))
     }
@@ -212,7 +212,8 @@ impl Authority {
         Arc::new(config)
     }
 
-    /// A client that trusts it, and requires a certificate on each connection.
+    /// The configuration of a client that trusts the authority, and requires a certificate on each
+    /// connection.
     pub(crate) fn client(&self) -> Arc<ClientConfig> {
         let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()

@@ -120,7 +120,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// A disk of ext4. It lies on xfs, which clones files.
+    /// Makes a disk with ext4. Its file is on xfs, which clones files.
     pub(crate) fn new(mebibytes: u64) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder");
         let pool = folder.path().join("pool");
@@ -152,7 +152,7 @@ impl Device {
         self.disk.path()
     }
 
-    /// What would be found after a power cut now.
+    /// Mounts what would be found after a power cut now.
     pub(crate) fn cut(&self) -> Option<Mount> {
         let clone = self.pool.path().join("cut");
         // The clone of the cut before is gone with its mount.

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-/// One thing to do on a connection once a request was read.
+/// A step on a connection after a request was read.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Say(Vec<u8>),
@@ -72,7 +72,7 @@ pub(crate) fn answer(status: u16, headers: &str, body: &str) -> Script {
     )]
 }
 
-/// A request as it came.
+/// A request as it was received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Received {
     /// The request line and the headers.
@@ -105,7 +105,7 @@ struct EndpointState {
 struct Wrong {
     /// The connections that are served wrongly, by their numbers.
     connections: Range<usize>,
-    /// What it speaks there, where it has no TLS elsewhere.
+    /// The configuration of TLS: for these connections if the endpoint has none, or for all others.
     tls: Arc<rustls::ServerConfig>,
 }
 
@@ -379,7 +379,7 @@ fn read_request(stream: &mut impl Read, head_only: bool) -> Option<Received> {
     Some(received)
 }
 
-/// How many bytes were read, or none where the connection is over.
+/// The number of bytes that were read; [`None`] if the connection is over.
 fn some(read: std::io::Result<usize>) -> Option<usize> {
     match read {
         Ok(0) => None,

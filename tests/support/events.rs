@@ -13,7 +13,7 @@ pub(crate) struct Generated {
     pub(crate) schema: Schema,
     /// The event as JSON.
     pub(crate) json: String,
-    /// The value of its `data`, exactly as it stands in `json`.
+    /// The value of `data`, exactly as it is in `json`.
     pub(crate) data: String,
     pub(crate) id: String,
     pub(crate) event_type: String,
@@ -41,7 +41,7 @@ pub(crate) const TYPES: [&str; 12] = [
     "com.example.someevent",
 ];
 
-/// Literals, and what they say.
+/// JSON string literals, and the texts that they encode.
 pub(crate) const SUBJECTS: [(&str, &str); 8] = [
     (r#""/orders/eu/1""#, "/orders/eu/1"),
     (r#""/orders/us/2""#, "/orders/us/2"),

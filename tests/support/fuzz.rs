@@ -2,7 +2,7 @@
 
 use proptest::{prelude::*, sample::Index};
 
-/// `usual`, or `PROPTEST_CASES` if it is set.
+/// The number of cases: `usual`, or `PROPTEST_CASES` if it is set.
 pub(crate) fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES")
         .ok()

@@ -53,7 +53,7 @@ impl Answer {
     }
 }
 
-/// A client of one address. Its connection is kept, and made anew where it was closed.
+/// A client of one address. It keeps its connection, and makes a new one after that was closed.
 #[derive(Debug)]
 pub(crate) struct Client {
     at: SocketAddr,

@@ -102,7 +102,7 @@ fn serve(stream: TcpStream, tls: Option<Arc<ServerConfig>>, handler: &Handler) -
     answer(StreamOwned::new(session, stream), handler)
 }
 
-/// Answers one request, and closes the connection.
+/// Responds to one request, and closes the connection.
 fn answer(stream: impl Read + Write, handler: &Handler) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     let head = read_head(&mut stream)?;

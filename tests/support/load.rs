@@ -18,7 +18,7 @@ use super::{
 /// The type of all events of a load.
 pub(crate) const TYPE: &str = "Load.Event";
 
-/// Where to publish to, with which key, and at what rate.
+/// A topic to publish to, its key, and the rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Rate {
     pub(crate) topic: String,

@@ -70,7 +70,7 @@ impl MemoryLog {
 }
 
 impl MemoryChangelog {
-    /// The next appends have these faults, one each.
+    /// Gives the next appends these faults, one each.
     pub(crate) fn fail(&self, faults: impl IntoIterator<Item = AppendFault>) {
         self.log().faults.extend(faults);
     }

@@ -34,7 +34,7 @@ pub(crate) struct Faults {
 #[derive(Default)]
 struct StoredRecords {
     records: BTreeMap<String, (Bytes, u64)>,
-    /// What a server that fell behind still shows.
+    /// The records that a server that fell behind still shows.
     old: Option<BTreeMap<String, (Bytes, u64)>>,
     revision: u64,
 }

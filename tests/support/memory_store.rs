@@ -269,7 +269,7 @@ struct MemoryTables([MemoryTable; Family::ALL.len()]);
 #[derive(Clone, Debug, Default)]
 struct MemoryTable {
     records: BTreeMap<Vec<u8>, MemoryRecord>,
-    /// The kind of its deletes.
+    /// The kind of the table's deletes.
     removal: Option<RangeRemoval>,
 }
 

@@ -70,7 +70,7 @@ impl NameServer {
         self.address
     }
 
-    /// How many queries for a name's IPv4 addresses it received.
+    /// The number of queries for a name's IPv4 addresses.
     pub(crate) fn asked(&self, name: &str) -> usize {
         let asked = self.asked.lock().expect("nobody panics with it");
         asked

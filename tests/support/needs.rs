@@ -96,9 +96,9 @@ pub(crate) fn can_run(need: &str, command: &mut Command) -> bool {
     is_met(need, runs(command))
 }
 
-/// Installs a tool where it is missing, at the first test that needs it. `.ci/with-tools` says by
-/// what (`GRIDHOOK_TOOL`), and says nothing where nobody agreed. `.ci/tool` prints why it fails,
-/// and the test fails by the tool's absence.
+/// Installs a missing tool, at the first test that needs it. `.ci/with-tools` says by what
+/// (`GRIDHOOK_TOOL`), and says nothing where nobody agreed. `.ci/tool` prints why it fails, and the
+/// test fails by the tool's absence.
 pub(crate) fn install(need: &str) {
     let skip = env::var("GRIDHOOK_SKIP").unwrap_or_default();
     let Some(tool) =

@@ -33,7 +33,7 @@ const START_MAX: Duration = Duration::from_secs(120);
 /// The length of the end of a log that is shown when a test fails.
 const SHOWN_BYTES: usize = 8 * 1024;
 
-/// Waits until it is so.
+/// Waits until `so` returns true; fails after `most`.
 pub(crate) fn wait_for(what: &str, most: Duration, mut so: impl FnMut() -> bool) {
     let clock = Clock::system();
     let end = clock.now().after(most);
@@ -43,7 +43,7 @@ pub(crate) fn wait_for(what: &str, most: Duration, mut so: impl FnMut() -> bool)
     }
 }
 
-/// How an event subscription is to be made.
+/// The properties of an event subscription to create.
 #[derive(Clone, Debug)]
 pub(crate) struct SubscriptionSpec {
     properties: Value,
@@ -84,7 +84,7 @@ impl SubscriptionSpec {
         self
     }
 
-    /// What is given up goes to this container.
+    /// Dead-letters to this container.
     pub(crate) fn dead_letters(self, container: &str) -> Self {
         self.dead_letters_at(&json!({"resourceId": "/r", "blobContainerName": container}))
     }
@@ -138,7 +138,7 @@ pub(crate) struct Server {
     folder: tempfile::TempDir,
     data_dir: PathBuf,
     settings: Vec<(String, String)>,
-    /// What the binary runs under, where it is not alone.
+    /// The command below which the binary runs, if any.
     under: Vec<String>,
     at: SocketAddr,
     tls: Option<Arc<rustls::ClientConfig>>,
@@ -147,8 +147,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A server with these settings over the defaults: names of environment variables without
-    /// `GRIDHOOK_`.
+    /// Starts a server with these settings over the defaults: names of environment variables
+    /// without `GRIDHOOK_`.
     pub(crate) fn start(settings: &[(&str, &str)]) -> Self {
         let mut server = Self::prepare(settings, None, None);
         server.restart();
@@ -260,7 +260,7 @@ impl Server {
             .push((format!("GRIDHOOK_{key}"), value.to_owned()));
     }
 
-    /// A client of its own for each question.
+    /// A new client, whose connection nothing else uses.
     pub(crate) fn client(&self) -> Client {
         Client::with_tls(self.at, self.tls.clone())
     }
@@ -269,7 +269,7 @@ impl Server {
         self.data_dir.clone()
     }
 
-    /// Where it listens at present.
+    /// The address at which the server listens at present.
     pub(crate) fn at(&self) -> SocketAddr {
         self.at
     }
@@ -284,7 +284,8 @@ impl Server {
         lock.trim().parse().expect("the number of a process")
     }
 
-    /// Starts it on its folder, on another port. Returns when it is ready, and how long that took.
+    /// Starts the server on its folder, on another port. Returns how long it took until it was
+    /// ready.
     pub(crate) fn restart(&mut self) -> Duration {
         let clock = Clock::system();
         let started = clock.now();
@@ -297,12 +298,12 @@ impl Server {
         clock.now().since(started)
     }
 
-    /// Starts it and waits for nothing.
+    /// Starts the server without waiting for it.
     pub(crate) fn begin(&mut self) {
         self.spawn();
     }
 
-    /// Sends it a signal, named as the shell does.
+    /// Sends the server a signal, by its name in the shell.
     pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("sh")
             .args([
@@ -314,7 +315,7 @@ impl Server {
         assert!(sent.expect("a shell").success(), "a signal is sent");
     }
 
-    /// Starts it and kills it so long after that.
+    /// Starts the server and kills it after this time.
     pub(crate) fn restart_and_kill(&mut self, after: Duration) {
         self.spawn();
         thread::sleep(after);
@@ -336,8 +337,8 @@ impl Server {
         });
     }
 
-    /// Starts it and returns when it listens, be it ready or not, or when it has ended: its status
-    /// and output.
+    /// Starts the server. Returns when it listens, whether it is ready or not, or when it has
+    /// ended: then its status and output.
     pub(crate) fn try_restart(&mut self) -> Result<(), (ExitStatus, String)> {
         self.spawn();
         self.await_listening()
@@ -371,7 +372,7 @@ impl Server {
         Ok(())
     }
 
-    /// Whether it was started and its end was not seen.
+    /// Whether the server was started and its end was not seen.
     pub(crate) fn is_running(&self) -> bool {
         self.child.is_some()
     }
@@ -383,7 +384,7 @@ impl Server {
             .is_none_or(|child| child.try_wait().is_ok_and(|status| status.is_some()))
     }
 
-    /// Ends it as a power cut ends a process.
+    /// Kills the server with SIGKILL, as a power cut ends a process.
     pub(crate) fn kill_9(&mut self) {
         if !self.under.is_empty() {
             let killed = Command::new("sh")
@@ -405,7 +406,7 @@ impl Server {
         child.wait().expect("a child is waited for");
     }
 
-    /// Asks it to end, and waits until it has, well. Returns how long that took.
+    /// Sends SIGTERM, and waits for an end with success. Returns how long that took.
     pub(crate) fn terminate(&mut self) -> Duration {
         let clock = Clock::system();
         let asked = clock.now();
@@ -420,7 +421,7 @@ impl Server {
         clock.now().since(asked)
     }
 
-    /// Waits until it has ended: with which status.
+    /// Waits until the server has ended. Returns its exit status.
     pub(crate) fn wait(&mut self, most: Duration) -> Option<i32> {
         let child = self.child.as_mut().expect("a server that runs");
         let mut ended: Option<ExitStatus> = None;
@@ -447,7 +448,7 @@ impl Server {
         fsck(&self.data_dir())
     }
 
-    /// A command that asks it, with its own token.
+    /// Runs a command against the server, with its own token.
     pub(crate) fn say(&self, arguments: &[&str]) -> (ExitStatus, String) {
         let (server, token) = (
             format!("http://{}", self.at),
@@ -465,7 +466,7 @@ impl Server {
         .concat())
     }
 
-    /// What it has on disk is what its rules say. It must have ended.
+    /// Asserts that `fsck` finds no problem in the server's folder. The server must have ended.
     pub(crate) fn assert_sound(&self) {
         assert!(self.child.is_none(), "the server has ended");
         let (status, reported) = self.fsck();
@@ -485,7 +486,7 @@ impl Server {
         process::most_resident(self.id())
     }
 
-    /// Processor time since its start.
+    /// Processor time of the server since its start.
     pub(crate) fn processor(&self) -> Duration {
         process::processor(self.id())
     }
@@ -540,7 +541,7 @@ impl Server {
         self.topic_of(name, &json!({"inputSchema": schema}))
     }
 
-    /// Makes a topic with these properties, and returns a key of it.
+    /// Creates a topic with these properties, and returns one of its keys.
     pub(crate) fn topic_of(&self, name: &str, properties: &Value) -> String {
         self.command(
             "PUT",
@@ -571,7 +572,7 @@ impl Server {
         )
     }
 
-    /// Changes an event subscription, which may be refused.
+    /// Sends a change of an event subscription, which may be refused.
     pub(crate) fn patch(&self, topic: &str, name: &str, change: &Value) -> Answer {
         self.admin("PATCH", &subscription(topic, name), change)
     }
@@ -601,7 +602,8 @@ impl Server {
         );
     }
 
-    /// Gives it one that may have no sense by now: with which status it was answered.
+    /// Sends an event subscription a command that may be refused. Returns the status of the
+    /// response.
     pub(crate) fn try_to(&self, topic: &str, name: &str, verb: &str) -> u16 {
         self.admin(
             "POST",
@@ -643,7 +645,7 @@ impl Server {
 
     // --- logs ---
 
-    /// The output of all its runs.
+    /// The output of all runs of the server.
     pub(crate) fn logs(&self) -> String {
         let read =
             |name: String| fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
@@ -703,7 +705,7 @@ impl Drop for Server {
     }
 }
 
-/// What a command of the binary says, and how it ends.
+/// Runs a command of the binary. Returns its status and output.
 pub(crate) fn say(arguments: &[&str]) -> (ExitStatus, String) {
     let output = bare(&[], arguments).output().expect("the binary starts");
     let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();

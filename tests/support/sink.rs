@@ -128,7 +128,7 @@ pub(crate) fn hash(data: &str) -> u64 {
     hasher.finish()
 }
 
-/// What arrived on a path, by the id of the event.
+/// The arrivals on a path, by the id of the event.
 pub(crate) type Ledger = HashMap<String, Vec<Arrival>>;
 
 #[derive(Default)]
@@ -191,7 +191,7 @@ impl Sink {
         format!("http://{}{path}", self.at)
     }
 
-    /// Lets a path answer so from the next request on.
+    /// Sets how a path responds from the next request on.
     pub(crate) fn set(&self, path: &str, behavior: Behavior) {
         lock(&self.shared.behaviors).insert(path.to_owned(), behavior);
     }
@@ -232,7 +232,7 @@ impl Sink {
             .collect()
     }
 
-    /// How many events the endpoint took on a path, each counted once.
+    /// The number of events to which the endpoint responded 200 on a path, each counted once.
     pub(crate) fn taken(&self, path: &str) -> usize {
         self.look(path, |ledger| {
             ledger
@@ -251,7 +251,7 @@ impl Sink {
         )
     }
 
-    /// What arrived on a path is this, and nothing else.
+    /// Replaces the recorded arrivals on a path.
     pub(crate) fn reset(&self, path: &str, ledger: Ledger) {
         lock(&self.shared.ledgers).insert(path.to_owned(), ledger);
     }

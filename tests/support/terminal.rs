@@ -8,7 +8,7 @@ use std::{
 
 use super::{debian::unpacked, needs::runs, server::wait_for};
 
-/// A terminal. It goes with the test.
+/// A terminal of tmux. It ends with the test.
 pub(crate) struct Terminal {
     tmux: PathBuf,
     libraries: Option<PathBuf>,
@@ -17,7 +17,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// One of this size, with a shell that shows `$` when it waits.
+    /// Opens a terminal of this size with a shell that shows `$` when it waits.
     pub(crate) fn open(columns: u16, rows: u16) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let (tmux, libraries) = if runs(Command::new("tmux").arg("-V")).is_ok() {
@@ -111,7 +111,7 @@ impl Terminal {
             == "1"
     }
 
-    /// Waits until it shows what it should.
+    /// Waits until the screen is as `so` demands.
     pub(crate) fn wait_until(&self, what: &str, so: impl Fn(&str) -> bool) -> String {
         let mut screen = String::new();
         wait_for(what, Duration::from_secs(60), || {
