@@ -64,7 +64,7 @@ impl Probe {
         Self { stop, thread }
     }
 
-    /// Ends, with what it measured.
+    /// Ends the probe, and returns its result.
     pub(crate) fn stop(self) -> Syncs {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("a probe does not panic")

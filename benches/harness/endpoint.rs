@@ -38,7 +38,7 @@ const PIECE: usize = 4096;
 /// Endpoints that have the same part of an address.
 const BLOCK: usize = 250;
 
-/// What has arrived takes no longer than this to arrive.
+/// The longest time for published events to arrive.
 const LONG: Duration = Duration::from_secs(600);
 
 #[derive(Default)]
@@ -53,7 +53,7 @@ struct Shared {
 struct Seen {
     /// Nanoseconds from an event's time until it was here.
     ways: Histogram<u64>,
-    /// When the events that failed once were answered, by their times.
+    /// The times of the failed responses to events, by the stamps of the events.
     failed: HashMap<u64, u64>,
     /// Nanoseconds between the time that these were due and that of their return.
     late: Histogram<u64>,

@@ -31,10 +31,10 @@ use super::{
     store::Store,
 };
 
-/// What a process is to be, where it is one of these.
+/// The variable that says what a process of the bench is: a floor.
 pub(crate) const ROLE: &str = "BENCH_ROLE";
 
-/// What a line of such a process begins with: a test's process has other lines, too.
+/// The beginning of a line of such a process: a test's process has other lines, too.
 const SAYS: &str = "floor: ";
 
 /// A process of that kind.

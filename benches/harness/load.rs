@@ -50,7 +50,7 @@ pub(crate) struct Target {
     pub(crate) at: SocketAddr,
     pub(crate) path: String,
     pub(crate) key: String,
-    /// Whom it trusts, where it is called over https.
+    /// The authorities that the publisher trusts, for https.
     pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
 }
 
@@ -205,7 +205,7 @@ fn publish(targets: &[Target], shape: Shape, next: &Next<'_>) -> Sent {
     sent
 }
 
-/// Reads an answer, which must be 200 and fit in one page.
+/// Reads a response, which must be 200 and fit in one page.
 fn read_answer(stream: &mut Stream) {
     let mut answer = [0; 4096];
     let mut length = 0;
@@ -229,7 +229,7 @@ fn read_answer(stream: &mut Stream) {
     );
 }
 
-/// What a head says of its body's length.
+/// The length of the body that a head announces.
 pub(crate) fn content_length(head: &[u8]) -> usize {
     let Some(at) = memchr::memmem::find(head, b"content-length: ") else {
         return 0;

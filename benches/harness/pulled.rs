@@ -95,7 +95,7 @@ impl Consumer {
         tokens.collect()
     }
 
-    /// Says that these are done, and so they must be.
+    /// Acknowledges events, which must succeed.
     pub(crate) fn acknowledge(&mut self, tokens: &[String]) {
         let body = format!(r#"{{"lockTokens":["{}"]}}"#, tokens.join(r#"",""#));
         let headers = [

@@ -87,7 +87,7 @@ impl Row {
         }
     }
 
-    /// What is held against the budget, of each run.
+    /// The value of each run that is compared with the budget.
     fn values(&self) -> Vec<f64> {
         match self.against {
             Against::Floor => self
@@ -100,12 +100,12 @@ impl Row {
         }
     }
 
-    /// What is held against the budget: the median of the runs.
+    /// The value that is compared with the budget: the median of the runs.
     pub(crate) fn value(&self) -> f64 {
         median(&self.values())
     }
 
-    /// How far the runs are from their median, in the median.
+    /// The median distance of the runs from their median.
     pub(crate) fn noise(&self) -> f64 {
         let value = self.value();
         median(

@@ -8,7 +8,7 @@ use std::{
 /// How much a bench measures.
 pub(crate) struct Scale {
     pub(crate) name: &'static str,
-    /// How often a pair of floor and figure is measured.
+    /// The number of times that a pair of floor and figure is measured.
     pub(crate) runs: usize,
     /// The duration of each measurement.
     pub(crate) time: Duration,
@@ -32,7 +32,7 @@ pub(crate) struct Scale {
     pub(crate) probes: u64,
     /// Clients that wait for events that never come.
     pub(crate) polls: usize,
-    /// How far each axis of the plots goes, in powers of ten: topics, subscriptions, backlog, retry
+    /// The end of each axis of the plots, in powers of ten: topics, subscriptions, backlog, retry
     /// queue.
     pub(crate) growth: [u32; 4],
     /// The folder for tables.
@@ -42,7 +42,7 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// The one of that name.
+    /// Finds the scale with this name.
     pub(crate) fn named(name: &str) -> Result<Self, String> {
         match name {
             "full" => Ok(Self::full()),

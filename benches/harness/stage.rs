@@ -32,7 +32,7 @@ const NAMESPACE: &str =
 pub(crate) struct Stage {
     pub(crate) server: Server,
     folder: tempfile::TempDir,
-    /// Whom its publishers trust, where it speaks https.
+    /// The authorities that publishers trust, for https.
     tls: Option<Arc<rustls::ClientConfig>>,
 }
 

@@ -53,7 +53,8 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// What a server takes once and for all when it begins to work is not the backlog's.
+/// Lets the server allocate what it needs once and for all, so that it does not count as the
+/// backlog's.
 fn warm_up(endpoint: &Endpoint, stage: &Stage, target: &Target) {
     Cost::measure(stage.server.id(), endpoint, 1, || {
         closed(
@@ -65,7 +66,7 @@ fn warm_up(endpoint: &Endpoint, stage: &Stage, target: &Target) {
     });
 }
 
-/// Memory, once it has come to rest.
+/// The resident memory of the server after a pause, in MiB.
 fn resident(stage: &Stage, bench: &Bench) -> f64 {
     thread::sleep(bench.scale.time);
     stage.server.resident() as f64 / MEGABYTE

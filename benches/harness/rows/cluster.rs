@@ -43,7 +43,7 @@ const SHARDS: usize = 6;
 /// The shards of a node whose memory is measured.
 const MANY_SHARDS: usize = 16;
 
-/// How long an idle node is left alone before and while it is measured.
+/// How long an idle node is left alone before it is measured, and while it is measured.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// The place in the list of servers of the one without a cluster.
@@ -195,7 +195,7 @@ fn measure_shards(bench: &Bench, stage: &mut ClusterStage, endpoint: &Endpoint) 
     }
 }
 
-/// What shards cost a node that has nothing to do.
+/// Measures what shards cost a node that has nothing to do.
 fn measure_idle_shards(bench: &Bench, stage: &mut ClusterStage) -> Row {
     for (node, shards) in IDLING.zip([1, MANY_SHARDS]) {
         stage.run_all(node..node + 1, shards);
@@ -241,7 +241,7 @@ fn measure_idle_shards(bench: &Bench, stage: &mut ClusterStage) -> Row {
     }
 }
 
-/// One node without a cluster, and the nodes of four.
+/// One node without a cluster, and the nodes of four clusters.
 struct ClusterStage {
     nats: NatsCluster,
     servers: Vec<Server>,
@@ -385,7 +385,7 @@ impl ClusterStage {
         }
     }
 
-    /// What a load costs these servers, and NATS with them.
+    /// Measures what a load costs these servers, and NATS with them.
     fn cost(
         &self,
         servers: Range<usize>,
@@ -408,7 +408,7 @@ impl ClusterStage {
         Cost::measure_all(&processes, endpoint, 1, load)
     }
 
-    /// What NATS costs alone, the client with it.
+    /// Measures what NATS costs alone, with its client.
     fn alone(&self, floor: &mut Floor, messages: u64, shape: Shape) -> (f64, f64) {
         let processes: Vec<u32> = self
             .nats

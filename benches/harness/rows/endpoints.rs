@@ -16,7 +16,7 @@ use crate::{
     support::process,
 };
 
-/// Publishers; each topic has one request a second.
+/// The number of publishers; each topic has one request a second.
 const PUBLISHERS: usize = 8;
 
 /// Requests of the floor at a time.

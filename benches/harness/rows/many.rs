@@ -16,7 +16,7 @@ use crate::harness::{
 /// Operators at a time, while the subscriptions are made.
 pub(super) const OPERATORS: usize = 8;
 
-/// Publishers; each topic has one request a second.
+/// The number of publishers; each topic has one request a second.
 const CONNECTIONS: usize = 8;
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {

@@ -53,8 +53,8 @@ const FORMS: [Form; 6] = [
     Form { number: "13f", what: "64 consumers pull 100 events a call: CPU an event", consumers: 64, most: 100, budget: 5.5, stretch: 2.7 },
 ];
 
-/// Events that are there for each second of a run, of one a call and of a hundred: more than are
-/// pulled.
+/// Events that are published for each second of a run, with one and with a hundred events a call:
+/// more than are pulled.
 const THERE: [f64; 2] = [15_000.0, 60_000.0];
 
 /// The time until a poll that was sent waits in the server.
