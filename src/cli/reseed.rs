@@ -173,7 +173,7 @@ impl Reseed {
     }
 }
 
-/// The folder of a shard's store, one of so many.
+/// The folder of the store of `shard`, in a data folder with `shards` shards.
 fn shard_folder(data_dir: &Path, shards: usize, shard: usize) -> PathBuf {
     match shards {
         1 => data_dir.to_owned(),
