@@ -178,7 +178,7 @@ pub struct Backups {
     clock: Clock,
     busy: Arc<AtomicBool>,
     destination: Option<BackupDestination>,
-    /// Whom the destination belongs to, if not to this server alone: a cluster.
+    /// The cluster that the destination belongs to; [`None`] if it belongs to this server alone.
     owner: Option<String>,
     /// The maximum of bytes a second that another node is sent.
     transfer_rate: u64,

@@ -97,7 +97,7 @@ struct Rate<'a> {
 }
 
 impl Rate<'_> {
-    /// The pause after so many more bytes.
+    /// Counts sent bytes. Returns the pause that keeps to the rate.
     fn pause_after(&mut self, bytes: usize) -> Duration {
         self.sent += bytes as u64;
         let due = Duration::from_secs_f64(self.sent as f64 / self.of_second.max(1) as f64);
