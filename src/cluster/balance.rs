@@ -59,7 +59,8 @@ pub struct ClusterView<'a> {
     /// Whether the node itself stops: it gives up also what no other node is eligible for.
     pub is_stopping: bool,
     /// How long an owner has to give up a shard that is wanted, longer than its own limit for
-    /// finishing what is in flight. So long is a shard kept for the node that asked for it.
+    /// finishing what is in flight. A shard is kept for the node that asked for it for the same
+    /// time.
     pub drain_wait: Duration,
 }
 

@@ -37,9 +37,9 @@ use self::{
 use gridhook_clock::Lease;
 use gridhook_journal::changelog::{KnownMarks, StreamMark};
 
-/// The shard of a cluster with so many that a topic, domain or namespace of the resource group
-/// belongs to, and everything within it. Names differ in more than their case. All releases must
-/// agree: a cluster keeps its shards for ever.
+/// The shard, of `shards`, that a topic, domain or namespace of the resource group belongs to, and
+/// everything within it. Names differ in more than their case. All releases must agree: a cluster
+/// keeps its shards for ever.
 pub fn shard_of(name: &str, shards: usize) -> usize {
     let mut hasher = SipHasher13::new();
     hasher.write(name.to_ascii_lowercase().as_bytes());
@@ -47,13 +47,14 @@ pub fn shard_of(name: &str, shards: usize) -> usize {
     usize::try_from(hasher.finish() % shards).expect("less than a number of shards")
 }
 
-/// The number of stores, changelogs and claims of a cluster with so many shards for topics: with
+/// The number of stores, changelogs and claims of a cluster with `shards` shards for topics: with
 /// several, the control plane has one of its own behind them.
 pub fn count_with_control(shards: usize) -> usize {
     if shards > 1 { shards + 1 } else { shards }
 }
 
-/// The number of the control plane among so many, if it has one of its own.
+/// The number of the control plane's shard in a cluster with `all` shards, if it has one of its
+/// own.
 pub fn control_of(all: usize) -> Option<usize> {
     all.checked_sub(1).filter(|last| *last > 0)
 }

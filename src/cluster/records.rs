@@ -293,7 +293,7 @@ pub(super) fn encode_record(record: &impl Serialize) -> Bytes {
 }
 
 impl ClusterRecords {
-    /// Reads the records of a cluster with so many shards. The record of a shard that cannot be
+    /// Reads the records of a cluster with `shards` shards. The record of a shard that cannot be
     /// read counts as absent: of a newer release, or written by hand.
     pub fn from_stored(stored: &[StoredRecord], shards: usize) -> Self {
         let mut records = Self {

@@ -78,7 +78,8 @@ impl Claims {
         )
     }
 
-    /// Whether reads have lacked the node's renewals since `since` for so long that the bucket has.
+    /// Whether reads have lacked the node's renewals since `since` for so long that the bucket has
+    /// lost them.
     fn has_lost_renewals(&self, since: Duration, now: Duration) -> bool {
         now.saturating_sub(since) >= self.settings.intervals.expiry()
     }
