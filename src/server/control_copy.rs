@@ -1,8 +1,8 @@
 //! This node's copy of the control plane, for the router and for the cores of this process.
 //!
 //! The node follows the changelog of the control plane like that of any shard, or owns it. Here the
-//! records are read from its store when it has changed. Who waits for a change hastens the next
-//! look, so that a look without a reason need not come soon.
+//! records are read from its store when it has changed. A caller that waits for a change hastens
+//! the next look at the store, so looks without a reason can be rare.
 
 use std::{
     sync::{

@@ -94,7 +94,7 @@ pub struct SharedBudget {
 }
 
 impl SharedBudget {
-    /// Divides `limit` descriptors among so many cores with `threads` threads each, and
+    /// Divides `limit` descriptors among `shards` cores with `threads` threads each, and
     /// `front_threads` that serve clients.
     ///
     /// # Errors

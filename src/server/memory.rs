@@ -158,7 +158,7 @@ impl Proportion {
     }
 }
 
-/// Divides the memory budgets of a process among so many cores. Each can accept the largest
+/// Divides the memory budgets of a process among its cores. Each core can accept the largest
 /// request.
 pub fn divide_budgets(config: &mut Config, cores: usize) {
     let part = |bytes: usize, min: u64| {

@@ -28,8 +28,8 @@ use gridhook_store::{Store, records::AppliedPosition};
 /// their streams yet.
 pub(super) const LOST_LOOKS: u32 = 12;
 
-/// The pause of a follower grows by its first length after so many reads without a record, up to a
-/// multiple.
+/// The number of reads without a record after which the pause of a follower grows by its first
+/// length, up to [`IDLE_FACTOR`] times that length.
 const IDLE_ROUNDS: u32 = 10;
 const IDLE_FACTOR: u32 = 10;
 

@@ -1,4 +1,4 @@
-//! Who a caller is whose token only the control plane knows.
+//! The identity of callers whose tokens only the control plane knows.
 //!
 //! The responses of its owner are used for a second. So a revoked token and an ended session are
 //! refused everywhere after a second, and their open responses end within two. While the control

@@ -378,7 +378,7 @@ impl ThreadRouter {
     }
 }
 
-/// The shard that a request about a spread topic names, and what it is asked there.
+/// The shard that a request about a spread topic names, and the path and query for it.
 fn addressed_shard(request: &HttpRequest, scope: SpreadScope) -> Option<(usize, String)> {
     if let Some((shard, query)) = shard_in(request.query_string()) {
         return Some((shard, target_at(request.path(), &query)));

@@ -37,10 +37,10 @@ use gridhook_pull::{
     parts::{PartEvent, PartEvents, in_turn, merge_results, tokens_by_part},
 };
 
-/// The longest time in which a part says whether events are at hand. Then the next one is asked.
+/// The longest time for a part to say whether it has events. Then the next part is asked.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
-/// The pause before a part is asked again that has no owner.
+/// The pause before a part without an owner is asked again.
 const AGAIN: Duration = Duration::from_millis(250);
 
 struct Receive {
@@ -54,7 +54,7 @@ struct Receive {
 }
 
 enum PartResponse {
-    /// Nothing is at hand. Another response may follow.
+    /// The part has no events now. Another response may follow.
     Waits,
     Events(Received),
     Refused(HttpResponse),

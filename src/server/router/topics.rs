@@ -44,7 +44,7 @@ const REASON_BYTES: usize = 64 * 1024;
 /// The longest time until a shard has followed a change.
 const FOLLOW_MAX: Duration = Duration::from_secs(10);
 
-/// The pause before it is asked again.
+/// The pause before a shard is asked again.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// The topics of the shards of a cluster but one. Clones share the connections.
