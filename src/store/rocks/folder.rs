@@ -118,9 +118,9 @@ impl FolderLock {
     }
 }
 
-/// A lock that is held is asked for again so often, and so far apart: a process that is about to
-/// end still has it, and so has a child that a process has forked and that has not started its
-/// program yet.
+/// The number of attempts to take a lock that is held, and the pause between two: a process that is
+/// about to end still has it, and so has a child that a process has forked and that has not started
+/// its program yet.
 const LOCK_TRIES: u32 = 25;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
