@@ -438,7 +438,7 @@ fn with_refused_credential(result: RequestResult, service: &str) -> RequestResul
 struct EventResults(RefCell<Vec<(Seq, Option<EventResult>)>>);
 
 impl EventResults {
-    /// Nothing is known of the events of `batch`.
+    /// The results of `batch` while none is known.
     fn new(batch: &Batch) -> Self {
         Self(RefCell::new(
             batch.events.iter().map(|event| (event.seq, None)).collect(),
