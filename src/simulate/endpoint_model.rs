@@ -120,8 +120,8 @@ const KINDS: [(&str, &str); 10] = [
 ];
 
 impl EndpointModel {
-    /// One of each model, with shares that an operator may meet in practice. `rate` is the number
-    /// of events per second.
+    /// Every model, with shares that an operator may meet in practice. `rate` is the number of
+    /// events per second.
     pub fn practical_mix(rate: f64) -> [(Self, u32); 10] {
         const HOUR: Duration = Duration::from_secs(3600);
         [
