@@ -176,7 +176,7 @@ impl DeadLetters {
         Ok(page)
     }
 
-    /// One dead letter, if it exists, or why it cannot be read.
+    /// Reads one dead letter, if it exists, or why it cannot be read.
     ///
     /// # Errors
     /// If the journal or the store of files fails.
