@@ -41,8 +41,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Sets publishers to work on the server at `at`. A request that was not answered well is never
-    /// repeated: its events may arrive or not, and nothing is asked of them.
+    /// Starts publishers for the server at `at`. A request without a 200 is never repeated: its
+    /// events may arrive or not, and the test expects nothing of them.
     pub(crate) fn start(at: SocketAddr, rate: &Rate) -> Self {
         let shared = Arc::new(LoadState {
             at: Mutex::new(at),

@@ -180,8 +180,8 @@ impl Server {
         self.under = command.iter().map(|word| (*word).to_owned()).collect();
     }
 
-    /// Servers of one test that run at the same time, with these settings, not started yet. With a
-    /// client of TLS they are called over https.
+    /// Makes servers of one test that run at the same time, with these settings, not started yet.
+    /// With a client of TLS they are called over https.
     pub(crate) fn several(
         settings: &[Vec<(&str, &str)>],
         tls: Option<&Arc<rustls::ClientConfig>>,
