@@ -162,7 +162,7 @@ impl Endpoint {
         });
     }
 
-    /// How long events were on their way since this was asked last, and how late what had failed.
+    /// The delays of events since the last call, and how late events arrived that had failed.
     pub(crate) fn take(&self) -> (Histogram<u64>, Histogram<u64>) {
         let mut seen = self.shared.seen();
         (
