@@ -197,7 +197,7 @@ impl AdminCaller {
             Self::Named(token) => token.wait_for_end(wall).await,
             Self::Admin(replaced) => {
                 let mut replaced = replaced.clone();
-                // An error: the server ends.
+                // An error means that the server ends.
                 replaced.changed().await.ok();
             }
             Self::Holder(holder) => {

@@ -25,7 +25,6 @@ use super::Merge;
 
 #[derive(Clone, Debug)]
 pub struct ShardAnswer {
-    /// The number of the shard.
     pub shard: usize,
     /// The body, of status 200.
     pub body: Bytes,

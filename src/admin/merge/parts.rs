@@ -29,9 +29,9 @@ pub enum PartsMerge {
     Figures,
     /// Operations that each shard carries out, with figures of what it did.
     Commands,
-    /// Histories of events, and lines of the ledger, by page.
+    /// Histories of events and lines of the ledger, in pages.
     Pages,
-    /// Events, by page.
+    /// Events, in pages.
     Events,
     /// Tests with given events, or with the newest of each shard.
     Tests,
@@ -165,7 +165,7 @@ impl PartsMerge {
             ],
             Self::Commands => vec![&fields::SUBSCRIPTION_STATUS],
             Self::Pages => vec![&fields::TRACE, &fields::LEDGER],
-            // Merged by `events`.
+            // `events::merge_newest` merges them.
             Self::Events => vec![],
             Self::Tests => vec![&fields::FILTER_TEST, &fields::TRANSFORM_TEST],
             Self::DeadLetters => vec![
@@ -195,7 +195,7 @@ impl PartsMerge {
                     body.insert("last".to_owned(), last.div_ceil(shards.count as u64).into());
                     of_shard.body = Value::from(body).to_string().into();
                 }
-                // Each shard finds the same.
+                // Each shard would return the same result.
                 None => return (shard == shards.leader).then_some(of_shard),
             },
             Self::DeadLetters => {

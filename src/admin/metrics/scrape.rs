@@ -79,7 +79,7 @@ impl Exposition {
     /// activity; its figures are added to those of a rest at once.
     pub(super) fn find_scraped(&self, registry: &Registry, now: Timestamp) -> ScrapedSubscription {
         let topics = registry.list_topics();
-        // Before the cursors, see `SubscriptionFigures::of`.
+        // Read before the cursors: see `SubscriptionFigures::from_census`.
         let dead_letters = self.dead_letters();
         let none = DeadLetterTotals::default();
         let mut selection = self

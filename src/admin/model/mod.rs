@@ -267,7 +267,6 @@ fn take_value(value: &mut Value, at: &str) -> Option<Value> {
     parent.as_object_mut()?.remove(key)
 }
 
-/// The value of the string at `at`, if there is one.
 fn text_at<'a>(value: &'a Value, at: &str) -> Option<&'a str> {
     at.split('.')
         .try_fold(value, |value, key| value.get(key))?

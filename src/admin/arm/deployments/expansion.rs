@@ -31,7 +31,6 @@ const EXPANSION_BYTES: usize = 16 << 20;
 /// may make an expression need another one.
 pub(super) const EXPANSIONS_MAX: usize = 64;
 
-/// A template and what it is expanded with.
 pub(super) struct TemplateExpander {
     template: Arc<Value>,
     group: ResourceGroup,
