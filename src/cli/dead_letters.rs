@@ -93,7 +93,6 @@ impl FilterArgs {
             .collect()
     }
 
-    /// The filter in a body, if there is one.
     fn filter_body(&self) -> Option<DeadLetterFilter> {
         let Self {
             stage,

@@ -148,7 +148,6 @@ enum ChaosKillMethod {
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum ChaosError {
-    /// Fault injection is disabled in the server.
     #[error(
         "fault injection is disabled; start the server with chaos.enabled = true \
          (GRIDHOOK_CHAOS__ENABLED=true)"
