@@ -20,7 +20,6 @@ pub(super) const PLAIN: [&str; 6] = [
     "url",
 ];
 
-/// The credentials of each kind of store.
 const CREDENTIALS: [(StoreKind, &[&str]); 4] = [
     (StoreKind::Folder, &[]),
     (

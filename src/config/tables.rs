@@ -88,7 +88,6 @@ pub(super) fn is_secret(key: &str) -> bool {
     })
 }
 
-/// The keys of the table that `key` is in.
 pub(super) fn keys_of_table(key: &str) -> Option<String> {
     let (section, name, _) = Section::find_section(key)?;
     let prefix = if section.is_named {
