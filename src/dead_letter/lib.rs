@@ -185,7 +185,6 @@ struct DeadLettersShared {
     options: WriterOptions,
     staging: Mutex<Staging>,
     context: WriterContext,
-    /// The number of running turns.
     running_turns: watch::Sender<usize>,
     actor: Mutex<Option<WeakAddr<DeadLetterActor>>>,
     /// Whether a wake is in the actor's mailbox: at most one is.

@@ -231,7 +231,6 @@ impl Staging {
         self.queue.first().filter(|_| open).map(|(due, _)| *due)
     }
 
-    /// The number of running turns.
     pub fn running_turns(&self) -> usize {
         self.running_turns
     }
