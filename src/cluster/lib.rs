@@ -262,7 +262,6 @@ pub enum GivenUp {
 
 /// The server's end of the claim of a shard.
 pub struct ShardClaim {
-    /// The number of the shard.
     pub shard: usize,
     /// The role of this node for the shard. The sender is gone when the driver has ended.
     pub role: watch::Receiver<Role>,
@@ -284,7 +283,6 @@ impl ShardClaim {
 
 /// The driver's end of the claim of a shard.
 pub struct ClaimDriver {
-    /// The number of the shard.
     pub shard: usize,
     /// The role of this node for the shard.
     pub role: watch::Sender<Role>,

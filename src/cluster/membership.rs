@@ -20,11 +20,11 @@ pub struct ClusterSnapshot {
     pub me: Option<NodeId>,
     pub records: ClusterRecords,
     pub alive: BTreeSet<NodeId>,
-    /// How often this node has become the owner of a shard.
+    /// Number of times that this node has become the owner of a shard.
     pub takeovers: u64,
-    /// When the records were last read. [`None`] before the first time.
+    /// The time of the last read of the records; [`None`] before the first one.
     pub read: Option<Instant>,
-    /// Why they could not be read since then.
+    /// Why the records could not be read since then.
     pub problem: Option<String>,
     /// The shards for which this node has a current lease.
     pub leased: BTreeSet<usize>,
@@ -43,7 +43,6 @@ pub enum RequestError {
     /// The node takes no shard.
     #[error("the node {0} gives everything up; end that with drain --end, or name another node")]
     Leaving(String),
-    /// The node has not caught up yet.
     #[error(
         "the node {0} has not caught up with the changelog yet; wait until cluster status shows it \
          as standby"
