@@ -372,7 +372,6 @@ impl Publisher {
         refusal.to_response(Uuid::new_v4(), self.clock.wall_time())
     }
 
-    /// The response of a refusal in a namespace.
     pub fn refuse_in_namespace(&self, refusal: &Refusal) -> HttpResponse {
         refusal.respond_in_namespace(Uuid::new_v4(), self.clock.wall_time())
     }

@@ -370,7 +370,6 @@ impl Refusal {
         }
     }
 
-    /// The label of this refusal in the metrics.
     pub(super) fn metric_label(&self) -> PublishRefusal {
         let (status, code) = self.status();
         PublishRefusal {

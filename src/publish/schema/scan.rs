@@ -159,7 +159,7 @@ impl<'a> Scan<'a> {
                 }
                 first => self.scan_number(first)?,
             }
-            // Behind a value.
+            // The scan is behind a value: a comma or the end of the level follows.
             while levels.depth > 0 {
                 self.skip_space();
                 match (self.next()?, levels.is_object()) {
