@@ -494,7 +494,7 @@ impl Backups {
         match repository.remove_expired(self.clock.now()) {
             Ok(removed) => tracing::info!(backup = at, written, removed, "backup stored"),
             Err(error) => {
-                // The backup itself is made.
+                // The backup itself was stored, so its success counts, too.
                 self.figures.note_failure();
                 tracing::warn!(%error, "could not remove expired backups");
             }
@@ -534,7 +534,6 @@ impl Backups {
         Ok(id)
     }
 
-    /// The file of the admin token, if there is one.
     fn admin_token_file(&self) -> Result<Option<PathBuf>, BackupError> {
         let token = self.data_dir.join(TOKEN);
         Ok(token

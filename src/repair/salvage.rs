@@ -184,7 +184,6 @@ struct Salvage<'a> {
     /// Subscriptions that the control plane knows.
     wanted: BTreeSet<SubscriptionKey>,
     cursors: BTreeMap<SubscriptionKey, Cursor>,
-    /// Subscriptions that had no cursor.
     without_cursor: BTreeSet<SubscriptionKey>,
     /// Pending deliveries in each lane.
     pending: BTreeMap<(SubscriptionKey, Lane), u64>,

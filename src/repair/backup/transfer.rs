@@ -92,7 +92,7 @@ pub enum TransferError {
 struct Rate<'a> {
     clock: &'a Clock,
     began: Timestamp,
-    of_second: u64,
+    bytes_per_second: u64,
     sent: u64,
 }
 
@@ -100,7 +100,7 @@ impl Rate<'_> {
     /// Counts sent bytes. Returns the pause that keeps to the rate.
     fn pause_after(&mut self, bytes: usize) -> Duration {
         self.sent += bytes as u64;
-        let due = Duration::from_secs_f64(self.sent as f64 / self.of_second.max(1) as f64);
+        let due = Duration::from_secs_f64(self.sent as f64 / self.bytes_per_second.max(1) as f64);
         due.saturating_sub(self.clock.now().since(self.began))
     }
 }
@@ -163,7 +163,7 @@ impl Backups {
         let mut rate = Rate {
             clock: &self.clock,
             began: self.clock.now(),
-            of_second: self.transfer_rate,
+            bytes_per_second: self.transfer_rate,
             sent: 0,
         };
         let mut pace = CopyPace::new(&self.clock);
