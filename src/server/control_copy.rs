@@ -42,7 +42,7 @@ const HASTE_INTERVAL: Duration = Duration::from_millis(5);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The pause after which a core follows again after a failure.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The copy. Clones share it.
 #[derive(Clone)]
@@ -209,7 +209,11 @@ impl FollowedControl {
         actix_rt::spawn(async move {
             loop {
                 let has_failed = sender.borrow().problem.is_some();
-                let wait = if has_failed { AGAIN } else { Duration::MAX };
+                let wait = if has_failed {
+                    RETRY_PAUSE
+                } else {
+                    Duration::MAX
+                };
                 if let Ok(Err(_)) = timeout(wait, definitions.changed()).await {
                     return;
                 }

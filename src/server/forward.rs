@@ -214,7 +214,6 @@ impl Forwarder {
         }
     }
 
-    /// The address of the owner, if there is one.
     pub(super) fn owner_address(&self) -> Option<String> {
         self.owner_in(&self.role.borrow())
     }

@@ -53,7 +53,6 @@ impl LocalStore {
         }
     }
 
-    /// Why it cannot be opened.
     pub(super) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }

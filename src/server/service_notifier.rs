@@ -101,7 +101,6 @@ struct RunningThreads {
 }
 
 impl ActorThreads {
-    /// Adds a thread, and returns its number.
     pub(super) fn add(&self, thread: ArbiterHandle) -> u64 {
         let mut threads = self.lock();
         threads.started += 1;

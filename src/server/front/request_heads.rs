@@ -143,7 +143,7 @@ impl RequestHeads {
                     };
                     let line = &mut rest[..used];
                     if mem::take(is_within_line) {
-                        // Its beginning did not matter.
+                        // The beginning of the line has no field that matters.
                     } else if line.trim_ascii().is_empty() {
                         self.part = match *body {
                             BodyLength::Known(0) => MessagePart::Start { has_text: false },

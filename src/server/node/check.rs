@@ -164,7 +164,6 @@ fn try_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mut Cl
     }
 }
 
-/// The streams of a cluster that is there.
 fn examine_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mut ClusterFindings) {
     let mut streams = 0;
     let names = stream_names(cluster);

@@ -154,7 +154,6 @@ pub(super) struct ClusterNode {
     /// served.
     lost: Arc<AtomicU32>,
     store: Arc<LocalStore>,
-    /// The limits of the stream.
     stream: StreamLimits,
     /// The interval between two reads of a standby, and what ends one.
     follow_interval: Duration,
@@ -222,7 +221,6 @@ impl ClusterNode {
         ChangelogEnd(Arc::clone(&self.log))
     }
 
-    /// The number of the shard.
     pub(super) fn shard(&self) -> usize {
         self.claim.shard
     }
@@ -355,7 +353,6 @@ pub(super) fn check_unreplicated(store: &dyn Store) -> Result<(), ServerError> {
     }
 }
 
-/// The end of a changelog.
 #[derive(Clone)]
 pub(super) struct ChangelogEnd(Arc<StoppableLog>);
 

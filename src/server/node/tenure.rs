@@ -26,7 +26,6 @@ use gridhook_store::StoreError;
 /// The interval between two trims of the changelog.
 const TRIM_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The limits of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamLimits {
     /// The size at which the stream takes no more; [`None`] for the limit of its servers.

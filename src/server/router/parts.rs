@@ -158,7 +158,7 @@ impl ThreadRouter {
                 others
             },
         );
-        // The body is read here.
+        // The router reads the body, so it must not be compressed.
         outgoing
             .headers_mut()
             .remove(hyper::header::ACCEPT_ENCODING);

@@ -41,7 +41,7 @@ use gridhook_pull::{
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
 /// The pause before a part without an owner is asked again.
-const AGAIN: Duration = Duration::from_millis(250);
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 struct Receive {
     request: HttpRequest,
@@ -277,7 +277,7 @@ impl ThreadRouter {
                 Err(_) => {
                     waits();
                     tokio::select! {
-                        () = sleep(AGAIN) => {}
+                        () = sleep(RETRY_PAUSE) => {}
                         _ = called_off.changed() => return,
                     }
                 }
@@ -318,7 +318,7 @@ impl ThreadRouter {
             hop::RECEIVE_NAME,
             HeaderValue::from_str(&how.to_header()).map_err(|_| ForwardError::Unforwardable)?,
         );
-        // The body is read here.
+        // The router reads the body, so it must not be compressed.
         headers.remove(hyper::header::ACCEPT_ENCODING);
         if shard != self.control() {
             *receive.bearer.borrow_mut() = self.identities.identify_caller(headers).await?;

@@ -37,7 +37,7 @@ const OWNER_WAIT: Duration = Duration::from_secs(1);
 const LINES_WAIT: Duration = Duration::from_secs(3);
 
 /// The pause before a shard is followed again whose stream has ended, because its owner changes.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The most pieces of text that wait for a slow reader. Then the owner's lines wait, and are lost
 /// there.
@@ -180,7 +180,7 @@ impl ThreadRouter {
                     }
                 }
             }
-            sleep(AGAIN).await;
+            sleep(RETRY_PAUSE).await;
             lines = match self.open_lines(shard, request, side).await {
                 Ok(answered) if answered.response.status().is_success() => {
                     Some(self.lines_of(shard, answered))

@@ -45,7 +45,7 @@ const REASON_BYTES: usize = 64 * 1024;
 const FOLLOW_MAX: Duration = Duration::from_secs(10);
 
 /// The pause before a shard is asked again.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The topics of the shards of a cluster but one. Clones share the connections.
 #[derive(Clone)]
@@ -132,10 +132,10 @@ impl OtherShards {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "its owner does not respond in time".to_owned(),
             };
-            if Instant::now() + AGAIN >= until {
+            if Instant::now() + RETRY_PAUSE >= until {
                 return Err(FollowDelay(why));
             }
-            sleep(AGAIN).await;
+            sleep(RETRY_PAUSE).await;
         }
     }
 
@@ -214,7 +214,6 @@ async fn read(response: Response<Incoming>) -> io::Result<Bytes> {
     Ok(all.into())
 }
 
-/// A body that is there as a whole.
 struct WholeBody(Option<Bytes>);
 
 impl Body for WholeBody {
