@@ -192,12 +192,12 @@ impl AuditTrail {
             let Some(value) = self
                 .journal
                 .reader_pool()
-                .read_meta(MetaKind::Audit, name(number))
+                .read_meta(MetaKind::Audit, record_name(number))
                 .await?
             else {
                 continue;
             };
-            let record: AuditRecord = parse_record(&name(number), &value)?;
+            let record: AuditRecord = parse_record(&record_name(number), &value)?;
             if filter.matches(&record) {
                 page.records.push((number, record));
             }
@@ -211,10 +211,10 @@ impl AuditTrail {
 }
 
 fn put(number: u64, record: &AuditRecord) -> MetaChange {
-    MetaChange::Put(MetaKind::Audit, name(number), to_json(record))
+    MetaChange::Put(MetaKind::Audit, record_name(number), to_json(record))
 }
 
 /// The name of a record: names sort like numbers.
-fn name(number: u64) -> String {
+fn record_name(number: u64) -> String {
     format!("{number:020}")
 }

@@ -155,7 +155,7 @@ impl EndpointValidator {
             .await
         {
             Err(cause) => (ValidationResult::Refused(cause), None),
-            // The others have no handshake.
+            // Destinations other than webhooks have no handshake.
             Ok(None) => (ValidationResult::Granted(None), None),
             Ok(Some((handshake, response))) => {
                 let verdict = match (handshake, confirmation) {

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use super::{AuditLimits, name, put};
+use super::{AuditLimits, put, record_name};
 use gridhook_event::Timestamp;
 use gridhook_journal::MetaChange;
 use gridhook_record::audit::AuditRecord;
@@ -116,7 +116,10 @@ impl AuditIndex {
     pub(super) fn remove(&mut self, index: usize) -> Option<MetaChange> {
         self.release(index);
         let entry = self.entries.remove(index)?;
-        Some(MetaChange::Delete(MetaKind::Audit, name(entry.number)))
+        Some(MetaChange::Delete(
+            MetaKind::Audit,
+            record_name(entry.number),
+        ))
     }
 
     /// Stops to count the entry at `index` for its holder.

@@ -285,7 +285,7 @@ impl Registry {
             Some(child) => {
                 record.number = child.number();
                 record.version = child.shared.plan().record.version + 1;
-                // The beginning never changes.
+                // `startsFrom` never changes after the creation.
                 record
                     .starts_from
                     .clone_from(&child.shared.plan().record.starts_from);

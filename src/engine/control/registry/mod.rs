@@ -91,7 +91,6 @@ pub struct RegistryRules {
     /// Editions of the delivery policy, by name.
     pub editions: BTreeMap<String, Arc<Edition>>,
     pub delivery: DeliveryContext,
-    /// Maximum topics of a domain.
     pub domain_topics_max: usize,
     pub topics_max: usize,
     /// Maximum event subscriptions of a topic or a domain.
