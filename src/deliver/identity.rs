@@ -52,7 +52,6 @@ const LIFETIME_DEFAULT: u64 = 5 * 60;
 const UNUSABLE_CERTIFICATE: &str =
     "delivery.identity_certificate_file or delivery.identity_key_file cannot be used";
 
-/// The audience of a token.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenAudience {
@@ -291,7 +290,7 @@ impl TokenSource {
     /// A token other than `refused`, and whether it was fetched now.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no token.
     pub async fn get_token(
         &self,
         refused: Option<&Arc<AccessToken>>,

@@ -492,7 +492,7 @@ impl ControlledSocket {
         all: usize,
         write: impl FnOnce(Pin<&mut Box<dyn Transport>>, &mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        // Not within a request.
+        // An error means that the write is outside of a request.
         ATTEMPT
             .try_with(|request_attempt| self.0.assign_to_request(request_attempt))
             .ok();

@@ -53,12 +53,12 @@ pub struct Taken(Arc<SocketsShared>);
 /// The permit of an idle connection, until it is dropped.
 pub(super) struct KeptConnection {
     shared: Arc<SocketsShared>,
-    /// Whether it is a permit of requests in flight.
+    /// Whether the permit is one of requests in flight.
     is_borrowed: bool,
 }
 
 impl KeptConnection {
-    /// Whether it is a permit of requests in flight.
+    /// Whether the permit is one of requests in flight.
     pub(super) fn is_borrowed(&self) -> bool {
         self.is_borrowed
     }

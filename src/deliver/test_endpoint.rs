@@ -20,7 +20,6 @@ pub const TEST_ENDPOINT: &str = "http://test-endpoint.invalid/";
 
 const TEST_HOST: Host<&str> = Host::Domain("test-endpoint.invalid");
 
-/// Whether `url` is that of the test endpoint.
 pub fn is_test_endpoint(url: &Url) -> bool {
     url.host() == Some(TEST_HOST)
 }

@@ -50,11 +50,11 @@ static TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
 )]
 pub enum MinimumTlsVersion {
-    /// 1.2 and 1.3.
+    /// TLS 1.2 and 1.3.
     #[default]
     #[serde(rename = "1.2")]
     Tls12,
-    /// Only 1.3.
+    /// TLS 1.3 only.
     #[serde(rename = "1.3")]
     Tls13,
 }

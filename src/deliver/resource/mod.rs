@@ -371,7 +371,6 @@ impl ResourceTarget {
         signature::message_id(std::slice::from_ref(event), &salt)
     }
 
-    /// The bytes of an event as it is delivered.
     fn delivered_bytes(&self, event: &Event) -> Result<Bytes, RequestError> {
         convert_event(event, self.schema)
     }

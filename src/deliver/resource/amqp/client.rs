@@ -109,7 +109,7 @@ impl Link {
             .decode_utf8_lossy()
             .into_owned();
         let mut tls = rustls::ClientConfig::clone(&at.options.trust.config());
-        // They are those of HTTP.
+        // The protocols in these options are those of HTTP.
         tls.alpn_protocols.clear();
         let uri = AMQPUri {
             authority: AMQPAuthority {

@@ -267,12 +267,10 @@ impl OpenTopic {
         self.partitions.len()
     }
 
-    /// The id of the partition with this index.
     pub(super) fn partition_id(&self, index: usize) -> i32 {
         self.partitions[index].id
     }
 
-    /// The connection to the leader of a partition.
     pub(super) async fn leader_connection(&self, partition: i32) -> Result<&Link, Problem> {
         let partition_metadata = self.partitions.iter().find(|known| known.id == partition);
         let partition_metadata =

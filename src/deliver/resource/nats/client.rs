@@ -72,7 +72,7 @@ impl Link {
     fn new(at: &Opening<'_>) -> Result<Self, SenderError> {
         let service = at.require_service();
         let mut tls = ClientConfig::clone(&at.options.trust.config());
-        // They are those of HTTP.
+        // The protocols in these options are those of HTTP.
         tls.alpn_protocols.clear();
         Ok(Self {
             service: service.name.clone(),
