@@ -157,7 +157,7 @@ impl EventFeed {
         let next = items.published;
         let is_over = items.is_over;
         drop(items);
-        // The count ends with it.
+        // Made also if the feed is over: its drop undoes the count.
         let subscriber = FeedSubscriber {
             feed: Arc::clone(&self.0),
             position,

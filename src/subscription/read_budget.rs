@@ -93,7 +93,7 @@ pub struct BudgetMember {
 pub struct ReadGrant {
     /// [`None`] in a grant that was never received.
     budget: Option<Arc<ReadBudget>>,
-    of: u64,
+    member: u64,
     bytes: usize,
 }
 
@@ -178,7 +178,7 @@ impl ReadBudget {
             }
             let grant = ReadGrant {
                 budget: Some(Arc::clone(self)),
-                of: number,
+                member: number,
                 bytes,
             };
             match reply.send(grant) {
@@ -342,10 +342,10 @@ impl Drop for ReadGrant {
         };
         let mut inner = budget.lock_state();
         inner.used -= self.bytes;
-        if let Some(holder) = inner.holders.get_mut(&self.of) {
+        if let Some(holder) = inner.holders.get_mut(&self.member) {
             holder.grants -= 1;
         }
-        inner.forget_idle(self.of);
+        inner.forget_idle(self.member);
         budget.grant_waiting(&mut inner);
     }
 }

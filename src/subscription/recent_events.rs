@@ -252,7 +252,7 @@ impl RecentEventsShared {
         };
         let had = gone.memory_bytes();
         change(gone);
-        // Neither change makes it smaller.
+        // No change makes the range smaller, so this cannot underflow.
         self.reserve_bytes(budget, gone.memory_bytes() - had);
         true
     }

@@ -8,7 +8,7 @@ const WORD: usize = u64::BITS as usize;
 #[derive(Debug, Default)]
 pub struct Matches {
     /// The index of each event's set.
-    of: Vec<u32>,
+    set_indexes: Vec<u32>,
     sets: Vec<PositionSet>,
     /// The union of all sets, as bits.
     all: Vec<u64>,
@@ -29,7 +29,7 @@ impl Matches {
     pub fn with_room(events: usize, subscriptions: usize) -> Self {
         let all = Vec::with_capacity(subscriptions.div_ceil(WORD));
         Self {
-            of: Vec::with_capacity(events),
+            set_indexes: Vec::with_capacity(events),
             sets: Vec::with_capacity(1),
             all,
         }
@@ -51,7 +51,7 @@ impl Matches {
             }
             self.sets.push(PositionSet::new(positions));
         }
-        self.of.push(self.sets.len() as u32 - 1);
+        self.set_indexes.push(self.sets.len() as u32 - 1);
     }
 
     /// The positions of the subscriptions that get any of the events.
@@ -72,7 +72,7 @@ impl Matches {
     ) -> impl Iterator<Item = usize> {
         let mut last = None;
         part.filter(move |event| {
-            let set = self.of[*event];
+            let set = self.set_indexes[*event];
             match last {
                 Some((known, is_in)) if known == set => is_in,
                 Some(_) | None => {
@@ -90,7 +90,7 @@ impl Matches {
             .iter()
             .map(|set| size_of::<PositionSet>() + set.memory_bytes())
             .sum();
-        sets + size_of_val(&self.of[..]) + size_of_val(&self.all[..])
+        sets + size_of_val(&self.set_indexes[..]) + size_of_val(&self.all[..])
     }
 }
 

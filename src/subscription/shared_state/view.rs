@@ -98,7 +98,6 @@ impl SharedState {
             .map(|job| job.kind)
     }
 
-    /// Sets the state from the cursor and the endpoint.
     pub fn set_state(&self, cursor: &Cursor, endpoint: EndpointView) {
         let bare = |lane: &LaneCursor| LaneCursor::new(lane.lane, lane.read, lane.end);
         let end = || self.lock_inner().end;
