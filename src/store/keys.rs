@@ -291,7 +291,6 @@ pub fn carried_of(partition: PartitionId) -> Range<Vec<u8>> {
     prefix_range(KeyKind::Carried, partition)
 }
 
-/// The range of the pins of an event.
 pub fn pins_of_event(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
     prefix_range(KeyKind::Pin, (partition, seq))
 }

@@ -277,7 +277,7 @@ impl RocksStore {
                     WriteOp::Put(_, key, value) => writes.put_cf(family, key, value),
                     WriteOp::Delete(_, key) => writes.delete_cf(family, key),
                     WriteOp::SingleDelete(_, key) => writes.single_delete_cf(family, key),
-                    // They have no key.
+                    // Outcomes are in the page, not in records with keys.
                     WriteOp::Outcomes(..) => {}
                 }
             }

@@ -221,7 +221,6 @@ pub fn redrive_key(subscription_key: SubscriptionKey, lane: Lane) -> Vec<u8> {
     )
 }
 
-/// The key of a job that has ended.
 pub fn ended_job(subscription_key: SubscriptionKey, lane: Lane) -> Vec<u8> {
     // Zero-padded, so that names sort like lanes.
     let mut key = ended_jobs_of(subscription_key).start;

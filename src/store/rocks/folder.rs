@@ -221,12 +221,12 @@ impl DataFolder {
             Err(error) => return Err(error),
         };
         if let Some(recorded_place) = &recorded_place
-            && *recorded_place == place_of(&File::open(&path)?)?
+            && *recorded_place == file_place(&File::open(&path)?)?
         {
             return Ok(false);
         }
         let mut file = new_file(&path)?;
-        file.write_all(place_of(&file)?.as_bytes())?;
+        file.write_all(file_place(&file)?.as_bytes())?;
         file.sync_all()?;
         // A file that was truncated by a full disk proves nothing.
         Ok(recorded_place.is_some_and(|place| place.ends_with('\n')))
@@ -302,7 +302,7 @@ impl DataFolder {
 
 /// The content of the file [`PLACE`]: its inode number and, where the file system keeps it, its
 /// time of creation.
-fn place_of(file: &File) -> io::Result<String> {
+fn file_place(file: &File) -> io::Result<String> {
     let meta = file.metadata()?;
     let creation = meta
         .created()
