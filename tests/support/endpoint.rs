@@ -361,7 +361,7 @@ fn read_request(stream: &mut impl Read, head_only: bool) -> Option<Received> {
         if let Some(place) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
             break place + 4;
         }
-        let count = some(stream.read(&mut chunk))?;
+        let count = byte_count(stream.read(&mut chunk))?;
         bytes.extend_from_slice(&chunk[..count]);
     };
     let head = String::from_utf8_lossy(&bytes[..head_len]).into_owned();
@@ -373,14 +373,14 @@ fn read_request(stream: &mut impl Read, head_only: bool) -> Option<Received> {
         .header("content-length")
         .map_or(0, |value| value.parse().expect("a length is a number"));
     while !head_only && received.body.len() < len {
-        let count = some(stream.read(&mut chunk))?;
+        let count = byte_count(stream.read(&mut chunk))?;
         received.body.extend_from_slice(&chunk[..count]);
     }
     Some(received)
 }
 
 /// The number of bytes that were read; [`None`] if the connection is over.
-fn some(read: std::io::Result<usize>) -> Option<usize> {
+fn byte_count(read: std::io::Result<usize>) -> Option<usize> {
     match read {
         Ok(0) => None,
         Ok(count) => Some(count),

@@ -15,7 +15,6 @@ use super::{
     server::events_path,
 };
 
-/// The type of all events of a load.
 pub(crate) const TYPE: &str = "Load.Event";
 
 /// A topic to publish to, its key, and the rate.

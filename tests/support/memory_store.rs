@@ -24,7 +24,6 @@ use gridhook::{
     },
 };
 
-/// A fault of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteFault {
     /// The disk is full: nothing is written.

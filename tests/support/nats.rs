@@ -189,7 +189,6 @@ impl Nats {
         });
     }
 
-    /// The value of a key of a bucket.
     pub(crate) fn value(&self, bucket: &str, key: &str) -> Vec<u8> {
         self.runtime.block_on(async {
             let context = self.context().await.expect("a client");
@@ -251,7 +250,6 @@ impl Nats {
         })
     }
 
-    /// A backup of a stream.
     pub(crate) fn back_up(&self, stream: &str) -> StreamBackup {
         self.runtime.block_on(async {
             let context = self.context().await.expect("a client");

@@ -43,7 +43,7 @@ pub(crate) struct CorruptingProxy {
 }
 
 /// The index of the corrupted request among those with events.
-const VICTIM: usize = 20;
+const VICTIM_INDEX: usize = 20;
 
 impl CorruptingProxy {
     /// Starts a proxy in front of `to` that corrupts one of the requests with events.
@@ -67,7 +67,7 @@ impl CorruptingProxy {
 
     /// Whether the request was corrupted.
     pub(crate) fn is_guilty(&self) -> bool {
-        self.shared.seen.load(Ordering::SeqCst) > VICTIM
+        self.shared.seen.load(Ordering::SeqCst) > VICTIM_INDEX
     }
 }
 
@@ -82,7 +82,8 @@ impl ProxyState {
                 .unwrap_or(0);
             let mut body = vec![0; length];
             stream.read_exact(&mut body)?;
-            let meant = (self.carries)(&head) && self.seen.fetch_add(1, Ordering::SeqCst) == VICTIM;
+            let meant =
+                (self.carries)(&head) && self.seen.fetch_add(1, Ordering::SeqCst) == VICTIM_INDEX;
             let request = |body: &[u8]| [head.as_bytes(), body].concat();
             let answer = match meant.then_some(self.act) {
                 Some(Act::Swallow) => {
