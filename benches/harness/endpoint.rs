@@ -39,7 +39,7 @@ const PIECE: usize = 4096;
 const BLOCK: usize = 250;
 
 /// The longest time for published events to arrive.
-const LONG: Duration = Duration::from_secs(600);
+const ARRIVAL_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Default)]
 struct Shared {
@@ -157,7 +157,7 @@ impl Endpoint {
 
     /// Waits until this number of events were answered with 200.
     pub(crate) fn wait_for(&self, events: u64) {
-        wait_for(&format!("{events} events to arrive"), LONG, || {
+        wait_for(&format!("{events} events to arrive"), ARRIVAL_MAX, || {
             self.events() >= events
         });
     }

@@ -21,7 +21,6 @@ use hdrhistogram::Histogram;
 use super::time::{nanoseconds, now};
 use crate::support::http::Stream;
 
-/// The type of all events.
 pub(crate) const TYPE: &str = "Bench.Event";
 
 /// The beginning of all subjects.

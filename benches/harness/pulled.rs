@@ -64,7 +64,7 @@ pub(crate) struct Consumer {
     client: Client,
     receive: String,
     acknowledge: String,
-    shown: String,
+    authorization: String,
 }
 
 impl Consumer {
@@ -75,13 +75,13 @@ impl Consumer {
             client: Client::new(target.at),
             receive: format!("{}?maxEvents={most}&maxWaitTime=30", way("receive")),
             acknowledge: way("acknowledge"),
-            shown: shown(target),
+            authorization: authorization_value(target),
         }
     }
 
     /// The lock tokens of what it is given.
     pub(crate) fn receive(&mut self) -> Vec<String> {
-        let headers = [("authorization", self.shown.as_str())];
+        let headers = [("authorization", self.authorization.as_str())];
         let answer = self
             .client
             .ask("POST", &self.receive, &headers, b"")
@@ -99,7 +99,7 @@ impl Consumer {
     pub(crate) fn acknowledge(&mut self, tokens: &[String]) {
         let body = format!(r#"{{"lockTokens":["{}"]}}"#, tokens.join(r#"",""#));
         let headers = [
-            ("authorization", self.shown.as_str()),
+            ("authorization", self.authorization.as_str()),
             ("content-type", "application/json"),
         ];
         let answer = self
@@ -113,7 +113,7 @@ impl Consumer {
 }
 
 /// The value of `Authorization` for a target.
-pub(crate) fn shown(target: &Target) -> String {
+pub(crate) fn authorization_value(target: &Target) -> String {
     format!("SharedAccessKey {}", target.key)
 }
 
@@ -181,7 +181,7 @@ pub(crate) fn publish(client: &mut Client, target: &Target, events: u64) {
     let first = NUMBERS.fetch_add(events, Ordering::Relaxed);
     let events: Vec<String> = (first..first + events).map(event).collect();
     let headers = [
-        ("authorization", &*shown(target)),
+        ("authorization", &*authorization_value(target)),
         ("content-type", "application/cloudevents-batch+json"),
     ];
     let body = format!("[{}]", events.join(","));

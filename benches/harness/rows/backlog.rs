@@ -26,7 +26,7 @@ const WATCHED: f64 = 2_000.0;
 const PROBED: f64 = 200.0;
 
 /// The longest time to fill a backlog.
-const LONG: Duration = Duration::from_secs(900);
+const FILL_MAX: Duration = Duration::from_secs(900);
 
 /// The events of a backlog: smaller ones than usual, so that ten million of them fit on most disks.
 const LYING: Shape = Shape {
@@ -96,7 +96,7 @@ pub(crate) fn fill_queue(stage: &Stage, topic: &str, target: &Target, events: u6
         CONNECTIONS,
         Amount::Requests(events / LYING.events as u64),
     );
-    wait_for("the retry queue to be filled", LONG, || {
+    wait_for("the retry queue to be filled", FILL_MAX, || {
         thread::sleep(Duration::from_millis(50));
         pending() >= before + events
     });

@@ -28,13 +28,11 @@ use crate::{
     },
 };
 
-/// The token of all nodes.
 const TOKEN: &str = "token-of-all-nodes-of-the-bench";
 
 /// Nodes and servers of NATS that start.
 const START: Duration = Duration::from_secs(120);
 
-/// The stream of the floor.
 const STREAM: &str = "floor";
 
 /// The shards of three nodes that deliver together.

@@ -17,14 +17,14 @@ use crate::harness::{
 };
 
 /// The time after a start until a server has given back what the start took.
-pub(super) const RESTS: Duration = Duration::from_secs(6);
+pub(super) const SETTLE_TIME: Duration = Duration::from_secs(6);
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let scale = &bench.scale;
     let endpoint = Endpoint::start();
     let mut stage = Stage::start();
     let idle = (0..scale.runs).map(|_| {
-        std::thread::sleep(RESTS.min(scale.time * 2));
+        std::thread::sleep(SETTLE_TIME.min(scale.time * 2));
         let resident = stage.server.resident() as f64 / MEGABYTE;
         stage.server.terminate();
         stage.server.restart();
