@@ -85,7 +85,7 @@ pub(super) async fn retry_deliveries(call: Call<'_>, path: &TopicPath, name: &st
         .await
         .map_err(registry::Error::from)?
         .ok_or_else(|| no_subscription(path, name))?;
-    let waits_until = wait_of(&status)
+    let waits_until = wait_end(&status)
         .filter(|until| control.clock.now() < *until)
         .map(|until| until.to_string());
     info!(
@@ -101,8 +101,8 @@ pub(super) async fn retry_deliveries(call: Call<'_>, path: &TopicPath, name: &st
     })
 }
 
-/// Until when the endpoint is not called.
-fn wait_of(SubscriptionStatus { cursor, .. }: &SubscriptionStatus) -> Option<Timestamp> {
+/// The time until which the endpoint is not called.
+fn wait_end(SubscriptionStatus { cursor, .. }: &SubscriptionStatus) -> Option<Timestamp> {
     match cursor.health {
         Health::Suspended { until, .. } => Some(until),
         Health::Healthy { .. } | Health::Probing { .. } => cursor.pace.not_before,

@@ -195,7 +195,7 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Whether the output is for people.
+    /// Whether the output is a table for people, not JSON.
     pub(super) fn is_text(self) -> bool {
         self.output == OutputFormat::Table
     }
@@ -263,7 +263,6 @@ pub struct TextTable {
 }
 
 impl TextTable {
-    /// A table without rows.
     pub fn new<const N: usize>(header: [&str; N]) -> Self {
         Self {
             lines: vec![header.map(str::to_owned).to_vec()],

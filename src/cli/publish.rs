@@ -152,7 +152,7 @@ enum PublishSource {
     Busy { status: StatusCode },
 }
 
-/// Without a Retry-After, 10 attempts take more than a minute.
+/// Maximum attempts of a request. Without a `Retry-After`, 10 attempts take more than a minute.
 const ATTEMPTS_MAX: u32 = 10;
 
 /// 64 KiB, above every error response of the server.
@@ -422,7 +422,6 @@ fn open(path: &Path) -> io::Result<(Box<dyn Read + Send>, Option<u64>)> {
     Ok((Box::new(file), Some(length)))
 }
 
-/// Counts the bytes read.
 struct CountingReader<R> {
     reader: R,
     read: Arc<AtomicU64>,

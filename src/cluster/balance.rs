@@ -34,19 +34,19 @@ use siphasher::sip::SipHasher13;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub String);
 
-/// What the record of a shard says.
+/// The ownership of a shard, as its record says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardRecord {
     pub owner: Option<NodeId>,
-    /// The node that asked for it, and for how long the reader has seen that, in time in which it
-    /// could read.
+    /// The node that asked for the shard, and for how long the reader has seen that, in time in
+    /// which it could read.
     pub wanted: Option<(NodeId, Duration)>,
 }
 
-/// What a node has read.
+/// The records of a cluster, as a node has read them.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterView<'a> {
-    /// The node itself.
+    /// The node that reads.
     pub me: &'a NodeId,
     pub alive: &'a BTreeSet<NodeId>,
     /// The nodes that are about to stop. They are alive until they have given everything up.
@@ -59,7 +59,8 @@ pub struct ClusterView<'a> {
     /// Whether the node itself stops: it gives up also what no other node is eligible for.
     pub is_stopping: bool,
     /// How long an owner has to give up a shard that is wanted, longer than its own limit for
-    /// finishing what is in flight. So long is a shard kept for the node that asked for it.
+    /// finishing what is in flight. A shard is kept for the node that asked for it for the same
+    /// time.
     pub drain_wait: Duration,
 }
 
@@ -84,7 +85,7 @@ pub enum BalanceStep {
 }
 
 impl BalanceStep {
-    /// The same step for the shard that comes so many behind.
+    /// The step for the shard whose number is higher by `count`.
     pub(super) fn moved_by(self, count: usize) -> Self {
         match self {
             Self::Claim(shard) => Self::Claim(shard + count),

@@ -43,7 +43,7 @@ impl LeaseIntervals {
         Self::new((expiry / 4).min(RENEWAL), expiry)
     }
 
-    /// How often a node renews its record.
+    /// The interval in which a node renews its record.
     pub fn renewal(self) -> Duration {
         self.renewal
     }
@@ -79,7 +79,7 @@ impl LeaseIntervals {
 #[derive(Debug)]
 pub struct CallLimit {
     intervals: LeaseIntervals,
-    /// In microseconds.
+    /// The limit, in microseconds.
     limit: AtomicU64,
 }
 

@@ -78,7 +78,7 @@ impl FromStr for PurgeCursor {
 pub struct PurgeProgress {
     /// Dead letters that were, or would be, purged.
     pub dead_letters: u64,
-    /// What could not be read, and stays.
+    /// Places that could not be read, whose dead letters stay.
     pub problems: Vec<BrowseProblem>,
     /// Where the rest begins; [`None`] at the end.
     pub next: Option<PurgeCursor>,

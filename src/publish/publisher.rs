@@ -107,7 +107,7 @@ impl Publisher {
         Self { tracer, ..self }
     }
 
-    /// Checks events on these threads.
+    /// Sets the threads on which events are checked.
     #[must_use]
     pub fn with_compute(self, compute: Compute) -> Self {
         Self { compute, ..self }
@@ -378,7 +378,6 @@ impl Publisher {
         refusal.to_response(Uuid::new_v4(), self.clock.wall_time())
     }
 
-    /// The response of a refusal in a namespace.
     pub fn refuse_in_namespace(&self, refusal: &Refusal) -> HttpResponse {
         refusal.respond_in_namespace(Uuid::new_v4(), self.clock.wall_time())
     }

@@ -58,7 +58,6 @@ pub struct SubscriptionContext {
     pub client: deliver::ClientOptions,
     /// Called when a dead letter becomes durable, with the time at which its file is due.
     pub on_dead_letter: DeadLetterDue,
-    /// Faults that are injected into responses.
     pub response_faults: Arc<FaultInjection>,
     /// Where attempts and their outcomes are recorded as spans.
     pub tracer: Tracer,

@@ -109,7 +109,6 @@ impl AttemptSpan {
             .chain(state)
     }
 
-    /// Ends the span with the result of the request.
     pub(super) fn end_span(self, plan: &DeliveryPlan, result: &RequestResult) {
         let Some(open_span) = self.span else {
             return;

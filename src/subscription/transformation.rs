@@ -22,7 +22,7 @@ pub(super) struct ReadTransformation {
 }
 
 impl ReadTransformation {
-    /// Whether it costs more than the thread of the actor may spend.
+    /// Whether the transformation costs more than the thread of the actor may spend.
     pub(super) fn is_costly(&self, input: &Input) -> bool {
         let output_bytes: f64 = match input {
             Input::Read { events, .. } => events

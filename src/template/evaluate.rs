@@ -32,7 +32,7 @@ pub(crate) const COPIES_MAX: i64 = 800;
 /// Characters of an expression in an error.
 const SHOWN_CHARS: usize = 200;
 
-/// What all templates of a deployment share.
+/// State that all templates of a deployment share.
 pub(crate) struct Shared<'a> {
     pub(crate) context: &'a DeploymentContext,
     pub(crate) states: RefCell<States>,
@@ -389,7 +389,7 @@ fn find_loops<'a>(key: &str, value: &'a Value) -> Option<&'a Vec<Value>> {
 /// property has a control character.
 const MISSING: &str = "\u{1}needs";
 
-/// What stands for an output that needs a state.
+/// The value that stands for an output that needs a state.
 pub(crate) fn missing_output(needs: &StateKey) -> Value {
     json!({MISSING: {"id": needs.id, "action": needs.action}})
 }
@@ -405,7 +405,7 @@ pub(crate) fn check_is_known(value: &Value) -> Result<(), EvaluationError> {
     }))
 }
 
-/// The same for a value and all that is in it.
+/// Refuses to read a value that contains what stands for an output that needs a state.
 pub(crate) fn check_all_known(value: &Value) -> Result<(), EvaluationError> {
     check_is_known(value)?;
     match value {

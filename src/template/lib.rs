@@ -34,10 +34,10 @@ pub use self::{
 /// Why an expression or a template has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
-    /// It is invalid: what is wrong, and what is allowed.
+    /// The text says what is wrong, and what is allowed.
     #[error("{0}")]
     Invalid(String),
-    /// It needs the state of a resource that is not known.
+    /// The value needs the state of a resource that is not known.
     #[error("it needs the state of {}, which does not exist", .0.id)]
     Unknown(StateKey),
 }
@@ -47,7 +47,7 @@ impl EvaluationError {
         Self::Invalid(what.into())
     }
 
-    /// The same error with what it concerns before it.
+    /// Puts where the error is before its text.
     fn with_location(self, at: impl std::fmt::Display) -> Self {
         match self {
             Self::Invalid(what) => Self::Invalid(format!("{at}: {what}")),
@@ -106,21 +106,20 @@ pub struct TemplateResource {
     pub id: String,
     /// The whole type such as `Microsoft.EventGrid/topics/eventSubscriptions`.
     pub kind: String,
-    /// The names of its type's levels, joined with slashes.
+    /// The names of all levels of the type, joined with slashes.
     pub name: String,
     /// The id of the resource that it extends, if any.
     pub scope: Option<String>,
     pub subscription: String,
     pub resource_group: String,
-    /// The body of its PUT request. Of resources of other providers only those are evaluated that
-    /// are deployments.
+    /// The body of the PUT request. Of resources of other providers only deployments are evaluated.
     pub body: Value,
 }
 
 /// Something that needs a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingValue {
-    /// What it is, such as a resource id or the name of an output.
+    /// What needs the state, such as a resource id or the name of an output.
     pub what: String,
     /// The id of the resource, or of the nested deployment with the output; [`None`] for an output
     /// of the template itself.

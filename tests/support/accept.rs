@@ -12,7 +12,6 @@ use std::{
 
 /// Accepts connections until it is dropped.
 pub(crate) struct Acceptor {
-    /// Its address.
     pub(crate) at: SocketAddr,
     stop: Arc<AtomicBool>,
 }

@@ -38,7 +38,7 @@ impl ShardResponse {
 }
 
 impl Merge {
-    /// Whether a response needs all shards.
+    /// Whether a response needs all shards; if not, it is given without those that have no owner.
     pub fn needs_all(self) -> bool {
         match self {
             Self::Union
@@ -58,7 +58,7 @@ impl Merge {
         }
     }
 
-    /// Whether the control plane is asked, too.
+    /// Whether the shard with the control plane is asked, too.
     pub fn has_control(self) -> bool {
         match self {
             Self::Audit | Self::Clock | Self::InTurn => true,

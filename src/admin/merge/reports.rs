@@ -31,7 +31,7 @@ pub(crate) const LINES_MAX: usize = 10_000;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct TopPart {
     pub(crate) report: TopReport,
-    /// The largest comes first.
+    /// The sort key of each line, the largest first.
     pub(crate) ranks: Vec<[f64; 3]>,
 }
 

@@ -109,7 +109,6 @@ pub enum ApplyCommandError {
         file: String,
         error: declared::DeclarationError,
     },
-    /// A resource needs the state of a resource that does not exist.
     #[error(
         "{resource} needs the state of {needs}, which does not exist; the other resources were \
          applied"

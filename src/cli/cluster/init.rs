@@ -26,7 +26,7 @@ const FOLDER: &str = "/etc/gridhook";
 const NATS_PORT: u16 = 4222;
 const NODE_PORT: u16 = 8080;
 
-/// How far the port of NATS for its other servers is behind the one for clients.
+/// The distance from the port of NATS for clients to the one for its other servers.
 const ROUTE_DISTANCE: u16 = 2000;
 
 /// The flags of `cluster init`.
@@ -81,7 +81,7 @@ impl CommandError for InitError {
     }
 }
 
-/// A server on its machine.
+/// A server of the cluster, and the machine that it is on.
 struct Place {
     host: String,
     port: u16,

@@ -13,7 +13,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnershipChange {
     pub shard: usize,
-    /// Its new record.
+    /// The record of the shard after the change.
     pub record: OwnershipRecord,
     /// The revision that the record must have.
     pub revision: u64,

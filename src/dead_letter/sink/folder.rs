@@ -151,7 +151,7 @@ fn remove_left_over(target: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// On Unix a folder is synced like a file. Other systems have no such operation.
+/// Syncs a folder like a file, as Unix allows. Other systems have no such operation.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) {
         File::open(folder)?.sync_all()

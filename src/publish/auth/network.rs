@@ -20,7 +20,7 @@ const FORWARDED_FOR: &str = "x-forwarded-for";
 pub(super) struct Origin {
     /// The client, or the proxy behind which it cannot be seen.
     pub(super) nearest: IpAddr,
-    /// Whether `nearest` is the client.
+    /// Whether `nearest` is the client, not a proxy.
     pub(super) is_client: bool,
 }
 

@@ -32,7 +32,7 @@ use gridhook_engine::control::catalogue::Catalogue;
 use gridhook_event::{IdMap, PartitionId, Schema, TextRange, chunk::ChunkBuilder, unescape_text};
 use gridhook_record::{ingress::InputSchemaMapping, topic::TopicRecord};
 
-/// How many topics a thread keeps the properties of.
+/// Maximum number of topics whose properties a thread keeps.
 const TARGETS_KEPT: usize = 1024;
 
 thread_local! {
@@ -51,9 +51,9 @@ pub struct TargetProperties {
     resource_id_json: String,
     /// The mapping of a custom schema.
     mapping: EventMapping,
-    /// Whether it is a domain, whose events each name a domain topic.
+    /// Whether the topic is a domain, whose events each name a domain topic.
     is_domain: bool,
-    /// Whether it is a topic of a namespace, whose CloudEvents may have data of any kind.
+    /// Whether the topic is in a namespace, where CloudEvents may have data of any kind.
     is_in_namespace: bool,
 }
 
@@ -96,7 +96,7 @@ impl TargetProperties {
         }
     }
 
-    /// As [`TargetProperties::from_record`], computed once for each thread and record of a topic.
+    /// The properties of a topic, computed once for each thread and record.
     fn cached_for(topic: &Arc<TopicRecord>) -> Arc<Self> {
         let Some(partition) = topic.partitions.first() else {
             return Arc::new(Self::from_record(topic));
@@ -227,10 +227,10 @@ impl RequestContent<'_> {
 /// The encoding of events in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ContentMode {
-    /// One event as an object.
+    /// The body is one event as an object.
     Structured,
     Batch,
-    /// The data of one event, whose attributes are headers.
+    /// The body is the data of one event, whose attributes are headers.
     Binary,
 }
 
@@ -334,7 +334,7 @@ fn has_one_pass_reader(schema: Schema, mode: ContentMode) -> bool {
     }
 }
 
-/// Reads all events in one pass. [`None`] if something is wrong, whatever it is.
+/// Reads all events in one pass. Returns [`None`] if anything is wrong.
 fn read_in_one_pass(
     target: &EventTarget,
     mode: ContentMode,
@@ -359,7 +359,7 @@ fn require_utf8(schema: Schema, body: &[u8]) -> Result<&str, Refusal> {
     })
 }
 
-/// A body with one event, not yet parsed.
+/// The event of a body that has only one, not yet parsed.
 fn single_event(schema: Schema, text: &str) -> Result<Vec<&RawValue>, Refusal> {
     expect_token(schema, JsonToken::StartObject, text)?;
     Ok(vec![

@@ -204,7 +204,6 @@ fn restore_source(
     })
 }
 
-/// The names of the tokens in a store.
 fn token_names(store: &ReadOnlyStore) -> Result<Vec<String>, BackupError> {
     let range = keys::meta_of(MetaKind::Token);
     let mut names = Vec::new();

@@ -46,7 +46,7 @@ use gridhook_metrics::ListenerCounters;
 /// The timeouts for the parts of a request, except its body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadTimeouts {
-    /// For a head, and for the TLS handshake.
+    /// Time for a head to arrive, and for the TLS handshake.
     pub(super) head: Duration,
     pub(super) idle: Duration,
     /// For the response to be read.

@@ -16,7 +16,7 @@ use crate::forward::Hops;
 const POLLS_MAX: usize = 1_000;
 
 /// The pause before a request is repeated that has failed.
-const AGAIN: Duration = Duration::from_millis(50);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct EndedPolls {
     shard: Rc<Hops>,
@@ -60,7 +60,7 @@ impl EndedPolls {
             if owner::cancel_polls(&self.shard, ids).await.is_ok() {
                 return;
             }
-            sleep(AGAIN).await;
+            sleep(RETRY_PAUSE).await;
         }
     }
 }

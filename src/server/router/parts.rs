@@ -98,7 +98,7 @@ pub(super) fn mark_part(headers: &mut HeaderMap, part: &'static str) {
 pub(super) struct ClientRequest<'a> {
     pub(super) request: &'a HttpRequest,
     pub(super) side: ListenerSide,
-    /// [`None`]: none, because nothing is changed.
+    /// The shard that records the request; [`None`] because nothing is changed.
     pub(super) recorder: Option<usize>,
     /// The mark of the parts that the other shards receive ([`mark_part`]).
     pub(super) others_mark: &'static str,
@@ -179,7 +179,7 @@ impl ThreadRouter {
                 others_mark
             },
         );
-        // The body is read here.
+        // The router reads the body, so it must not be compressed.
         outgoing
             .headers_mut()
             .remove(hyper::header::ACCEPT_ENCODING);

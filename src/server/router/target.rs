@@ -18,14 +18,14 @@ use gridhook_publish::{
 use gridhook_pull::http::{RECEIVE, spelled_paths};
 
 pub(super) enum Target {
-    /// To the shard that the table of routes names.
+    /// The shard that the table of routes names.
     Placed(Placement),
-    /// To a topic of the namespace that the host names with this label, or of the only namespace.
+    /// A topic of the namespace that the host names with this label, or of the only namespace.
     InNamespace {
         label: Option<String>,
         /// The name of the topic.
         topic: String,
-        /// The shards, if the topic is spread.
+        /// The shards that the request concerns if the topic is spread.
         scope: SpreadScope,
     },
 }

@@ -35,8 +35,8 @@ pub enum ActorRequest {
 
 #[derive(Debug)]
 struct WaitingRequest {
-    /// [`None`] if it was a page that the core has taken: its redrive reads it again if the page is
-    /// not written.
+    /// The request; [`None`] for a page that the core has taken: its redrive reads it again if the
+    /// page is not written.
     request: Option<ActorRequest>,
     result: CommandResult,
     reply: CommandReply,
@@ -68,7 +68,7 @@ impl CommandQueue {
         self.waiting.is_empty()
     }
 
-    /// A new incarnation begins: it takes again what no write contains.
+    /// Begins a new incarnation, which takes again what no write contains.
     pub(super) fn begin_incarnation(&mut self) {
         self.waiting.retain(|waiting| waiting.request.is_some());
         self.taken_count = 0;

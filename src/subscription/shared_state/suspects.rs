@@ -19,15 +19,15 @@ const PANICS_MAX: u32 = 3;
 /// Maximum number of suspects. Beyond it, the oldest event that is not quarantined is removed.
 const SUSPECTS_MAX: usize = 1024;
 
-/// How many quarantined events are listed with their ids.
+/// Maximum number of quarantined events that are listed with their ids.
 const QUARANTINED_LISTED: usize = 8;
 
 /// Events that were dead-lettered because they made the actor panic repeatedly.
 #[derive(Clone, Debug, Default)]
 pub struct QuarantinedEvents {
-    /// How many, since the server started.
+    /// Number of quarantined events since the server started.
     pub count: u64,
-    /// The newest of them, with position and id, oldest first.
+    /// The newest quarantined events with position and id, oldest first.
     pub newest: VecDeque<(Seq, String)>,
 }
 
@@ -131,7 +131,7 @@ impl Suspects {
         settled_suspects.map(|(key, _)| *key).collect()
     }
 
-    /// These suspects are settled durably.
+    /// Removes suspects that are settled durably.
     pub(super) fn settle_suspects(&mut self, settled: &[(Lane, Seq)]) {
         for key in settled {
             self.suspects.remove(key);
@@ -216,7 +216,7 @@ impl SharedState {
             .unwrap_or_default()
     }
 
-    /// How many events were quarantined.
+    /// Number of quarantined events since the server started.
     pub fn quarantined_count(&self) -> u64 {
         self.lock_inner()
             .suspects
@@ -224,7 +224,7 @@ impl SharedState {
             .map_or(0, |suspects| suspects.quarantined.count)
     }
 
-    /// How many suspects are not settled yet.
+    /// Number of suspects that are not settled yet.
     pub fn suspect_count(&self) -> usize {
         self.lock_inner()
             .suspects

@@ -24,7 +24,8 @@ const NEEDS_STATE: &str = "its values need the state of a resource that does not
 
 /// What the deployment would do with a resource.
 pub(super) enum Preview {
-    /// It is created or changed, or not.
+    /// How the resource differs from the existing one; without changes the deployment leaves it
+    /// alone.
     Compared {
         exists: bool,
         changes: Vec<ValueChange>,
@@ -151,7 +152,7 @@ fn problem_of(
 
 /// The resources of the group, which may not be in the template.
 pub(super) struct OtherResources {
-    /// Those that the deployment would delete.
+    /// Resources that the deployment would delete.
     pub(super) deletions: Vec<WhatIfChange>,
     pub(super) existing: Vec<String>,
 }

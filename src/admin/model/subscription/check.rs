@@ -20,7 +20,7 @@ use gridhook_record::{
     topic::TopicRecord,
 };
 
-/// `receiveLockDurationInSeconds`.
+/// Allowed values and default of `receiveLockDurationInSeconds`.
 const LOCK_SECONDS: ValueRange = ValueRange {
     min: QueueSettings::LOCK_SECONDS_MIN,
     max: QueueSettings::LOCK_SECONDS_MAX,

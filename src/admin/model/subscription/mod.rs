@@ -197,7 +197,7 @@ fn read_record(
     record.read(read(properties)?, identities)
 }
 
-/// What a record is made of beside the properties.
+/// What a record takes from elsewhere than the properties of the body.
 struct RecordReader<'a> {
     name: &'a Name,
     topic: &'a TopicRecord,

@@ -55,8 +55,8 @@ fn kind_of(secret: &str) -> &str {
     secret.split('_').next().unwrap_or_default()
 }
 
-/// The one of `secrets` that `hidden` stands for. Without a fingerprint, as older servers showed
-/// it, it is the only one of its kind.
+/// Finds the one of `secrets` that `hidden` stands for. Older servers showed no fingerprint: then
+/// the secret must be the only one of its kind.
 fn hidden_secret<'a>(hidden: &str, secrets: &'a [String]) -> Result<&'a str, String> {
     let has_fingerprint = hidden.contains("[hidden:");
     let mut meant: Vec<&String> = if has_fingerprint {
