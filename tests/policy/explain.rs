@@ -11,8 +11,8 @@ use gridhook::{
         OutgoingBatch, SendItem, SubscriptionSettings,
         batch::{BatchLimits, LastAttempt},
         explain::{
-            EventState, ExplainInput, Explanation, Forecast, ForecastAttempt, ForecastEnd,
-            Obstacle, StoredEvent, WaitingDeadLetter, explain_event,
+            EventState, ExplainInput, Explanation, Forecast, Obstacle, StoredEvent,
+            WaitingDeadLetter, explain_event,
         },
         outcome::{Failure, RequestResult},
         record::{Command, Cursor, DueKey, EndpointView, Health, LaneCursor},
@@ -41,7 +41,17 @@ fn line(
         forecast,
     }: &Explanation,
 ) -> String {
-    let state = match state {
+    let state = state_text(state);
+    let obstacles = obstacles.iter().map(obstacle_text);
+    let mut parts: Vec<String> = [state].into_iter().chain(obstacles).collect();
+    if let Some(forecast) = forecast {
+        parts.extend(forecast_texts(forecast));
+    }
+    parts.join(" · ")
+}
+
+fn state_text(state: &EventState) -> String {
+    match state {
         EventState::InFlight {
             attempt,
             since,
@@ -118,8 +128,11 @@ fn line(
         EventState::DeadLetter { given_up: None } => "dead letter".to_owned(),
         EventState::Passed => "passed".to_owned(),
         EventState::Unpublished => "unpublished".to_owned(),
-    };
-    let obstacles = obstacles.iter().map(|obstacle| match obstacle {
+    }
+}
+
+fn obstacle_text(obstacle: &Obstacle) -> String {
+    match obstacle {
         Obstacle::Held { by } => format!("held by {by}"),
         Obstacle::Suspended {
             cause,
@@ -149,39 +162,26 @@ fn line(
         }
         Obstacle::Full { pending, most } => format!("{pending} of {most} received"),
         Obstacle::NoReceiver => "nobody waits".to_owned(),
-    });
-    let mut parts: Vec<String> = [state].into_iter().chain(obstacles).collect();
-    if let Some(Forecast {
-        failure,
-        status,
-        attempts,
-        end,
-    }) = forecast
-    {
-        parts.push(format!(
-            "{failure}{}",
-            status.map_or(String::new(), |status| format!(" {status}"))
-        ));
-        parts.extend(attempts.iter().map(
-            |ForecastAttempt {
-                 number,
-                 at: when,
-                 later_max,
-             }| {
-                let later = if later_max.is_zero() {
-                    String::new()
-                } else {
-                    format!("+{}", humantime::format_duration(*later_max))
-                };
-                format!("#{number} {}{later}", at(*when))
-            },
-        ));
-        parts.push(end.map_or(
-            "and so on".to_owned(),
-            |ForecastEnd { reason, at: when }| format!("{} {reason}", at(when)),
-        ));
     }
-    parts.join(" · ")
+}
+
+fn forecast_texts(forecast: &Forecast) -> Vec<String> {
+    let status = forecast
+        .status
+        .map_or(String::new(), |status| format!(" {status}"));
+    let mut texts = vec![format!("{}{status}", forecast.failure)];
+    for attempt in &forecast.attempts {
+        let mut text = format!("#{} {}", attempt.number, at(attempt.at));
+        if !attempt.later_max.is_zero() {
+            text += &format!("+{}", humantime::format_duration(attempt.later_max));
+        }
+        texts.push(text);
+    }
+    texts.push(match &forecast.end {
+        Some(end) => format!("{} {}", at(end.at), end.reason),
+        None => "and so on".to_owned(),
+    });
+    texts
 }
 
 /// What the driver's disk says of an event, with these requests in flight.
