@@ -111,14 +111,14 @@ fn publish_beside(server: &Server, key: &str, ended: &AtomicBool) -> usize {
     let mut published = 0;
     while !ended.load(Ordering::Relaxed) || published == 0 {
         let headers = [("aeg-sas-key", key), ("content-type", "application/json")];
-        let answer = client
+        let response = client
             .ask("POST", &events_path("bills"), &headers, EVENT.as_bytes())
-            .expect("an answer");
+            .expect("a response");
         assert_eq!(
-            answer.status,
+            response.status,
             200,
             "the publisher of another topic: {}",
-            answer.text()
+            response.text()
         );
         published += 1;
     }
@@ -153,12 +153,12 @@ fn what_callers_let_the_server_compute_is_bounded_and_delays_no_publisher_for_lo
                 body,
                 statuses,
             } = &attacks[(first + number) % attacks.len()];
-            let answer = ask(&server, &admin, method, path, body);
+            let response = ask(&server, &admin, method, path, body);
             assert!(
-                statuses.contains(&answer.status),
+                statuses.contains(&response.status),
                 "{name}: {} {}",
-                answer.status,
-                answer.text()
+                response.status,
+                response.text()
             );
             made.fetch_add(1, Ordering::Relaxed);
         }

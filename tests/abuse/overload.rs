@@ -179,7 +179,7 @@ fn offer(number: usize, at: SocketAddr, key: &str, seen: &Mutex<Seen>, stop: &At
             .map(|event| format!("{number}-{request}-{event}"))
             .collect();
         let body = load::body(&ids, &"/".repeat(1000));
-        let answer = client.ask(
+        let response = client.ask(
             "POST",
             &events_path("orders"),
             &[("aeg-sas-key", key)],
@@ -187,7 +187,7 @@ fn offer(number: usize, at: SocketAddr, key: &str, seen: &Mutex<Seen>, stop: &At
         );
         seen.lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .note(ids, answer);
+            .note(ids, response);
         // By plan and not by pause, so that slow answers do not slow the offer down.
         thread::sleep((begun.after(pause * request)).since(clock.now()));
     }
@@ -344,13 +344,13 @@ fn bodies_of_one_topic_that_stop_leave_room_to_the_others() {
             format!("/{}", "a".repeat(900_000))
         };
         let body = load::body(&[number.to_string()], &path);
-        let answer = client.ask(
+        let response = client.ask(
             "POST",
             &events_path("quiet"),
             &[("aeg-sas-key", &keys[1])],
             &body,
         );
-        statuses.push(answer.expect("a publisher is answered").status);
+        statuses.push(response.expect("a publisher is answered").status);
     }
     assert_eq!(statuses, [200; 20]);
     assert!(held() > 20e6, "the others hold what they have");

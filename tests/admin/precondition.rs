@@ -55,9 +55,9 @@ fn tag(answer: &Answer) -> String {
 }
 
 async fn present(control: &ControlFixture, path: &str) -> String {
-    let answer = control.call("GET", path, Value::Null).await;
-    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
-    tag(&answer)
+    let response = control.call("GET", path, Value::Null).await;
+    assert_eq!(response.status, 200, "{path}: {}", response.text);
+    tag(&response)
 }
 
 #[track_caller]

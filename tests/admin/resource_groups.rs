@@ -9,9 +9,9 @@ use super::control::{ControlFixture, RG};
 const GROUPS: &str = "/subscriptions/S-1/resourcegroups";
 
 async fn get(control: &ControlFixture, path: &str) -> Value {
-    let answer = control.call("GET", path, Value::Null).await;
-    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
-    answer.json()
+    let response = control.call("GET", path, Value::Null).await;
+    assert_eq!(response.status, 200, "{path}: {}", response.text);
+    response.json()
 }
 
 #[actix_web::test]
@@ -79,11 +79,11 @@ async fn a_group_is_created_changed_and_deleted_with_what_is_in_it() {
         (json!({"sku": {}}), "sku"),
         (json!({"tags": {"a": "x".repeat(257)}}), "tags"),
     ] {
-        let refused = control.call("PUT", &path, body).await;
+        let response = control.call("PUT", &path, body).await;
         assert!(
-            refused.status == 400 && refused.text.contains(part),
+            response.status == 400 && response.text.contains(part),
             "{}",
-            refused.text
+            response.text
         );
     }
     let inside = "/subscriptions/S-1/resourceGroups/shop/providers/Microsoft.EventGrid";
@@ -201,7 +201,7 @@ async fn resources_of_all_types_are_listed_and_filtered() {
         .expect("a next page")
         .replacen("http://here", "", 1);
     assert_eq!(get(&control, &next).await["value"][0]["name"], "shops");
-    let refused = control
+    let response = control
         .call(
             "GET",
             "/subscriptions/S-1/resources?$filter=substringof('a',name)",
@@ -209,9 +209,9 @@ async fn resources_of_all_types_are_listed_and_filtered() {
         )
         .await;
     assert!(
-        refused.status == 400 && refused.text.contains("expected resourceType"),
+        response.status == 400 && response.text.contains("expected resourceType"),
         "{}",
-        refused.text
+        response.text
     );
     let names = get(&control, "/subscriptions/S-1/tagNames").await;
     let team = names["value"]
@@ -271,14 +271,14 @@ async fn a_client_does_not_wait_after_a_change_that_is_done() {
         ("PUT", &subscription, endpoint, true),
         ("DELETE", &topic, Value::Null, true),
     ] {
-        let answer = control.call(method, path, body).await;
-        let header = answer.headers.get("x-go-azure-sdk-skip-polling-delay");
-        let state = answer.text.contains("AwaitingManualAction");
+        let response = control.call(method, path, body).await;
+        let header = response.headers.get("x-go-azure-sdk-skip-polling-delay");
+        let state = response.text.contains("AwaitingManualAction");
         assert_eq!(
             header.is_some(),
             is_done && !state,
             "{method} {path}: {}",
-            answer.brief()
+            response.brief()
         );
     }
 }

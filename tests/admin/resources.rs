@@ -27,18 +27,18 @@ use super::{
 };
 
 async fn put(control: &ControlFixture, path: &str, body: Value) {
-    let answer = control.call("PUT", path, body).await;
-    assert_eq!(answer.status, 201, "{path}: {}", answer.text);
+    let response = control.call("PUT", path, body).await;
+    assert_eq!(response.status, 201, "{path}: {}", response.text);
 }
 
 /// Reads the response to a GET, and checks that no field of the server is unknown to the type.
 async fn whole<T: DeserializeOwned + Serialize>(control: &ControlFixture, path: &str) -> T {
-    let answer = control.call("GET", path, Value::Null).await;
-    let read: T = serde_json::from_str(&answer.text)
-        .unwrap_or_else(|error| panic!("{path}: {error}: {}", answer.text));
+    let response = control.call("GET", path, Value::Null).await;
+    let read: T = serde_json::from_str(&response.text)
+        .unwrap_or_else(|error| panic!("{path}: {error}: {}", response.text));
     assert_eq!(
         serde_json::to_value(&read).expect("JSON"),
-        answer.json(),
+        response.json(),
         "{path}"
     );
     read

@@ -79,11 +79,11 @@ fn the_server_report_has_the_version_and_the_settings_that_differ_and_no_secret(
         );
     }
     assert!(facts["diskFreeBytes"].as_u64() > Some(0), "{facts}");
-    let printed = cli(&server, &["server"]);
+    let output = cli(&server, &["server"]);
     for part in ["delivery.concurrency", env!("CARGO_PKG_VERSION"), " open, "] {
         assert!(
-            printed.contains(part) && !printed.contains(secret),
-            "{part}: {printed}"
+            output.contains(part) && !output.contains(secret),
+            "{part}: {output}"
         );
     }
 }
@@ -156,8 +156,8 @@ fn the_page_offers_the_steps_outcomes_and_reasons_that_the_server_has() {
         assert!(all.contains(&name.as_str()), "{name} is listed");
     }
     for name in all {
-        let answer = server.admin("GET", &format!("{path}?outcome={name}"), &Value::Null);
-        assert_eq!(answer.status, 200, "{name}: {}", answer.text());
+        let response = server.admin("GET", &format!("{path}?outcome={name}"), &Value::Null);
+        assert_eq!(response.status, 200, "{name}: {}", response.text());
     }
 }
 
@@ -233,7 +233,7 @@ fn a_simulation_over_http_is_that_of_the_command_and_is_bounded() {
         "--days",
         "1",
     ];
-    let printed = cli(
+    let output = cli(
         &server,
         &[
             &["simulate"],
@@ -244,7 +244,7 @@ fn a_simulation_over_http_is_that_of_the_command_and_is_bounded() {
     );
     assert_eq!(
         report,
-        serde_json::from_str::<Value>(&printed).expect("JSON")
+        serde_json::from_str::<Value>(&output).expect("JSON")
     );
     assert_eq!(report["models"].as_array().map(Vec::len), Some(2));
     for (body, text) in [
@@ -260,11 +260,11 @@ fn a_simulation_over_http_is_that_of_the_command_and_is_bounded() {
         (json!({"batch": 0}), "from 1 to 5000"),
         (json!({"other": 1}), "other"),
     ] {
-        let answer = server.admin("POST", "/simulate", &body);
+        let response = server.admin("POST", "/simulate", &body);
         assert!(
-            answer.status == 400 && answer.text().contains(text),
+            response.status == 400 && response.text().contains(text),
             "{body}: {}",
-            answer.text()
+            response.text()
         );
     }
 }
@@ -331,12 +331,12 @@ fn open_jobs_and_dead_letters_of_all_event_subscriptions_are_in_one_list() {
         (&json!(2), Some(1))
     );
     assert_eq!(server.admin("GET", "/jobs?top=0", &Value::Null).status, 400);
-    let printed = cli(&server, &["replay", "running"]);
+    let output = cli(&server, &["replay", "running"]);
     assert!(
         ["orders", "payments", "paused"]
             .iter()
-            .all(|part| printed.contains(part)),
-        "{printed}"
+            .all(|part| output.contains(part)),
+        "{output}"
     );
 
     let top = get(&server, "/top?by=deadLetters");
@@ -468,13 +468,13 @@ fn the_newest_dead_letters_of_all_event_subscriptions_are_in_one_list_also_after
             "{query}"
         );
     }
-    let printed = cli(
+    let output = cli(
         &server,
         &["dead-letters", "newest", "--search", "crm", "--limit", "1"],
     );
     assert!(
-        printed.contains("MaxDeliveryAttemptsExceeded") && printed.lines().count() == 2,
-        "{printed}"
+        output.contains("MaxDeliveryAttemptsExceeded") && output.lines().count() == 2,
+        "{output}"
     );
 }
 

@@ -266,15 +266,15 @@ fn properties_become_keys_and_headers_of_records() {
     // A topic that does not exist is found when the subscription is created.
     let missing = json!({"destination": {"endpointType": "Kafka",
         "properties": {"resourceId": "service", "topicName": "missing"}}});
-    let answer = server.ask_for(
+    let response = server.ask_for(
         "orders",
         "missing",
         &SubscriptionSpec::new("").also(&json!({}), &missing),
     );
     assert!(
-        answer.status == 400 && answer.text().contains("the topic missing does not exist"),
+        response.status == 400 && response.text().contains("the topic missing does not exist"),
         "{}",
-        answer.text()
+        response.text()
     );
 
     // The partitions that Kafka's own clients choose among three for these keys, by murmur2.

@@ -188,26 +188,26 @@ fn bring_back<S: Service>(server: &Server, service: &mut S) {
 fn names_are_checked<S: Service>(server: &Server, service: &S) {
     let mut elsewhere = spec(service, "orders").properties();
     elsewhere["destination"]["properties"]["resourceId"] = S::ELSEWHERE.into();
-    let answer = server.ask_for(
+    let response = server.ask_for(
         "orders",
         "wrong",
         &SubscriptionSpec::new("").also(&json!({}), &elsewhere),
     );
-    let text = answer.text();
-    assert_eq!(answer.status, 400, "{text}");
+    let text = response.text();
+    assert_eq!(response.status, 400, "{text}");
     assert!(
         text.contains("elsewhere") && text.contains("expected one of service"),
         "{text}"
     );
     let mut unknown = spec(service, "orders").properties();
     unknown["destination"]["properties"]["color"] = "red".into();
-    let answer = server.ask_for(
+    let response = server.ask_for(
         "orders",
         "wrong",
         &SubscriptionSpec::new("").also(&json!({}), &unknown),
     );
-    let text = answer.text();
-    assert_eq!(answer.status, 400, "{text}");
+    let text = response.text();
+    assert_eq!(response.status, 400, "{text}");
     assert!(text.contains("color"), "{text}");
 }
 
@@ -397,9 +397,9 @@ fn an_unreachable_service_is_reported<S: Service>(
     key: &str,
 ) {
     service.stop();
-    let answer = server.ask_for("orders", "late", &spec(service, "orders"));
-    let text = answer.text();
-    assert_eq!(answer.status, 400, "{text}");
+    let response = server.ask_for("orders", "late", &spec(service, "orders"));
+    let text = response.text();
+    assert_eq!(response.status, 400, "{text}");
     assert!(text.contains("cannot be reached"), "{text}");
     server.publish(
         "orders",

@@ -36,12 +36,12 @@ fn publish(server: &Server, topic: &str, key: &str, ids: &[&str]) {
 /// `/metrics` with the watcher's token.
 fn scrape(server: &Server) -> String {
     let bearer = format!("Bearer {WATCHER}");
-    let answer = server
+    let response = server
         .client()
         .ask("GET", "/metrics", &[("authorization", &bearer)], b"")
-        .expect("an answer");
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    answer.text()
+        .expect("a response");
+    assert_eq!(response.status, 200, "{}", response.text());
+    response.text()
 }
 
 fn samples(text: &str) -> Samples {
@@ -295,12 +295,12 @@ fn answers_to_publishers_and_callers_are_counted() {
     let server = Server::start(&[("METRICS__TOKEN", WATCHER)]);
     let key = server.topic("orders", "EventGridSchema");
     publish(&server, "orders", &key, &["1", "2", "3"]);
-    let refused = server.open(
+    let response = server.open(
         "POST",
         "/topics/orders/api/events",
         &[("aeg-sas-key", "not-the-key")],
     );
-    assert_eq!(refused.status, 401);
+    assert_eq!(response.status, 401);
     assert_eq!(
         server
             .open(

@@ -470,9 +470,9 @@ fn a_switch_makes_timeouts_final() {
         edition: Arc::new(edition.clone()),
         ..plain()
     };
-    let answer = |outcome| again(settings.clone(), &RequestResult::from_outcome(outcome));
+    let response = |outcome| again(settings.clone(), &RequestResult::from_outcome(outcome));
     assert_eq!(
-        [Failure::TimedOut, Failure::SocketError].map(answer),
+        [Failure::TimedOut, Failure::SocketError].map(response),
         ["never", "10s"]
     );
     edition.webhook.never_retried_without_status = vec![Failure::BadRequest];

@@ -11,8 +11,8 @@ use gridhook::{
         OutgoingBatch, SendItem, SubscriptionSettings,
         batch::{BatchLimits, LastAttempt},
         explain::{
-            AttemptForecast, EventState, ExplainInput, Explanation, ForecastAttempt, GiveUp,
-            Obstacle, StoredEvent, WaitingDeadLetter, explain_event,
+            AttemptForecast, EventState, ExplainInput, Explanation, Obstacle, StoredEvent,
+            WaitingDeadLetter, explain_event,
         },
         outcome::{Failure, RequestResult},
         record::{Command, Cursor, DueKey, EndpointView, Health, LaneCursor},
@@ -41,7 +41,17 @@ fn line(
         attempt_forecast,
     }: &Explanation,
 ) -> String {
-    let state = match state {
+    let state = state_text(state);
+    let obstacles = obstacles.iter().map(obstacle_text);
+    let mut parts: Vec<String> = [state].into_iter().chain(obstacles).collect();
+    if let Some(forecast) = attempt_forecast {
+        parts.extend(forecast_texts(forecast));
+    }
+    parts.join(" · ")
+}
+
+fn state_text(state: &EventState) -> String {
+    match state {
         EventState::InFlight {
             attempt,
             since,
@@ -118,8 +128,11 @@ fn line(
         EventState::DeadLetter { given_up: None } => "dead letter".to_owned(),
         EventState::Passed => "passed".to_owned(),
         EventState::Unpublished => "unpublished".to_owned(),
-    };
-    let obstacles = obstacles.iter().map(|obstacle| match obstacle {
+    }
+}
+
+fn obstacle_text(obstacle: &Obstacle) -> String {
+    match obstacle {
         Obstacle::Held { by } => format!("held by {by}"),
         Obstacle::Suspended {
             cause,
@@ -152,40 +165,26 @@ fn line(
             pending_max,
         } => format!("{pending} of {pending_max} received"),
         Obstacle::NoReceiver => "nobody waits".to_owned(),
-    });
-    let mut parts: Vec<String> = [state].into_iter().chain(obstacles).collect();
-    if let Some(AttemptForecast {
-        failure,
-        status,
-        attempts,
-        give_up,
-    }) = attempt_forecast
-    {
-        parts.push(format!(
-            "{failure}{}",
-            status.map_or(String::new(), |status| format!(" {status}"))
-        ));
-        parts.extend(attempts.iter().map(
-            |ForecastAttempt {
-                 number,
-                 at: when,
-                 jitter_max,
-             }| {
-                let later = if jitter_max.is_zero() {
-                    String::new()
-                } else {
-                    format!("+{}", humantime::format_duration(*jitter_max))
-                };
-                format!("#{number} {}{later}", at(*when))
-            },
-        ));
-        parts.push(
-            give_up.map_or("and so on".to_owned(), |GiveUp { reason, at: when }| {
-                format!("{} {reason}", at(when))
-            }),
-        );
     }
-    parts.join(" · ")
+}
+
+fn forecast_texts(forecast: &AttemptForecast) -> Vec<String> {
+    let status = forecast
+        .status
+        .map_or(String::new(), |status| format!(" {status}"));
+    let mut texts = vec![format!("{}{status}", forecast.failure)];
+    for attempt in &forecast.attempts {
+        let mut text = format!("#{} {}", attempt.number, at(attempt.at));
+        if !attempt.jitter_max.is_zero() {
+            text += &format!("+{}", humantime::format_duration(attempt.jitter_max));
+        }
+        texts.push(text);
+    }
+    texts.push(match &forecast.give_up {
+        Some(end) => format!("{} {}", at(end.at), end.reason),
+        None => "and so on".to_owned(),
+    });
+    texts
 }
 
 /// What the driver's disk says of an event, with these requests in flight.

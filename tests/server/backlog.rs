@@ -15,14 +15,14 @@ fn publish(server: &Server, key: &str, numbers: std::ops::Range<usize>) -> Vec<S
     let mut client = Client::new(server.at());
     let ids: Vec<String> = numbers.map(|number| number.to_string()).collect();
     for ids in ids.chunks(1000) {
-        let answer = client.ask(
+        let response = client.ask(
             "POST",
             &events_path("orders"),
             &[("aeg-sas-key", key)],
             &load::body(ids, "/a"),
         );
-        let answer = answer.expect("a publisher is answered");
-        assert_eq!(answer.status, 200, "{}", answer.text());
+        let response = response.expect("a publisher is answered");
+        assert_eq!(response.status, 200, "{}", response.text());
     }
     ids
 }

@@ -269,13 +269,13 @@ impl Cluster {
         let writable = [String::new(), format!("{{shard=\"{shard}\"}}")]
             .map(|label| format!("gridhook_journal_writable{label} 1"));
         let ask = |index: usize, path: &str| {
-            let answer = self.nodes[index].client().ask(
+            let response = self.nodes[index].client().ask(
                 "GET",
                 path,
                 &[("authorization", &authorization)],
                 b"",
             );
-            answer.map(|answer| answer.text()).unwrap_or_default()
+            response.map(|response| response.text()).unwrap_or_default()
         };
         let serves = |index: &usize| {
             // It is asked again and again, and metrics are a long text.
@@ -567,12 +567,12 @@ fn a_lost_stream_and_a_folder_of_another_kind_are_refused() {
     cluster.nats.0[0].delete(STREAM);
     // A standby detects it by reading, an owner by writing.
     restored::wait_for_failure(&cluster.nodes[1], "the changelog does not exist, but");
-    let answer = cluster.nodes[0].admin(
+    let response = cluster.nodes[0].admin(
         "PUT",
         &format!("{SCOPE}/more"),
         &serde_json::json!({"properties": {}}),
     );
-    assert!(answer.status >= 500, "{}", answer.text());
+    assert!(response.status >= 500, "{}", response.text());
     restored::wait_for_failure(&cluster.nodes[0], "the changelog does not exist, but");
     // A new node does not begin a new stream, as long as the records say that there was one.
     cluster.join(2);

@@ -108,8 +108,8 @@ impl OperatorState {
             };
             lock(&self.words).insert(name.clone(), None);
             let mut client = Client::new(*lock(&self.at));
-            let answer = client.ask(method, &path, &[("authorization", token)], body.as_bytes());
-            if answer.is_ok_and(|answer| (200..300).contains(&answer.status)) {
+            let response = client.ask(method, &path, &[("authorization", token)], body.as_bytes());
+            if response.is_ok_and(|response| (200..300).contains(&response.status)) {
                 lock(&self.words).insert(name, Some(word));
                 *lock(&self.answered) += 1;
             }

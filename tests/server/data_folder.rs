@@ -251,8 +251,8 @@ fn a_store_that_fails_ends_the_process_with_its_status_where_nothing_can_be_logg
         ask("GET", "/readyz", b"").is_ok_and(|answer| answer.status == 200)
     });
     let path = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders?api-version=2025-02-15";
-    let made = ask("PUT", path, b"{\"location\":\"here\"}").expect("an answer");
-    assert!(made.status < 300, "{}", made.text());
+    let response = ask("PUT", path, b"{\"location\":\"here\"}").expect("a response");
+    assert!(response.status < 300, "{}", response.text());
     let noise = |seed: u64| {
         let mut random = fastrand::Rng::with_seed(seed);
         (0..2000)

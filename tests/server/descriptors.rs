@@ -168,7 +168,7 @@ fn publishers_beyond_their_part_are_refused_and_the_store_goes_on() {
             .ask("POST", &path, &[("aeg-sas-key", &key)], &body)
             .map(|answer| answer.status)
     };
-    assert_eq!(publish().expect("an answer"), 200);
+    assert_eq!(publish().expect("a response"), 200);
     let mut strangers: Vec<TcpStream> = (0..FILES - 100)
         .map(|_| TcpStream::connect(server.at()).expect("a connection"))
         .collect();
@@ -181,7 +181,7 @@ fn publishers_beyond_their_part_are_refused_and_the_store_goes_on() {
     }
     for _ in 0..20 {
         assert_eq!(
-            publish().expect("an answer"),
+            publish().expect("a response"),
             200,
             "connected clients are served"
         );

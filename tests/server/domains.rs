@@ -60,14 +60,14 @@ fn publish(server: &Server, key: &str, name: &str, count: usize) {
             "eventTime": "2026-11-20T17:18:13Z", "dataVersion": "1", "data": {}})
     });
     let body = Value::from_iter(events).to_string();
-    let answer = Client::new(server.at()).ask(
+    let response = Client::new(server.at()).ask(
         "POST",
         "/domains/shop/api/events",
         &[("aeg-sas-key", key)],
         body.as_bytes(),
     );
-    let answer = answer.expect("a publisher is answered");
-    assert_eq!(answer.status, 200, "{}", answer.text());
+    let response = response.expect("a publisher is answered");
+    assert_eq!(response.status, 200, "{}", response.text());
 }
 
 /// What is to arrive at a subscription of `topic`, or of the whole domain.

@@ -14,7 +14,7 @@ fn publish(server: &Server, data: &Value) -> (u16, String) {
         .json();
     let key = keys["key1"].as_str().expect("a key").to_owned();
     let event = json!([{"id": "1", "eventType": "Order.Placed", "subject": "s", "dataVersion": "1", "eventTime": "2026-11-20T10:00:00Z", "data": data}]);
-    let answer = server
+    let response = server
         .client()
         .ask(
             "POST",
@@ -23,7 +23,7 @@ fn publish(server: &Server, data: &Value) -> (u16, String) {
             event.to_string().as_bytes(),
         )
         .expect("it is answered");
-    (answer.status, answer.text())
+    (response.status, response.text())
 }
 
 fn metric(server: &Server, name: &str) -> String {
@@ -80,11 +80,11 @@ fn a_namespace_topic_has_event_types_of_its_own() {
             ("content-type", "application/cloudevents+json"),
         ];
         let path = "/namespaces/plant/topics/heat:publish";
-        let answer = server
+        let response = server
             .client()
             .ask("POST", path, &headers, event.as_bytes())
             .expect("it is answered");
-        (answer.status, answer.text())
+        (response.status, response.text())
     };
     assert_eq!(publish(&server, &json!({"degrees": 40})).0, 200);
     let (status, text) = publish(&server, &json!({"degrees": "forty"}));

@@ -117,14 +117,14 @@ fn publish_all(
         ("content-type", "application/cloudevents-batch+json"),
     ];
     let mut post = |body: String| {
-        let answer = client.ask(
+        let response = client.ask(
             "POST",
             &events_path(topic),
             &headers,
             format!("[{body}]").as_bytes(),
         );
-        let answer = answer.expect("a publisher is answered");
-        assert_eq!(answer.status, 200, "{}", answer.text());
+        let response = response.expect("a publisher is answered");
+        assert_eq!(response.status, 200, "{}", response.text());
     };
     let mut body = String::new();
     for event in events {

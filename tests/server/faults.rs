@@ -196,23 +196,23 @@ fn when_writes_fail_publishers_get_503_and_the_server_recovers() {
     wait_for("a publisher to be refused", LONG, || {
         let id = format!("refused-{}", refused.len());
         let body = load::body(std::slice::from_ref(&id), "/load");
-        let answer = publisher.ask(
+        let response = publisher.ask(
             "POST",
             &events_path("orders"),
             &[("aeg-sas-key", &scene.key)],
             &body,
         );
-        let answer = answer.expect("a publisher is answered");
-        match answer.status {
+        let response = response.expect("a publisher is answered");
+        match response.status {
             503 => {
                 assert!(
-                    answer.header("retry-after").is_some(),
+                    response.header("retry-after").is_some(),
                     "it says when to retry"
                 );
                 refused.push(id);
             }
             // The writes of the load may have met with the faults instead.
-            status => assert_eq!(status, 200, "{}", answer.text()),
+            status => assert_eq!(status, 200, "{}", response.text()),
         }
         !refused.is_empty() || scene.acts("writesFailed") == 4
     });
@@ -222,7 +222,7 @@ fn when_writes_fail_publishers_get_503_and_the_server_recovers() {
             .server
             .client()
             .ask("GET", "/readyz", &[], b"")
-            .expect("an answer")
+            .expect("a response")
             .status
     };
     wait_for("the server to be ready", LONG, || ready() == 200);

@@ -172,11 +172,11 @@ fn an_endpoint_that_fails_validation_is_reported_with_the_reason_and_nothing_is_
         SubscriptionSpec::new(&format!("http://{gone}/?code=secret")),
         SubscriptionSpec::new("http://10.0.0.1/"),
     ] {
-        let answer = server.ask_for("orders", "hook", &spec);
-        let (status, code, detail) = answer.codes();
+        let response = server.ask_for("orders", "hook", &spec);
+        let (status, code, detail) = response.codes();
         lines.push(format!(
             "{status} {code}, {detail}: {}",
-            message(&answer.json())
+            message(&response.json())
         ));
     }
     let text = lines.join("\n").replace(&gone.to_string(), "GONE");

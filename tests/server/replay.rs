@@ -32,9 +32,9 @@ pub(super) fn replays(topic: &str, name: &str, rest: &str) -> String {
 
 /// Begins a replay: its id.
 pub(super) fn start(server: &Server, topic: &str, name: &str, body: &Value) -> String {
-    let answer = server.command("POST", &replays(topic, name, ""), body);
-    assert_eq!(answer.status, 201, "{}", answer.text());
-    answer.json()["id"].as_str().expect("an id").to_owned()
+    let response = server.command("POST", &replays(topic, name, ""), body);
+    assert_eq!(response.status, 201, "{}", response.text());
+    response.json()["id"].as_str().expect("an id").to_owned()
 }
 
 fn show(server: &Server, name: &str, id: &str) -> Value {
@@ -320,10 +320,10 @@ fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reas
         &SubscriptionSpec::new(&sink.url("/hook")).batch(BATCH),
     );
     let refused = |body: Value| {
-        let answer = server.admin("POST", &replays("orders", "hook", ""), &body);
+        let response = server.admin("POST", &replays("orders", "hook", ""), &body);
         (
-            answer.status,
-            answer.json()["error"]["message"]
+            response.status,
+            response.json()["error"]["message"]
                 .as_str()
                 .expect("a message")
                 .to_owned(),

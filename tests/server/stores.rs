@@ -361,12 +361,12 @@ fn a_destination_in_no_store_is_refused_and_no_credential_is_shown() {
             "expected one of s3://letters/kept",
         ),
     ] {
-        let answer = asked(place.clone());
-        assert_eq!(answer.status, 400, "{place}: {}", answer.text());
+        let response = asked(place.clone());
+        assert_eq!(response.status, 400, "{place}: {}", response.text());
         assert!(
-            answer.text().contains(expected),
+            response.text().contains(expected),
             "{place}: {}",
-            answer.text()
+            response.text()
         );
     }
     let place = json!({"resourceId": "s3://letters/kept/here"});

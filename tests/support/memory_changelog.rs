@@ -136,7 +136,7 @@ impl Changelog for MemoryChangelog {
             log.append(&late).ok();
         }
         let later = std::mem::take(&mut log.after_next);
-        let answer = match log.faults.pop_front().unwrap_or(AppendFault::None) {
+        let response = match log.faults.pop_front().unwrap_or(AppendFault::None) {
             AppendFault::None => log.append(&message),
             AppendFault::Lost => nothing(),
             AppendFault::AcknowledgementLost => {
@@ -161,7 +161,7 @@ impl Changelog for MemoryChangelog {
         for late in later {
             log.append(&late).ok();
         }
-        answer
+        response
     }
 
     fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {

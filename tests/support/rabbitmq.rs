@@ -176,7 +176,7 @@ impl RabbitMq {
             while let Some(message) = channel
                 .basic_get(queue.into(), take)
                 .await
-                .expect("an answer")
+                .expect("a response")
             {
                 messages.push((message.delivery.properties, message.delivery.data));
             }

@@ -526,14 +526,14 @@ impl Server {
 
     /// Sends a request that must succeed.
     pub(crate) fn command(&self, method: &str, path: &str, body: &Value) -> Answer {
-        let answer = self.admin(method, path, body);
+        let response = self.admin(method, path, body);
         assert!(
-            (200..300).contains(&answer.status),
+            (200..300).contains(&response.status),
             "{method} {path}: {} {}",
-            answer.status,
-            answer.text()
+            response.status,
+            response.text()
         );
-        answer
+        response
     }
 
     /// Makes a topic, and returns a key of it.
@@ -636,11 +636,11 @@ impl Server {
 
     /// Publishes a body of the Event Grid schema.
     pub(crate) fn publish(&self, topic: &str, key: &str, body: &[u8]) {
-        let answer = self
-            .client()
-            .ask("POST", &events_path(topic), &[("aeg-sas-key", key)], body);
-        let answer = answer.expect("a publisher is answered");
-        assert_eq!(answer.status, 200, "{}", answer.text());
+        let response =
+            self.client()
+                .ask("POST", &events_path(topic), &[("aeg-sas-key", key)], body);
+        let response = response.expect("a publisher is answered");
+        assert_eq!(response.status, 200, "{}", response.text());
     }
 
     // --- logs ---

@@ -293,8 +293,8 @@ impl SinkState {
             stream.read_exact(&mut body)?;
             let at = clock.now();
             let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-            if let Some(answer) = self.beside_events(&path, &head, &body) {
-                stream.get_mut().write_all(answer.as_bytes())?;
+            if let Some(response) = self.beside_events(&path, &head, &body) {
+                stream.get_mut().write_all(response.as_bytes())?;
                 continue;
             }
             let behavior = self.behavior(&path);
@@ -353,11 +353,11 @@ impl SinkState {
             match status {
                 Some(status) => {
                     let length = words.len();
-                    let answer = format!(
+                    let response = format!(
                         "HTTP/1.1 {status} Whatever\r\n{asks}content-length: \
                          {length}\r\n\r\n{words}"
                     );
-                    stream.get_mut().write_all(answer.as_bytes())?;
+                    stream.get_mut().write_all(response.as_bytes())?;
                 }
                 None if matches!(self.behavior(&path), Behavior::Hang) => {
                     stream.read_to_end(&mut Vec::new())?;

@@ -36,13 +36,13 @@ const EX_IOERR: i32 = 74;
 
 fn try_publish(node: &Server, key: &str, id: &str, subject: &str) -> u16 {
     let body = load::body(&[id.to_owned()], subject);
-    let answer = node.client().ask(
+    let response = node.client().ask(
         "POST",
         &events_path("orders"),
         &[("aeg-sas-key", key)],
         &body,
     );
-    answer.map_or(0, |answer| answer.status)
+    response.map_or(0, |response| response.status)
 }
 
 #[test]

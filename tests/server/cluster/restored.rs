@@ -114,8 +114,8 @@ fn a_stream_that_was_restored_from_an_older_backup_is_taken_by_no_node_that_is_b
     let text = view.text();
     assert!(text.contains("\"state\":\"failed\""), "{text}");
     assert!(text.contains("continue from data folders"), "{text}");
-    let shown = operator(&cluster.nodes[2], &["cluster", "status"]).expect("a view");
-    assert!(shown.contains("cannot serve shard 0"), "{shown}");
+    let output = operator(&cluster.nodes[2], &["cluster", "status"]).expect("a view");
+    assert!(output.contains("cannot serve shard 0"), "{output}");
     // The ones that are ahead of it.
     for node in &mut cluster.nodes[..2] {
         node.begin();

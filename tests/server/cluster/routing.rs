@@ -84,7 +84,7 @@ pub(super) fn post_at(
         body.len()
     );
     let request = [head.as_bytes(), body].concat();
-    node.client().exchange(&request).expect("an answer").status
+    node.client().exchange(&request).expect("a response").status
 }
 
 #[test]
@@ -260,8 +260,8 @@ fn the_commands_of_an_operator_work_at_any_node() {
     ] {
         run(command);
     }
-    let shown = run(&["topics", "list"]);
-    assert!(names().iter().all(|name| shown.contains(name)), "{shown}");
+    let output = run(&["topics", "list"]);
+    assert!(names().iter().all(|name| output.contains(name)), "{output}");
     // The actor of one topic, and a random one, whichever shard has it.
     let first = &names()[0];
     let last = &names()[5];
@@ -315,8 +315,8 @@ fn tokens_and_sessions_hold_in_every_shard_and_end_there_when_they_are_revoked()
     );
     let reader = token(&nodes[1], &["reader", "--role", "read"]);
     let sign_in = |token: &str| {
-        let answer = ask(&nodes[2], token, "POST", "/ui/session", "");
-        session_bearer(answer.header("set-cookie"), &answer.json())
+        let response = ask(&nodes[2], token, "POST", "/ui/session", "");
+        session_bearer(response.header("set-cookie"), &response.json())
     };
     let session = sign_in(&reader);
     let of_admin = sign_in(TOKEN);
@@ -351,11 +351,11 @@ fn tokens_and_sessions_hold_in_every_shard_and_end_there_when_they_are_revoked()
             ("authorization", "Bearer ght_forged"),
             ("gridhook-forwarded-token", &*record.to_string()),
         ];
-        let answer = nodes[0]
+        let response = nodes[0]
             .client()
             .ask("GET", &format!("{SCOPE}/{name}"), &headers, b"")
-            .expect("an answer");
-        assert_eq!(answer.status, 401, "{}", answer.text());
+            .expect("a response");
+        assert_eq!(response.status, 401, "{}", response.text());
     }
     for path in [
         "/node/identity",
@@ -501,12 +501,12 @@ fn namespaces_are_found_by_name_by_host_and_alone() {
         let path = format!("/namespaces/{namespace}/topics/heat/eventsubscriptions/pulled");
         let call = |verb: &str, body: &str| {
             let path = format!("{path}:{verb}?api-version=2024-06-01&maxEvents=100&maxWaitTime=10");
-            let answer = node
+            let response = node
                 .client()
                 .ask("POST", &path, &headers, body.as_bytes())
-                .expect("an answer");
-            assert_eq!(answer.status, 200, "{}", answer.text());
-            answer.json()
+                .expect("a response");
+            assert_eq!(response.status, 200, "{}", response.text());
+            response.json()
         };
         let received = call("receive", "");
         let details = received["value"].as_array().expect("a list").clone();

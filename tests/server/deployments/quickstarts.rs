@@ -170,8 +170,8 @@ fn azures_quickstarts_are_validated_previewed_and_deployed() {
                 .count()
         };
         assert_eq!(count("Create"), case.created, "{name}");
-        let answer = server.admin("PUT", &path(name), &whole);
-        assert_eq!(answer.status, 201, "{name}: {}", answer.text());
+        let response = server.admin("PUT", &path(name), &whole);
+        assert_eq!(response.status, 201, "{name}: {}", response.text());
         let properties = await_end(&server, name)["properties"].take();
         assert_eq!(
             properties["provisioningState"], "Succeeded",

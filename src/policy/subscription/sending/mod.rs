@@ -125,7 +125,12 @@ impl Sending {
         }
     }
 
-    fn drop_unsendable(&self, settlement: &mut Settlement, is_dead_lettering: bool, now: Timestamp) {
+    fn drop_unsendable(
+        &self,
+        settlement: &mut Settlement,
+        is_dead_lettering: bool,
+        now: Timestamp,
+    ) {
         if self.endpoint.is_open(now) {
             return;
         }
