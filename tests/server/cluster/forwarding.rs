@@ -269,7 +269,7 @@ fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
     let asked = [
         include_str!("../../../config/prometheus/gridhook.rules.yml"),
         include_str!("../../../config/grafana/gridhook.json"),
-        include_str!("../../../src/manual/cluster.md"),
+        include_str!("../../../src/manual/metrics.md"),
     ];
     let shown = named(&forwarded);
     for text in asked {
