@@ -118,7 +118,8 @@ fn folder_of_others(folder: &Path, content: &str, shards: usize) -> ServerError 
 pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
     let front_threads = worker_threads(&process.config);
     let workers = share_of(front_threads, shards);
-    let arbiters = share_of(available_cores(), shards);
+    // Most machines have fewer processors than shards.
+    let arbiters = available_cores() / shards;
     let cores = count_with_control(shards);
     let limit = descriptors::raise_limit();
     // The thread of the core, and one that accepts.
@@ -162,7 +163,7 @@ struct CorePlan<'a> {
     cores: usize,
     /// The threads of each that serve HTTP.
     workers: usize,
-    /// The threads of each that deliver.
+    /// The threads of each that deliver, or 0.
     arbiters: usize,
     /// The folder of their stores.
     folder: &'a Path,

@@ -279,8 +279,13 @@ impl Nats {
         self.delete(&backup.config.name);
         self.runtime.block_on(async {
             let context = self.context().await.expect("a client");
-            let made = context.create_stream(backup.config.clone()).await;
-            made.expect("a stream is made");
+            // The servers take a moment to free the space of the former one.
+            let mut tries = 0;
+            while let Err(error) = context.create_stream(backup.config.clone()).await {
+                tries += 1;
+                assert!(tries < 100, "a stream is made: {error}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
             for (subject, payload) in &backup.messages {
                 let sent = context.publish(subject.clone(), payload.clone()).await;
                 sent.expect("it is sent").await.expect("it is stored");

@@ -262,7 +262,10 @@ fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
     let named = |text: &str| -> BTreeSet<String> {
         let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
         words
-            .filter(|word| word.starts_with("gridhook_cluster_"))
+            .filter(|word| {
+                word.strip_prefix("gridhook_cluster_")
+                    .is_some_and(|name| !name.is_empty())
+            })
             .map(str::to_owned)
             .collect()
     };
