@@ -87,8 +87,8 @@ pub(super) fn expect_status(status: StatusCode) {
     }
 }
 
-/// Which shard records a request that several shards of the cluster receive. The router puts it into
-/// the extensions of the request.
+/// The shard that records a request, if several shards of the cluster receive it. The router puts
+/// this into the extensions of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartRecord {
     /// Another shard records the request.

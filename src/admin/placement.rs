@@ -1,4 +1,5 @@
-//! Which shards of a cluster serve a request, by the tables of routes and the names in its path.
+//! The choice of the shards of a cluster that serve a request, by the tables of routes and the
+//! names in its path.
 
 use std::sync::LazyLock;
 
@@ -90,7 +91,7 @@ impl TopicName {
     }
 }
 
-/// Which shards a request about a spread topic concerns.
+/// The shards that a request about a spread topic concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpreadScope {
     /// One shard that has an owner, preferably this node.

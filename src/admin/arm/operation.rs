@@ -89,7 +89,7 @@ pub struct Operation {
     pub access: Access,
     /// Whether the operation lists resources, and leaves out those that the caller may not see.
     pub(super) is_list: bool,
-    /// Which shards of a cluster serve the operation; [`None`] means the control plane.
+    /// The shards of a cluster that serve the operation; [`None`] means the control plane.
     pub(crate) spread: Option<SpreadScope>,
     handler: Handler,
     description: Description,

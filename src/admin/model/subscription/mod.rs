@@ -194,7 +194,7 @@ fn read_record(
     record.read(read(properties)?, identities)
 }
 
-/// What a record takes from elsewhere than the properties of the body.
+/// The parts of a record that are not in the properties of the body.
 struct RecordReader<'a> {
     name: &'a Name,
     topic: &'a TopicRecord,

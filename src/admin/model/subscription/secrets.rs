@@ -11,7 +11,7 @@ use crate::model::{InvalidRequest, tolerance::boolean_of};
 use gridhook_policy::property::PropertySource;
 use gridhook_record::subscription::{SubscriptionRecord, Webhook};
 
-/// What GET shows instead of a secret, as Azure does.
+/// The text that GET shows instead of a secret, as Azure does.
 pub(super) const HIDDEN: &str = "Hidden";
 
 /// Bytes of the hash of a signing secret that are shown.
