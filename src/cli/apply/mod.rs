@@ -120,7 +120,7 @@ pub enum ApplyCommandError {
     },
 }
 
-/// What a template has besides resources, each in a line.
+/// Formats everything in a template that is not a resource, each in a line.
 fn format_details(template: &declared::TemplateDetails) -> String {
     let mut lines = String::new();
     for one in &template.foreign {

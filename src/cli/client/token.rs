@@ -48,7 +48,7 @@ const TOKEN_FILES: [&str; 3] = [
 
 pub(super) struct OperatorToken {
     pub(super) secret: String,
-    /// Where the token comes from, for error messages.
+    /// The source of the token, for error messages.
     pub(super) from: String,
     /// Whether the token is the one of the server of this machine, because nothing names another.
     is_local: bool,
