@@ -10,11 +10,11 @@ use gridhook_template::{
     TemplateResource, expand_template, parameters_of_file,
 };
 
-/// How a template is read.
+/// The options with which a template is read.
 #[derive(Clone, Debug)]
 pub struct TemplateOptions {
     pub parameters: BTreeMap<String, ParameterInput>,
-    /// What happens with resources that this server does not have.
+    /// The treatment of resources that this server does not have.
     pub foreign: ForeignResources,
     /// The option that leaves foreign resources out, for errors.
     pub leave_out_option: &'static str,
@@ -26,11 +26,11 @@ pub struct TemplateOptions {
     pub location: String,
     /// The tags of the resource group.
     pub tags: BTreeMap<String, String>,
-    /// What `environment()` returns; [`None`] if the server decides it.
+    /// The result of `environment()`; [`None`] if the server decides it.
     pub environment: Option<Value>,
     /// The current time, for `utcNow()`.
     pub now: jiff::Timestamp,
-    /// What the results of `newGuid()` are derived from.
+    /// The text from which the results of `newGuid()` are derived.
     pub seed: String,
 }
 
@@ -92,7 +92,7 @@ impl TemplateOptions {
     }
 }
 
-/// What happens with resources of a template that this server does not have.
+/// The treatment of resources of a template that this server does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForeignResources {
     Refused,
