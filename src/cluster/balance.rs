@@ -96,8 +96,8 @@ impl BalanceStep {
     }
 }
 
-/// What a node does next: it takes all that it is entitled to at once. A node that is not alive
-/// itself does nothing.
+/// The next steps of a node, which takes all that it is entitled to at once. A node that is not
+/// alive itself does nothing.
 pub fn next_steps(view: &ClusterView<'_>) -> Vec<BalanceStep> {
     let ClusterView {
         me,

@@ -39,8 +39,8 @@ use super::{
 };
 use gridhook_journal::changelog::KnownMarks;
 
-/// What a node is called, and the rules of its cluster. All nodes should have the same rules, and
-/// do not while an operator changes them: at most one node writes to a shard nevertheless.
+/// The name of a node, and the rules of its cluster. All nodes should have the same rules, and do
+/// not while an operator changes them: at most one node writes to a shard nevertheless.
 #[derive(Clone, Debug)]
 pub struct ClaimSettings {
     /// The identifier of the node, unique to one start of its process.
@@ -162,7 +162,6 @@ impl Claims {
         }
     }
 
-    /// What the node is called, and the rules of its cluster.
     pub fn settings(&self) -> &ClaimSettings {
         &self.settings
     }
@@ -207,7 +206,7 @@ impl Claims {
         addresses
     }
 
-    /// What is known of records that the changelog of a shard has acknowledged.
+    /// The known marks: records that the changelog of a shard has acknowledged.
     pub fn known_marks(&self, shard: usize) -> KnownMarks {
         self.marks.known(shard)
     }

@@ -154,7 +154,8 @@ pub struct ShardProgress {
     copy: Mutex<Option<CopyProgress>>,
     /// The last record that the local store has applied. Written by the server.
     mark: Mutex<StreamMark>,
-    /// What all nodes know of records that the changelog has acknowledged. Written by the driver.
+    /// The known marks: records that the changelog has acknowledged, as far as any node knows.
+    /// Written by the driver.
     known_marks: Mutex<KnownMarks>,
     /// Why this node cannot serve the shard before an operator has acted. Written by the server.
     failure: Mutex<Option<String>>,
@@ -173,7 +174,7 @@ impl ShardProgress {
         self.epoch.store(earlier.epoch, Ordering::Release);
     }
 
-    /// What the record of this node says of the shard.
+    /// The position of this node in the shard, for its record.
     pub fn position(&self) -> ShardPosition {
         // A new epoch comes with its time or a later one.
         let epoch = self.epoch.load(Ordering::Acquire);
@@ -196,7 +197,7 @@ impl ShardProgress {
         *locked(&self.mark) = mark;
     }
 
-    /// What all nodes know of records that the changelog has acknowledged.
+    /// The known marks: records that the changelog has acknowledged, as far as any node knows.
     pub fn known_marks(&self) -> KnownMarks {
         *locked(&self.known_marks)
     }
@@ -286,7 +287,7 @@ pub struct ClaimDriver {
     pub shard: usize,
     /// The role of this node for the shard.
     pub role: watch::Sender<Role>,
-    /// What the server reports, and what the driver returns.
+    /// State that both ends share: what the server reports, and what the driver returns.
     pub progress: Arc<ShardProgress>,
     /// The claims that the server has given up.
     pub given_up: mpsc::UnboundedReceiver<(Lease, GivenUp)>,

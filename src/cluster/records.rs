@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::balance::{NodeId, ShardRecord};
 use gridhook_journal::changelog::StreamMark;
 
-/// What a node writes about itself at each renewal.
+/// The record that a node writes about itself at each renewal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRecord {
@@ -113,8 +113,9 @@ impl NodeRecord {
     }
 }
 
-/// What the record of a shard says: the fields of Azure's ownership records, and what a change of
-/// the owner needs. The time of the last change is the one at which the store took the record.
+/// The record of the ownership of a shard: the fields of Azure's ownership records, and what a
+/// change of the owner needs. The time of the last change is the one at which the store took the
+/// record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnershipRecord {
