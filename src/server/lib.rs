@@ -212,10 +212,10 @@ struct Launch {
     core: Option<ShardCore>,
 }
 
-/// What the core of a shard receives from its process.
+/// State that the core of a shard receives from its process.
 struct ShardCore {
     address: ClientAddress,
-    /// What `/readyz` of the process returns for the shard.
+    /// The health that `/readyz` of the process returns for the shard.
     health: CoreHealth,
     others: OtherShards,
     /// The node's copy of the control plane.

@@ -154,7 +154,7 @@ pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
     outcome
 }
 
-/// What the cores of all shards have in common.
+/// Settings that the cores of all shards share.
 struct CorePlan<'a> {
     /// The number of shards with topics.
     shards: usize,

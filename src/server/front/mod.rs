@@ -100,7 +100,7 @@ pub(super) struct HeadTimeouts {
     pub(super) answer: Duration,
 }
 
-/// What the connections of a server share. Clones have the same counts.
+/// State that the connections of a server share. Clones have the same counts.
 #[derive(Clone)]
 pub(super) struct ServerConnections {
     /// The rejected connections that receive a response now.

@@ -104,7 +104,7 @@ pub enum ClusterError {
     Replicated,
 }
 
-/// What an operator does about a store that cannot follow.
+/// Advises an operator about a store that cannot follow.
 fn advice_for(error: &FollowError) -> &'static str {
     match error {
         FollowError::Foreign => {
@@ -143,7 +143,7 @@ pub(super) struct ClusterNode {
     connector: OwnerConnector,
     /// TLS of the listener for other nodes.
     tls: Option<rustls::ServerConfig>,
-    /// What the node shows to other nodes and to the servers of NATS.
+    /// The certificates that the node shows to other nodes and to the servers of NATS.
     pub(super) certificates: Vec<Arc<ReloadableCertificate>>,
     /// Host and port by which other nodes reach this one.
     address: String,
