@@ -66,7 +66,7 @@ pub struct InvalidCatalogue {
     pub problem: String,
 }
 
-/// What is wrong with a schema or an example of one, and what is allowed.
+/// An invalid schema, or example of one: the text says what is wrong, and what is allowed.
 #[derive(Debug, thiserror::Error)]
 enum InvalidSchema {
     #[error("could take more than {STEPS_MAX} steps to check")]

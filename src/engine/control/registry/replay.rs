@@ -209,7 +209,7 @@ impl TopicHandle {
         Ok((guard, end))
     }
 
-    /// Where a new subscription with `startsFrom` begins; [`None`] without it.
+    /// The first sequence of a new subscription with `startsFrom`; [`None`] without it.
     pub(super) async fn start(&self, from: Option<&StartsFrom>) -> Result<Option<Seq>, Error> {
         let Some(from) = from else {
             return Ok(None);
@@ -227,8 +227,8 @@ impl TopicHandle {
         Ok(Some(wanted))
     }
 
-    /// Where a new subscription with `startsFrom` begins, or as close to it as leaves room for
-    /// publishers; [`None`] without it.
+    /// The first sequence of a new subscription with `startsFrom`, or as close to it as leaves room
+    /// for publishers; [`None`] without it.
     pub(super) async fn nearest_start(
         &self,
         from: Option<&StartsFrom>,
@@ -293,7 +293,8 @@ impl TopicHandle {
     }
 }
 
-/// Where a new subscription with `startsFrom` begins.
+/// The requested start of a new subscription with `startsFrom`, and the earliest one that is
+/// allowed.
 struct StartPoint {
     wanted: Seq,
     /// The first event that leaves room for publishers.

@@ -67,7 +67,7 @@ pub enum ValidationOutcome {
     Late(Timestamp),
 }
 
-/// What a subscription must still be when its change is stored.
+/// The state that a subscription must still have when its change is stored.
 #[derive(Clone, Debug)]
 pub enum ChangeBasis {
     /// Anything: the last change is in force.
