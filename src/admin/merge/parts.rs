@@ -359,7 +359,7 @@ fn dead_letters_of(shard: usize, shards: SpreadShards, body: &Bytes) -> Option<B
     body_at(&mut body, shard)?;
     divide_limit(&mut body, "rate", shards.count);
     if !is_leader {
-        // It is of all shards, and their progress is added.
+        // The total is that of all shards, and their progress is added.
         body.remove("total");
     }
     if let Some(Value::Array(keys)) = body.get_mut("keys") {

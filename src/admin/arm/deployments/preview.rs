@@ -49,7 +49,7 @@ pub(super) async fn compare_resources(
         let is_below_new = missing.iter().any(|above| is_below(&id, above));
         let target = ResourceTarget::new(resource)?;
         let difference = if is_below_new {
-            // It cannot be compared before its parent exists.
+            // A resource cannot be compared before its parent exists.
             check_below_new(caller, resource, &target, &planned_topics).map(|()| None)
         } else {
             target.difference(caller).await.map(Some)

@@ -351,7 +351,7 @@ fn plain_properties(record: &SubscriptionRecord) -> SubscriptionProperties {
         retry,
         retry_schedule,
         dead_letter,
-        // They are added around the destinations.
+        // Identities are added around the destinations.
         identities: _,
         dead_letter_in_probation,
         on_gone,
