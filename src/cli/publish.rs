@@ -457,7 +457,7 @@ impl PublishProgress {
 
     fn show_progress(&self, now: Timestamp, bytes: u64, done: &PublishReport) {
         if self.bar.is_hidden() && now.since(self.from) >= Duration::from_secs(1) {
-            // It stays hidden if standard error is not a terminal.
+            // The bar stays hidden if standard error is not a terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.set_position(bytes);
