@@ -152,12 +152,12 @@ pub fn next_steps(view: &ClusterView<'_>) -> Vec<BalanceStep> {
                 }
                 alive.get(&by)
             }
-            // It was given up for a node that does not take it.
+            // The shard was given up for a node that does not take it.
             (None, Some((by, waited))) if by != *me && waited >= drain_wait => {
                 free.push(number);
                 continue;
             }
-            // It was given up for this node.
+            // The shard was given up for this node.
             (None, Some((by, _))) => {
                 if by == *me {
                     steps.push(BalanceStep::Claim(number));

@@ -273,7 +273,7 @@ impl Claims {
     /// The server has given a claim up. `pause`: for how long the node leaves the shard to others,
     /// because it could not serve it.
     pub fn give_up(&mut self, shard: usize, claim: u64, pause: Option<Duration>, now: Duration) {
-        // It may have been lost meanwhile, and another one won.
+        // The claim may have been lost meanwhile, and another one won.
         if self.claim_number(shard) == Some(claim) {
             self.given_up.insert((shard, claim));
         }
