@@ -71,7 +71,7 @@ fn list_certificates(
             Some((file.display().to_string(), file, certificate))
         });
         let of_identity = identity.iter().filter_map(|file| {
-            // It is read for each token.
+            // The file is read for each token.
             let certificate = CertificateDer::from_pem_file(file).ok()?;
             Some((
                 "delivery.identity_certificate_file".to_owned(),

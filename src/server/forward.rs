@@ -244,7 +244,7 @@ impl Forwarder {
         let (hop, connection) = handshake(TokioIo::new(stream))
             .await
             .map_err(io::Error::other)?;
-        // Its errors are those of its requests.
+        // Errors of the connection are those of its requests.
         actix_rt::spawn(async move { connection.await.ok() });
         Ok(hop)
     }

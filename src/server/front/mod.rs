@@ -293,7 +293,7 @@ fn hop_handshake(
             };
             drop(slot);
             let Some(side) = side else {
-                // It is a node of this cluster, and has no deadline.
+                // The client is a node of this cluster, and has no deadline.
                 connection_below(&stream).stage().expect_no_request();
                 stream.read_u8().await.ok();
                 return Err(());

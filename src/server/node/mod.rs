@@ -331,7 +331,7 @@ impl ClusterNode {
         let mut role = self.claim.role.clone();
         self.claim.give_up(lease, why);
         let given_up = role.wait_for(|role| !role.is_of(lease));
-        // Otherwise the claim expires.
+        // After a timeout the claim expires.
         tokio::time::timeout(DRAIN_MAX, given_up).await.ok();
     }
 }

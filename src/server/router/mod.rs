@@ -280,7 +280,7 @@ impl ThreadRouter {
             .forward_to_shard(shard, request, outgoing, side)
             .await?;
         if answer.status() == StatusCode::NOT_FOUND && shard != leader {
-            // It was deleted, and this node does not know it yet.
+            // The topic was deleted, and this node does not know it yet.
             return Err(unavailable_response(
                 "the shards of the topic have changed; repeat the request",
             ));

@@ -171,7 +171,7 @@ impl ThreadRouter {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
         let (sender, mut responses) = mpsc::unbounded_channel();
-        // Its end calls the requests off.
+        // Dropping `_open` calls the requests off.
         let (_open, called_off) = watch::channel(());
         let mut is_over = false;
         for shard in in_turn(turn, &near) {
