@@ -122,7 +122,7 @@ pub async fn trace_subscription(
                 .await
             {
                 Ok(ExplainAnswer::Found(report)) => Some(report),
-                // It was deleted meanwhile.
+                // The subscription was deleted meanwhile.
                 Ok(ExplainAnswer::NotFound(_)) | Err(journal::Error::Unknown) => None,
                 Err(error) => return Err(error),
             }

@@ -154,7 +154,7 @@ impl Registry {
                 registry.take_effect(effect, &shard).await;
             }
             match plan.failure {
-                // It is tried again with the next definitions.
+                // The record is tried again with the next definitions.
                 Some(error) => {
                     *followed = None;
                     Err(error)
