@@ -698,7 +698,7 @@ impl Drop for Server {
             self.kill_9();
         }
         if let Some(mut child) = self.child.take() {
-            // It may have ended by itself.
+            // The server may have ended by itself.
             child.kill().ok();
             child.wait().ok();
         }

@@ -220,7 +220,7 @@ impl TcpProxyState {
                 continue;
             }
             if read == 0 || to.write_all(&bytes[..read]).is_err() {
-                // They may be closed already.
+                // The connections may be closed already.
                 to.shutdown(Shutdown::Write).ok();
                 from.shutdown(Shutdown::Read).ok();
                 return;
@@ -263,7 +263,7 @@ fn start_late_writer(mut to: TcpStream) -> mpsc::Sender<(Instant, Vec<u8>)> {
                 break;
             }
         }
-        // It may be closed already.
+        // The connection may be closed already.
         to.shutdown(Shutdown::Write).ok();
     });
     sender
