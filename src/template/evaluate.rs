@@ -359,7 +359,7 @@ impl EvaluationScope<'_> {
             None => {}
         }
         self.frame.results.borrow_mut().insert(key.to_owned(), None);
-        // Parameters and variables do not see the loops and lambdas around the place that uses them.
+        // Parameters and variables do not see the loops and lambdas around their use.
         let result = EvaluationScope {
             local: &Local::default(),
             ..*self
