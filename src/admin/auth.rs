@@ -78,10 +78,9 @@ impl Role {
     }
 }
 
-/// Who may use an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Access {
-    /// The role that it needs; [`None`] if it needs no token.
+    /// The role that the operation needs; [`None`] if it needs no token.
     pub role: Option<Role>,
     /// Whether the role [`Role::Portal`] is enough.
     pub is_for_portals: bool,
@@ -109,7 +108,7 @@ impl Access {
         is_for_portals: false,
     };
 
-    /// The same access, and for portal links.
+    /// Also admits the holders of portal links.
     pub(super) const fn or_portal(self) -> Self {
         Self {
             is_for_portals: true,
@@ -124,7 +123,7 @@ impl Access {
     }
 }
 
-/// What the control plane knows of a bearer token.
+/// The identity behind a bearer token, as the control plane sends it to the other shards.
 #[derive(Clone, Deserialize, Serialize)]
 pub struct ForwardedIdentity {
     /// The token that a session of the dashboard stands for.
@@ -154,7 +153,7 @@ pub enum AdminCaller {
 }
 
 impl AdminCaller {
-    /// The identity for `systemData`.
+    /// Name and kind of the caller for `systemData`.
     pub(super) fn identity(&self) -> (&str, IdentityType) {
         match self {
             Self::Admin(_) => ("admin", IdentityType::Key),
@@ -173,7 +172,7 @@ impl AdminCaller {
         }
     }
 
-    /// What tells the caller from all others.
+    /// A text that no other caller has, to count what each caller holds.
     pub(super) fn identity_key(&self) -> String {
         match self {
             Self::Admin(_) => "admin".to_owned(),
@@ -198,7 +197,7 @@ impl AdminCaller {
             Self::Named(token) => token.wait_for_end(wall).await,
             Self::Admin(replaced) => {
                 let mut replaced = replaced.clone();
-                // An error: the server ends.
+                // An error means that the server ends.
                 replaced.changed().await.ok();
             }
             Self::Holder(holder) => {
@@ -317,7 +316,8 @@ async fn run_detached(
         .map_err(|_| AdminError::Broken("the handler of the request panicked"))
 }
 
-/// What a token permits. A session permits what the token permits that it stands for.
+/// The permissions of a request's token. A session permits what the token permits that it stands
+/// for.
 async fn authenticate(request: &HttpRequest, control: &Control) -> AdminResult<Permissions> {
     let text = bearer_token(request).ok_or(AdminError::NoToken)?;
     let token = request
@@ -354,8 +354,8 @@ async fn authenticate(request: &HttpRequest, control: &Control) -> AdminResult<P
 }
 
 impl Control {
-    /// What the other shards of a cluster need to check a bearer token that only this store knows;
-    /// [`None`] if it does not.
+    /// The identity that the other shards of a cluster need to check a bearer token that only this
+    /// store knows; [`None`] if this store does not know it.
     pub fn forwarded_identity(&self, bearer: &str) -> Option<ForwardedIdentity> {
         let stands_for = if self.has_dashboard && bearer.starts_with(session::PREFIX) {
             let now = self.clock.now();
@@ -379,7 +379,7 @@ impl Control {
             .then_some(ForwardedIdentity { stands_for, record })
     }
 
-    /// What a named token or an access token of the issuer permits.
+    /// The permissions of a named token or of an access token of the issuer.
     fn permissions_of(&self, request: &HttpRequest, token: &str) -> AdminResult<Permissions> {
         let wall = self.clock.wall_time();
         if token.starts_with(tokens::PREFIX) {

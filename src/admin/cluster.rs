@@ -37,34 +37,33 @@ use gridhook_cluster::{
 use gridhook_metrics::{Counter, ListenerCounters};
 use gridhook_publish::auth::failed_auth::FailedAuthLimiter;
 
-/// What a node knows of its cluster.
 pub struct ClusterContext {
     /// The name of the cluster.
     pub cluster: String,
     /// The name of the node.
     pub node: String,
-    /// Its part in the cluster.
+    /// This node's part in the cluster.
     pub membership: Membership,
     pub forwarded: Arc<ForwardCounters>,
-    /// How often it put a copy of an owner's store in the place of its own.
+    /// How often this node replaced its store by a copy of an owner's.
     pub copies: Counter,
     /// The size at which the stream of each shard takes no more; [`None`] for the limit of NATS.
     pub stream_bytes_max: Vec<Option<u64>>,
 }
 
-/// How many requests a node forwarded.
+/// Counts of the requests that this node forwarded.
 #[derive(Debug, Default)]
 pub struct ForwardCounters {
-    /// Those to which the owner responded.
+    /// Requests to which the owner responded.
     pub answered: Counter,
-    /// Those that no owner accepted, or responded to.
+    /// Requests that no owner accepted or responded to.
     pub failed: Counter,
     /// Requests to owners, also those of the node itself.
     pub sent: Counter,
 }
 
 impl ClusterContext {
-    /// How the node sees its cluster.
+    /// The cluster as this node sees it.
     pub(super) fn snapshot(&self) -> ClusterSnapshot {
         self.membership.snapshot.borrow().clone()
     }
@@ -297,13 +296,13 @@ pub(super) async fn forget_node(request: HttpRequest, body: web::Payload) -> Adm
     respond_json(&cluster_context.cluster_view())
 }
 
-/// The same by a standby while there is no owner: the log has it in place of the audit trail.
+/// Drains by a standby while there is no owner: the log records it in place of the audit trail.
 async fn drain_without_owner(request: HttpRequest, body: web::Payload) -> AdminResult {
     note_change(&request);
     drain_node(request, body).await
 }
 
-/// The same for [`forget`].
+/// Forgets by a standby while there is no owner, like [`drain_without_owner`].
 async fn forget_without_owner(request: HttpRequest, body: web::Payload) -> AdminResult {
     note_change(&request);
     forget_node(request, body).await
@@ -318,11 +317,11 @@ fn note_change(request: &HttpRequest) {
     );
 }
 
-/// What a standby serves itself.
+/// What a standby responds with itself, instead of forwarding the request.
 #[derive(Clone)]
 pub struct StandbyContext {
     pub cluster_context: web::Data<ClusterContext>,
-    /// Who may read what it serves.
+    /// Who may read what the standby serves.
     pub access: web::Data<StandbyAccess>,
     pub readers: MetricsAccess,
     pub listeners: Vec<Arc<ListenerCounters>>,

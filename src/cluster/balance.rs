@@ -34,19 +34,19 @@ use siphasher::sip::SipHasher13;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub String);
 
-/// What the record of a shard says.
+/// The ownership of a shard, as its record says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardRecord {
     pub owner: Option<NodeId>,
-    /// The node that asked for it, and for how long the reader has seen that, in time in which it
-    /// could read.
+    /// The node that asked for the shard, and for how long the reader has seen that, in time in
+    /// which it could read.
     pub wanted: Option<(NodeId, Duration)>,
 }
 
-/// What a node has read.
+/// The records of a cluster, as a node has read them.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterView<'a> {
-    /// The node itself.
+    /// The node that reads.
     pub me: &'a NodeId,
     pub alive: &'a BTreeSet<NodeId>,
     /// The nodes that are about to stop. They are alive until they have given everything up.
@@ -59,7 +59,8 @@ pub struct ClusterView<'a> {
     /// Whether the node itself stops: it gives up also what no other node is eligible for.
     pub is_stopping: bool,
     /// How long an owner has to give up a shard that is wanted, longer than its own limit for
-    /// finishing what is in flight. So long is a shard kept for the node that asked for it.
+    /// finishing what is in flight. A shard is kept for the node that asked for it for the same
+    /// time.
     pub drain_wait: Duration,
 }
 
@@ -84,7 +85,7 @@ pub enum BalanceStep {
 }
 
 impl BalanceStep {
-    /// The same step for the shard that comes so many behind.
+    /// The step for the shard whose number is higher by `count`.
     pub(super) fn moved_by(self, count: usize) -> Self {
         match self {
             Self::Claim(shard) => Self::Claim(shard + count),
@@ -95,8 +96,8 @@ impl BalanceStep {
     }
 }
 
-/// What a node does next: it takes all that it is entitled to at once. A node that is not alive
-/// itself does nothing.
+/// The next steps of a node, which takes all that it is entitled to at once. A node that is not
+/// alive itself does nothing.
 pub fn next_steps(view: &ClusterView<'_>) -> Vec<BalanceStep> {
     let ClusterView {
         me,
@@ -151,12 +152,12 @@ pub fn next_steps(view: &ClusterView<'_>) -> Vec<BalanceStep> {
                 }
                 alive.get(&by)
             }
-            // It was given up for a node that does not take it.
+            // The shard was given up for a node that does not take it.
             (None, Some((by, waited))) if by != *me && waited >= drain_wait => {
                 free.push(number);
                 continue;
             }
-            // It was given up for this node.
+            // The shard was given up for this node.
             (None, Some((by, _))) => {
                 if by == *me {
                     steps.push(BalanceStep::Claim(number));

@@ -44,7 +44,7 @@ const CHANGE_TRIES: u32 = 4;
 const STALE_TRIES: u32 = 3;
 const STALE_PAUSE: Duration = Duration::from_millis(10);
 
-/// For how long a node that could not serve a shard leaves it to others.
+/// How long a node that could not serve a shard leaves it to others.
 const FAILED_PAUSE: Duration = Duration::from_secs(5);
 
 /// The driver of a node's claims.
@@ -285,7 +285,7 @@ impl<S: RecordStore> Member<S> {
         is_current
     }
 
-    /// Whether a read was made that counts.
+    /// Reads the records. Returns whether the read counts.
     async fn read(&mut self) -> Result<bool, ReadProblem> {
         let was_forgotten = self.claims.is_forgotten();
         let mut tries = STALE_TRIES;

@@ -18,7 +18,7 @@ use gridhook_event::Timestamp;
 
 /// A certificate that the server shows.
 pub(super) struct ShownCertificate {
-    /// The name under which operators know it.
+    /// The name under which operators know the certificate.
     pub(super) name: String,
     file: PathBuf,
     pub(super) not_after: Timestamp,
@@ -71,7 +71,7 @@ fn list_certificates(
             Some((file.display().to_string(), file, certificate))
         });
         let of_identity = identity.iter().filter_map(|file| {
-            // It is read for each token.
+            // The file is read for each token.
             let certificate = CertificateDer::from_pem_file(file).ok()?;
             Some((
                 "delivery.identity_certificate_file".to_owned(),

@@ -1,4 +1,4 @@
-//! What a server knows of its listeners for clients, also where another part of the process serves
+//! The addresses of a server's listeners for clients, also where another part of the process serves
 //! them.
 
 use std::{net::SocketAddr, sync::Arc};

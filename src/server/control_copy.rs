@@ -1,8 +1,8 @@
 //! This node's copy of the control plane, for the router and for the cores of this process.
 //!
 //! The node follows the changelog of the control plane like that of any shard, or owns it. Here the
-//! records are read from its store when it has changed. Who waits for a change hastens the next
-//! look, so that a look without a reason need not come soon.
+//! records are read from its store when it has changed. A caller that waits for a change hastens
+//! the next look at the store, so looks without a reason can be rare.
 
 use std::{
     sync::{
@@ -35,14 +35,14 @@ use gridhook_store::rocks::RocksStore;
 /// The interval between two looks at the store, if nobody waits for a change.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The same if somebody waits.
+/// The interval between two looks if somebody waits for a change.
 const HASTE_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The longest time for which somebody waits.
+/// The longest time for which a caller waits for a change.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// The pause after which a core follows again what it could not.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The pause after which a core follows again after a failure.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The copy. Clones share it.
 #[derive(Clone)]
@@ -95,7 +95,7 @@ impl ControlCopy {
         self.haste.begun.notify_one();
     }
 
-    /// Returns once it has all that the changelog has now, or that takes too long.
+    /// Returns once the copy has all that the changelog has now, or after [`WAIT_MAX`].
     pub(super) async fn catch_up(&self) {
         let caught_up = async {
             let Some(end) = self.end.read().await else {
@@ -116,7 +116,7 @@ impl ControlCopy {
 struct WatchedStore {
     store: Arc<LocalStore>,
     sender: watch::Sender<Arc<Definitions>>,
-    /// The last error.
+    /// The last error that was logged, so that it is logged once.
     reported: String,
 }
 
@@ -182,7 +182,7 @@ pub(super) struct FollowedControl {
 #[derive(Clone, Default)]
 struct FollowState {
     position: u64,
-    /// Why it cannot follow.
+    /// Why this node cannot follow the control plane.
     problem: Option<String>,
 }
 
@@ -209,7 +209,11 @@ impl FollowedControl {
         actix_rt::spawn(async move {
             loop {
                 let has_failed = sender.borrow().problem.is_some();
-                let wait = if has_failed { AGAIN } else { Duration::MAX };
+                let wait = if has_failed {
+                    RETRY_PAUSE
+                } else {
+                    Duration::MAX
+                };
                 if let Ok(Err(_)) = timeout(wait, definitions.changed()).await {
                     return;
                 }
@@ -220,7 +224,7 @@ impl FollowedControl {
         Self { copy, state }
     }
 
-    /// Returns once it has followed up to a position.
+    /// Returns once the core has followed the control plane up to a position.
     ///
     /// # Errors
     /// Why it has not in time.

@@ -60,7 +60,8 @@ const OWNER_WAIT: Duration = Duration::from_secs(5);
 /// nothing, because what it sends does not arrive.
 const READ_MAX: Duration = Duration::from_secs(30);
 
-/// The same for other requests, some of which wait for events or for an endpoint.
+/// The longest time for the head of a response to other requests, some of which wait for events or
+/// for an endpoint.
 const CHANGE_MAX: Duration = Duration::from_mins(5);
 
 /// The pause after an owner has not accepted a connection.
@@ -69,7 +70,7 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 /// The most idle connections to an owner that a thread keeps.
 const IDLE_MAX: usize = 64;
 
-/// What the standby's threads share.
+/// The state of forwarding that the threads of a standby share.
 #[derive(Clone)]
 pub(super) struct Forwarder {
     role: watch::Receiver<Role>,
@@ -142,7 +143,7 @@ impl Forwarder {
         }
     }
 
-    /// Of a shard beside others, whose core has this health.
+    /// Forwards for a shard that has others beside it, and whose core has this health.
     #[must_use]
     pub(super) fn with_core(self, core: CoreHealth) -> Self {
         let core = Some(core);
@@ -175,7 +176,6 @@ impl Forwarder {
         ));
     }
 
-    /// Whether this node owns the shard.
     pub(super) fn is_owner(&self) -> bool {
         self.role.borrow().lease().is_some()
     }
@@ -200,7 +200,6 @@ impl Forwarder {
         }
     }
 
-    /// Whether another node owns the shard.
     pub(super) fn has_other_owner(&self) -> bool {
         matches!(&*self.role.borrow(), Role::Standby { owner: Some(_) })
     }
@@ -215,7 +214,6 @@ impl Forwarder {
         }
     }
 
-    /// The address of the owner, if there is one.
     pub(super) fn owner_address(&self) -> Option<String> {
         self.owner_in(&self.role.borrow())
     }
@@ -246,7 +244,7 @@ impl Forwarder {
         let (hop, connection) = handshake(TokioIo::new(stream))
             .await
             .map_err(io::Error::other)?;
-        // Its errors are those of its requests.
+        // Errors of the connection are those of its requests.
         actix_rt::spawn(async move { connection.await.ok() });
         Ok(hop)
     }

@@ -179,13 +179,14 @@ fn read_declaration(config: &Config) -> Result<Option<Declared>, ServerError> {
     )?))
 }
 
-/// What stays when an ownership ends.
+/// State that the next run of a server takes over when an ownership ends.
 #[derive(Default)]
 struct Kept {
     sockets: Vec<TcpListener>,
     store: Option<Arc<LocalStore>>,
     node: Option<ClusterNode>,
-    /// Of a node, or of a server that begins again. At its first start a server is ended by a signal.
+    /// The signals of a node, or of a server that begins again. At its first start a server is
+    /// ended by a signal.
     signals: Option<StopSignals>,
 }
 
@@ -207,14 +208,14 @@ struct Launch {
     /// The number of threads of the actors. With 0 they run on that of the core.
     arbiters: usize,
     threads: ActorThreads,
-    /// Of the core of a shard, beside others in its process.
+    /// Set for the core of a shard, which has others beside it in its process.
     core: Option<ShardCore>,
 }
 
-/// What the core of a shard has of its process.
+/// State that the core of a shard receives from its process.
 struct ShardCore {
     address: ClientAddress,
-    /// What `/readyz` of the process returns for the shard.
+    /// The health that `/readyz` of the process returns for the shard.
     health: CoreHealth,
     others: OtherShards,
     /// The node's copy of the control plane.
@@ -224,7 +225,7 @@ struct ShardCore {
 }
 
 impl ShardCore {
-    /// Whether it has the control plane, and no events.
+    /// Whether the core has the control plane, and no events.
     fn has_control(&self) -> bool {
         self.others.own == self.others.shards()
     }
@@ -241,7 +242,7 @@ impl ShardCore {
         .await
     }
 
-    /// What its control plane knows of the shards. Its own store is `store`.
+    /// Describes the shards to the control plane of this core, whose store is `store`.
     fn describe(&self, store: &Arc<RocksStore>) -> gridhook_admin::ShardCore {
         let owners = self.has_control().then(|| {
             Box::new(FollowingShards {

@@ -70,7 +70,7 @@ pub(super) struct Standby {
     pub(super) forwarder: Forwarder,
 }
 
-/// What a node with several shards serves.
+/// What the listeners of a node with several shards serve.
 pub(super) struct Front {
     pub(super) context: StandbyContext,
     pub(super) router: ShardRouter,
@@ -160,7 +160,7 @@ impl HttpListener {
         Ok(listener)
     }
 
-    /// What the rest of the server knows of these listeners.
+    /// The addresses of these listeners, for other parts of the server.
     pub(super) fn client_address(&self) -> ClientAddress {
         ClientAddress {
             bound: self.addresses.clone(),
@@ -430,8 +430,8 @@ pub(super) fn announce_url(url: &str) {
     println!("gridhook listens on {url}");
 }
 
-/// How many of the operators' connections one address can have, so that another operator can still
-/// connect.
+/// The maximum of the operators' connections that one address can have, so that another operator
+/// can still connect.
 fn share_of_operator(connections: usize) -> usize {
     connections - connections / 4
 }

@@ -39,9 +39,9 @@ use gridhook_admin::{ChaosTargets, Control, metrics::MetricSources};
 use gridhook_pull::LockTokenSealer;
 use gridhook_store::rocks::RocksStore;
 
-/// What has ended.
+/// How much has ended.
 pub(super) enum Served {
-    /// This run. Another one follows.
+    /// This run of the server, after which another one follows.
     Run,
     All,
 }

@@ -58,12 +58,12 @@ struct EndedCore {
     shard: usize,
     served: Result<(), ServerError>,
     node: Option<ClusterNode>,
-    /// Whether it has ended before the process stopped.
+    /// Whether the core ended before the process stopped.
     has_failed: bool,
 }
 
 impl EndedCore {
-    /// This node does not serve the shard any more.
+    /// Shows that this node does not serve the shard any more.
     fn note_failure(&mut self) {
         self.has_failed = true;
         let cause = match &self.served {
@@ -155,17 +155,17 @@ pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
     outcome
 }
 
-/// What all cores have in common.
+/// Settings that the cores of all shards share.
 struct CorePlan<'a> {
     /// The number of shards with topics.
     shards: usize,
-    /// Their number, with the control plane.
+    /// The number of cores: one for each shard, and one for the control plane.
     cores: usize,
-    /// The threads of each that serve HTTP.
+    /// The number of threads of each core that serve HTTP.
     workers: usize,
-    /// The threads of each that deliver, or 0.
+    /// The number of threads of each core that deliver; 0: its own thread does.
     arbiters: usize,
-    /// The folder of their stores.
+    /// The folder of the stores of the shards.
     folder: &'a Path,
     budget: SharedBudget,
 }

@@ -14,10 +14,10 @@ const NAMED_MAX: usize = 10;
 /// The result of publishing an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum PublishAnswer {
-    /// No response: the event may or may not arrive.
+    /// No response arrived, so the event may or may not arrive.
     #[default]
     Unknown,
-    /// Acknowledged: the event must arrive.
+    /// The event must arrive.
     Acknowledged,
     Refused,
 }
@@ -27,7 +27,7 @@ enum PublishAnswer {
 pub struct DeliveryLedger {
     seed: u64,
     answers: Vec<PublishAnswer>,
-    /// For each subscription, the number of arrivals of each event.
+    /// For each subscription, how often each event arrived.
     arrivals: Vec<Vec<u8>>,
     acknowledged: u64,
     arrived: u64,
@@ -37,19 +37,19 @@ pub struct DeliveryLedger {
 /// The totals of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerSummary {
-    /// Acknowledged events.
+    /// Number of acknowledged events.
     pub acknowledged: u64,
     /// First arrivals of acknowledged events, over all subscriptions.
     pub arrived: u64,
-    /// Missing arrivals.
+    /// Number of missing arrivals of acknowledged events, over all subscriptions.
     pub lost: u64,
     /// Some missing arrivals: the numbers of the subscription and the event.
     pub named: Vec<(usize, u64)>,
-    /// Repeated arrivals.
+    /// Number of repeated arrivals, over all subscriptions.
     pub repeated: u64,
     /// Arrivals that differ from what was published.
     pub damaged: u64,
-    /// Refused events that arrived.
+    /// Number of refused events that arrived.
     pub refused_but_arrived: u64,
 }
 

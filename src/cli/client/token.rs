@@ -48,9 +48,9 @@ const TOKEN_FILES: [&str; 3] = [
 
 pub(super) struct OperatorToken {
     pub(super) secret: String,
-    /// Where it comes from, for error messages.
+    /// The source of the token, for error messages.
     pub(super) from: String,
-    /// Whether it is of the server of this machine, because nothing names another token.
+    /// Whether the token is the one of the server of this machine, because nothing names another.
     is_local: bool,
 }
 

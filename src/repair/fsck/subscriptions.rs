@@ -190,8 +190,9 @@ impl StoreCheck<'_> {
         }
     }
 
-    /// No dead letter is missing, so pins without one are unneeded. Only this step has all dead
-    /// letters of a subscription in memory at once.
+    /// Finds the pins of an event subscription that no dead letter needs. The caller has checked
+    /// that none is missing. Only this step has all dead letters of a subscription in memory at
+    /// once.
     fn stray_pins(
         &mut self,
         subscription_key: SubscriptionKey,

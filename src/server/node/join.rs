@@ -80,9 +80,9 @@ const SECRET_BYTES_MIN: usize = 16;
 
 /// A process that has joined its cluster.
 pub(crate) struct Joined {
-    /// What it is for each shard.
+    /// The process as a node of each shard.
     pub nodes: Vec<ClusterNode>,
-    /// Its part in the cluster. Ends when it has left.
+    /// The task of the membership, which ends when the process has left the cluster.
     pub member: JoinHandle<MembershipEnd>,
 }
 
@@ -270,7 +270,7 @@ pub(super) fn shared_settings(
         .collect()
 }
 
-/// The same with one shard, whose node is all of the process.
+/// Joins the cluster like [`join`], with one shard, whose node is all of the process.
 pub(crate) async fn join_alone(
     cluster: &config::Cluster,
     config: &Config,
@@ -320,7 +320,7 @@ async fn read_mark(
     Ok(mark?)
 }
 
-/// Blocks.
+/// Reads the mark. Blocks, so call it where that is allowed.
 #[cfg(feature = "nats")]
 fn read_mark_of_store(
     local: &LocalStore,

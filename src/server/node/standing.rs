@@ -22,13 +22,13 @@ use gridhook_journal::{
     replicated::{FollowError, ReplicatedStore, ReplicationOptions},
 };
 
-/// How long the signal that ends a process may be on its way to each of its shards.
+/// The longest delay of the signal that ends a process, on its way to each of its shards.
 const SIGNAL_WAIT: Duration = Duration::from_secs(1);
 
 /// The pause before a store that could not follow the changelog is tried again.
 const FAILED_PAUSE: Duration = Duration::from_secs(10);
 
-/// What follows from a wait of a standby.
+/// The result of a wait of a standby.
 pub(crate) enum Standing {
     /// The node owns the store.
     Owner(Tenure),
@@ -192,8 +192,8 @@ impl ClusterNode {
         }
     }
 
-    /// What follows from the end of the claims: all end with the first shard of a process that
-    /// stops, whose signal reaches the others at the same time. Returns false if it does.
+    /// Decides after the claims have ended: all end with the first shard of a process that stops,
+    /// whose signal reaches the others at the same time. Returns false if the process stops.
     ///
     /// # Errors
     /// If no signal comes.

@@ -1,4 +1,4 @@
-//! Who a caller is whose token only the control plane knows.
+//! The identity of callers whose tokens only the control plane knows.
 //!
 //! The responses of its owner are used for a second. So a revoked token and an ended session are
 //! refused everywhere after a second, and their open responses end within two. While the control
@@ -27,10 +27,10 @@ use crate::{
 };
 use gridhook_admin::auth::{ForwardedIdentity, bearer_in};
 
-/// How long a response is used.
+/// The time for which a response is used.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How long a known response is used if the owner of the control plane cannot be asked.
+/// The time for which a known response is used if the owner of the control plane cannot be asked.
 const STALE_MAX: Duration = Duration::from_secs(10);
 
 /// The most callers that a thread knows.
@@ -41,11 +41,11 @@ const CALLERS_MAX: usize = 1_000;
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
 const REFUSALS: u32 = 50;
 
-/// What a thread knows from the owner of the control plane.
+/// The identities of callers that a thread has from the owner of the control plane.
 pub(super) struct Identities {
     control: Rc<Hops>,
     known: RefCell<HashMap<String, KnownCaller>>,
-    /// Since when refusals are counted, and how many there were.
+    /// The time since which refusals are counted, and their number.
     refusals: Cell<(Instant, u32)>,
 }
 

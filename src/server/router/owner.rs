@@ -111,7 +111,7 @@ async fn send_store(control: web::Data<Control>) -> HttpResponse {
             }
             Err(error) => {
                 tracing::warn!(%error, "the store was not sent to another node");
-                // It has gone.
+                // The other node may have gone.
                 sender.pieces.try_send(Err(io::Error::other(error))).ok();
             }
         }
@@ -217,7 +217,7 @@ async fn publish_forwarded(
     }
 }
 
-/// What the owner of the control plane knows of a bearer token.
+/// Asks the owner of the control plane for the identity behind a bearer token.
 pub(super) async fn fetch_identity(
     control: &Rc<Hops>,
     bearer: &str,

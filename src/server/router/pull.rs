@@ -37,11 +37,11 @@ use gridhook_pull::{
     parts::{PartEvent, PartEvents, in_turn, merge_results, tokens_by_part},
 };
 
-/// The longest time in which a part says whether events are at hand. Then the next one is asked.
+/// The longest time for a part to say whether it has events. Then the next part is asked.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
-/// The pause before a part is asked again that has no owner.
-const AGAIN: Duration = Duration::from_millis(250);
+/// The pause before a part without an owner is asked again.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 struct Receive {
     request: HttpRequest,
@@ -54,7 +54,7 @@ struct Receive {
 }
 
 enum PartResponse {
-    /// Nothing is at hand. Another response may follow.
+    /// The part has no events now. Another response may follow.
     Waits,
     Events(Received),
     Refused(HttpResponse),
@@ -171,7 +171,7 @@ impl ThreadRouter {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
         let (sender, mut responses) = mpsc::unbounded_channel();
-        // Its end calls the requests off.
+        // Dropping `_open` calls the requests off.
         let (_open, called_off) = watch::channel(());
         let mut is_over = false;
         for shard in in_turn(turn, &near) {
@@ -277,7 +277,7 @@ impl ThreadRouter {
                 Err(_) => {
                     waits();
                     tokio::select! {
-                        () = sleep(AGAIN) => {}
+                        () = sleep(RETRY_PAUSE) => {}
                         _ = called_off.changed() => return,
                     }
                 }
@@ -318,7 +318,7 @@ impl ThreadRouter {
             hop::RECEIVE_NAME,
             HeaderValue::from_str(&how.to_header()).map_err(|_| ForwardError::Unforwardable)?,
         );
-        // The body is read here.
+        // The router reads the body, so it must not be compressed.
         headers.remove(hyper::header::ACCEPT_ENCODING);
         if shard != self.control() {
             *receive.bearer.borrow_mut() = self.identities.identify_caller(headers).await?;

@@ -197,7 +197,7 @@ impl<'a> RunEnd<'a> {
         })
     }
 
-    /// Whether the process ends, too.
+    /// Whether the process ends after this stop.
     fn is_of_process(&self) -> bool {
         match self {
             Self::Stop | Self::Leave(_) => true,

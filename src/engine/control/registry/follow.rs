@@ -39,10 +39,11 @@ const NO_CONTROL_PLANE: &str = "the control plane of this cluster has no topic, 
     topics of another cluster; nothing was changed: restore the control plane, too, whose number is \
     that of the shards (gridhook help cluster)";
 
-/// More than a control plane assigns between two backups.
+/// How many numbers a control plane skips after its store was restored: more than one assigns
+/// between two backups.
 const SKIPPED_NUMBERS: u32 = 1 << 20;
 
-/// Which topics a shard has.
+/// The place of a shard in its cluster, from which its topics follow.
 #[derive(Clone, Debug)]
 pub struct ShardTopics {
     /// The identifier of the cluster.
@@ -50,7 +51,7 @@ pub struct ShardTopics {
     /// The number of the shard.
     pub own: usize,
     pub shards: usize,
-    /// The shard of a name.
+    /// Returns the shard of a name, of this number of shards.
     pub shard_of: fn(&str, usize) -> usize,
 }
 
@@ -66,7 +67,7 @@ impl ShardTopics {
     }
 }
 
-/// What a shard has followed.
+/// The records of the control plane that a shard has followed.
 pub(super) struct Followed {
     /// [`None`] in an empty store.
     position: Option<FollowedRecord>,
@@ -81,7 +82,7 @@ impl Followed {
     }
 }
 
-/// What is done in memory once the changes are durable.
+/// A change in memory, made once the changes of the plan are durable.
 enum Effect {
     InsertNamespace(Box<NamespaceRecord>),
     RemoveNamespace(String),
@@ -102,7 +103,7 @@ struct Plan {
     effects: Vec<Effect>,
     /// The topics as they will be, by key.
     topics: BTreeMap<String, Arc<TopicHandle>>,
-    /// Why a record cannot be followed. The others are.
+    /// Why a record cannot be followed. The other records are followed nevertheless.
     failure: Option<Error>,
 }
 
@@ -153,7 +154,7 @@ impl Registry {
                 registry.take_effect(effect, &shard).await;
             }
             match plan.failure {
-                // It is tried again with the next definitions.
+                // The record is tried again with the next definitions.
                 Some(error) => {
                     *followed = None;
                     Err(error)
@@ -199,7 +200,7 @@ impl Registry {
             .transpose()
     }
 
-    /// What the store says that it has followed.
+    /// Reads the records of the control plane that the store has followed.
     async fn read_followed(&self) -> Result<Followed, Error> {
         let reads = self.journal.reader_pool();
         let mut records = Records::new();
@@ -221,7 +222,7 @@ impl Registry {
         Ok(Followed { position, records })
     }
 
-    /// What must change from the records of the store to those that are wanted.
+    /// Plans the changes from the records of the store to those that are wanted.
     async fn plan_changes(&self, known: &Records, wanted: &Records) -> Result<Plan, Error> {
         let mut plan = Plan::default();
         for ((kind, name), _) in records_from(known, MetaKind::Namespace) {
@@ -348,7 +349,7 @@ impl Registry {
         Ok(())
     }
 
-    /// What creates an event subscription, or changes `child`.
+    /// Plans the creation of an event subscription, or the change of `child`.
     async fn plan_subscription(
         &self,
         topic: &Arc<TopicHandle>,

@@ -40,13 +40,13 @@ pub struct ReplayRange {
 /// The content of a part of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayContent {
-    /// First sequence.
+    /// The first sequence.
     pub from: Seq,
     /// The sequence after the last one.
     pub end: Seq,
-    /// Stored events.
+    /// Number of stored events.
     pub events: u64,
-    /// Events that match the subscription's filter.
+    /// Number of events that match the subscription's filter.
     pub matching: u64,
 }
 
@@ -130,7 +130,6 @@ impl Registry {
         all_jobs(&topic, &child).await
     }
 
-    /// One job of a subscription.
     pub async fn read_job(
         &self,
         topic: &str,
@@ -149,8 +148,8 @@ impl Registry {
     }
 }
 
-/// In this order, a job that ends in between appears twice and is never missed. Deduplication keeps
-/// the ended one.
+/// Reads the ended jobs after the state: so a job that ends in between appears twice and is never
+/// missed. Deduplication keeps the ended one.
 async fn all_jobs(topic: &TopicHandle, child: &Arc<SubscriptionHandle>) -> Result<Vec<Job>, Error> {
     let SubscriptionState { cursor, ending, .. } = child.shared.current_state();
     let mut jobs = topic
@@ -210,7 +209,7 @@ impl TopicHandle {
         Ok((guard, end))
     }
 
-    /// Where a new subscription with `startsFrom` begins; [`None`] without it.
+    /// The first sequence of a new subscription with `startsFrom`; [`None`] without it.
     pub(super) async fn start(&self, from: Option<&StartsFrom>) -> Result<Option<Seq>, Error> {
         let Some(from) = from else {
             return Ok(None);
@@ -228,7 +227,8 @@ impl TopicHandle {
         Ok(Some(wanted))
     }
 
-    /// The same, or as close as leaves room for publishers.
+    /// The first sequence of a new subscription with `startsFrom`, or as close to it as leaves room
+    /// for publishers; [`None`] without it.
     pub(super) async fn nearest_start(
         &self,
         from: Option<&StartsFrom>,
@@ -293,7 +293,8 @@ impl TopicHandle {
     }
 }
 
-/// Where a new subscription with `startsFrom` begins.
+/// The requested start of a new subscription with `startsFrom`, and the earliest one that is
+/// allowed.
 struct StartPoint {
     wanted: Seq,
     /// The first event that leaves room for publishers.

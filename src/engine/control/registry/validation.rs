@@ -37,7 +37,7 @@ use gridhook_subscription::DeliveryPlan;
 /// this time.
 const EARLY_POLL: Duration = Duration::from_millis(20);
 
-/// A confirmation waits so many steps at most, and is then rejected as too early.
+/// Maximum number of steps that a confirmation waits. Then it is rejected as too early.
 const EARLY_POLLS: u32 = 250;
 
 /// Details of a failed validation.
@@ -67,13 +67,13 @@ pub enum ValidationOutcome {
     Late(Timestamp),
 }
 
-/// What a subscription must still be when its change is stored.
+/// The state that a subscription must still have when its change is stored.
 #[derive(Clone, Debug)]
 pub enum ChangeBasis {
     /// Anything: the last change is in force.
     Any,
     Record(Arc<SubscriptionRecord>),
-    /// It must not exist.
+    /// No subscription of this name exists.
     Missing,
 }
 
@@ -318,7 +318,8 @@ impl Registry {
             .collect()
     }
 
-    /// Without validation there are no deadlines.
+    /// The time of the validator's clock. Without a validator there are no deadlines, so any time
+    /// will do.
     fn now(&self) -> Timestamp {
         self.validator
             .get()
@@ -370,7 +371,7 @@ impl Registry {
 }
 
 impl TopicHandle {
-    /// The proposals of its subscriptions.
+    /// The proposals of the topic's subscriptions.
     pub fn list_proposals(&self) -> Vec<Arc<Proposal>> {
         self.proposals
             .read()
@@ -418,7 +419,7 @@ fn source_resource(topic: &TopicHandle, subscription: &SubscriptionRecord) -> St
         .resource_id_of(subscription.filter.domain_topic.as_deref())
 }
 
-/// Whether an endpoint responds to a handshake.
+/// Whether the endpoint of the subscription is validated by a handshake.
 fn has_handshake(record: &SubscriptionRecord) -> bool {
     !record.is_pulled() && !is_test_address(&record.webhook.endpoint_url)
 }
