@@ -188,7 +188,7 @@ fn offer(number: usize, at: SocketAddr, key: &str, seen: &Mutex<Seen>, stop: &At
         seen.lock()
             .unwrap_or_else(PoisonError::into_inner)
             .note(ids, response);
-        // By plan and not by pause, so that slow answers do not slow the offer down.
+        // At planned times, so that slow responses do not reduce the load.
         thread::sleep((begun.after(pause * request)).since(clock.now()));
     }
 }
@@ -321,7 +321,7 @@ fn bodies_of_one_topic_that_stop_leave_room_to_the_others() {
         stream
             .set_write_timeout(Some(Duration::from_secs(5)))
             .expect("a timeout can be set");
-        // Who finds no room is answered at once, and need not be read to the end.
+        // Without room the server responds at once, before the end of the request.
         stream.write_all(&request).ok();
         stuck.push(stream);
     }

@@ -1,4 +1,4 @@
-//! The table of routes: each route is described, answers, and needs a token of its role.
+//! The table of routes: each route is described, responds, and needs a token of its role.
 
 use actix_web::{http::Method, test::TestRequest};
 use gridhook::admin::{

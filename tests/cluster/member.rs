@@ -1031,7 +1031,7 @@ fn an_owner_that_cannot_reach_the_records_may_not_act_and_goes_on_when_it_can() 
     });
 }
 
-/// Records whose store answers late, as on a busy machine.
+/// Records whose store responds late, as on a busy machine.
 struct LateRecords(MemoryRecords);
 
 impl LateRecords {

@@ -179,8 +179,8 @@ fn a_broker_that_is_killed_in_the_middle_of_deliveries_has_each_event_once() {
         ("DELIVERY__RESOURCES__SERVICE__URL", &url),
         ("DELIVERY__RESOURCES__SERVICE__USERNAME", "gridhook"),
         ("DELIVERY__RESOURCES__SERVICE__PASSWORD", PASSWORD),
-        // Longer than the broker needs for its start: until then a request whose answer was lost is
-        // repeated.
+        // Longer than the broker needs for its start: until then a request whose response was lost
+        // is repeated.
         ("DELIVERY__RESPONSE_TIMEOUT", "230s"),
     ]);
     let key = server.topic("orders", "EventGridSchema");

@@ -166,7 +166,7 @@ impl Caller {
         self.in_flight.push((self.now.after(latency), received));
     }
 
-    /// One answer comes, if any is due.
+    /// Delivers one response, if any is due.
     fn land(&mut self) -> bool {
         let Some(place) = self.in_flight.iter().position(|(at, _)| *at <= self.now) else {
             return false;

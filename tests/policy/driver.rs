@@ -30,7 +30,7 @@ use super::sealed;
 /// Far from the epoch.
 pub(super) const START: Timestamp = Timestamp(1_000_000_000_000);
 
-/// What the endpoint does with a request: answers after so long, or never.
+/// How the endpoint handles a request: it responds after this time, or never.
 pub(super) type Endpoint = Box<dyn FnMut(&OutgoingBatch) -> Option<(Duration, RequestResult)>>;
 
 pub(super) struct Driver {
@@ -409,7 +409,7 @@ impl Driver {
             Subscription::from_records(settings, &self.disk.cursor, end, requests, next, self.now);
     }
 
-    /// A request that timed out is answered with success after all.
+    /// A request that timed out succeeds late.
     pub(super) fn late(&mut self, request: u64) {
         let request = Arc::clone(&self.sent[&RequestId(request)]);
         self.absorb(Input::Late { request });

@@ -25,7 +25,7 @@ pub(super) fn edition(name: &str) -> Arc<Edition> {
         .expect("it has this one")
 }
 
-/// All attempts at an event whose endpoint always answers 500, with the edition's own limits.
+/// All attempts at an event whose endpoint always returns 500, with the edition's own limits.
 fn attempts(name: &str, expected: Expect) {
     let edition = edition(name);
     let minutes = u64::from(edition.time_to_live_minutes.default);
@@ -40,7 +40,7 @@ fn attempts(name: &str, expected: Expect) {
     expected.assert_eq(&driver.run());
 }
 
-/// When an event is tried again whose endpoint answers so once, and with success from then on.
+/// When the second attempt at an event is due after this result. Later attempts succeed.
 fn again(settings: SubscriptionSettings, answer: &RequestResult) -> String {
     let mut driver = Driver::new(settings, answers(vec![answer.clone(), status(200)]));
     driver.publish(&[("yes", 10)]);

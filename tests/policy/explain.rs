@@ -33,7 +33,7 @@ fn seconds(seconds: u64) -> Timestamp {
     START.after(Duration::from_secs(seconds))
 }
 
-/// In a line: where it is, what stands before it, its next attempts, its end.
+/// An explanation in one line: state, obstacles, next attempts, end.
 fn line(
     Explanation {
         state,
@@ -216,7 +216,8 @@ fn ask(
     })
 }
 
-/// One event, published at the beginning and answered so: what `explain` shows at second `when`.
+/// One event that is published at the beginning and receives these responses: what `explain` shows
+/// at second `when`.
 fn check(settings: &SubscriptionSettings, script: Vec<RequestResult>, when: u64, expected: Expect) {
     let mut driver = Driver::new(settings.clone(), answers(script));
     driver.publish(&[("yes", 10)]);
@@ -520,7 +521,7 @@ fn a_probe_that_was_asked_for_is_waited_for_and_after_a_release_there_is_a_pace(
     let mut turn = 0;
     let endpoint = Box::new(move |_: &OutgoingBatch| {
         turn += 1;
-        // The tenth fails, and the probe is not answered.
+        // The tenth fails, and the probe has no response.
         (turn <= 10).then(|| (Duration::ZERO, status(if turn < 10 { 200 } else { 404 })))
     });
     let mut driver = Driver::new(settings.clone(), endpoint);

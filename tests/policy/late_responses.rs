@@ -45,7 +45,7 @@ fn times_out_first(script: Vec<Option<u16>>) -> Endpoint {
     })
 }
 
-/// An event whose requests time out; request number `flight` is answered with success at second
+/// An event whose requests time out; request number `flight` succeeds at second
 /// `at`.
 fn check(
     script: Vec<Option<u16>>,

@@ -49,7 +49,7 @@ fn absorb(core: &mut Subscription, input: Input) -> CoreStep {
     core.process_input(input, START, Jitter(0.0))
 }
 
-/// The log's answer: of the events from `from` to `upto` these match.
+/// The result of a read of the log: of the events from `from` to `upto` these match.
 fn read(from: u64, upto: u64, matching: usize) -> Input {
     let chunks = sealed(&vec![("yes", 10); matching]).into_iter();
     let chunk = chunks.map(|chunk| {

@@ -22,8 +22,8 @@ use super::{
 
 const JOB: Lane = Lane::FIRST_JOB;
 
-/// An endpoint that answers a number of requests with `first`, and then with `then`; [`None`] is no
-/// answer.
+/// An endpoint that responds to a number of requests with `first`, and then with `then`; [`None`]
+/// is no response.
 fn turns(requests: usize, first: RequestResult, then: Option<RequestResult>) -> Endpoint {
     let mut turn = 0;
     Box::new(move |_: &OutgoingBatch| {

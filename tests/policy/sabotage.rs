@@ -69,7 +69,7 @@ pub(super) enum Bug {
     AdvanceTheCursorTooEarly,
     /// A delivery is counted twice.
     CountTwice,
-    /// The disk's answer about pending deliveries has some that have ended.
+    /// A read of pending deliveries returns some that have ended.
     AnswerWithTheDead,
     /// A failed event does not become pending.
     ForgetToOwe,
@@ -247,7 +247,7 @@ impl Saboteur {
         }
     }
 
-    /// The disk's answer about pending deliveries.
+    /// The result of a read of pending deliveries.
     pub(super) fn look_up(&self, found: &mut [(Lane, Seq, Option<PendingDelivery>)]) {
         for (lane, seq, pending) in found.iter_mut().filter(|(_, _, pending)| pending.is_none()) {
             let known = self

@@ -347,7 +347,7 @@ async fn talk(address: SocketAddr, parts: Vec<String>) -> String {
             .set_read_timeout(Some(Duration::from_secs(5)))
             .expect("a timeout can be set");
         for part in parts {
-            // The server may have answered and closed before it read all.
+            // The server may respond and close before it has read everything.
             if socket.write_all(part.as_bytes()).is_err() {
                 break;
             }

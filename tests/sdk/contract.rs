@@ -52,9 +52,9 @@ fn schemathesis(stage: &Stage, known: bool) -> Command {
         "examples,fuzzing"
     };
     program.args(["--checks", CHECKS, "--phases", phases]);
-    // What it breaks answers others with 503, as it should.
+    // After some of its requests others receive 503, as they should.
     program.args(["--exclude-path", "/chaos/writes"]);
-    // A server whose clock was set back and confirmed begins again, and answers 503 meanwhile.
+    // A server whose clock was set back and confirmed starts again, and returns 503 meanwhile.
     program.args(["--exclude-path", "/chaos/clock"]);
     // A stream of server-sent events has no end.
     program.args(["--exclude-path", "/tail"]);

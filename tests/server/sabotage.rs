@@ -276,7 +276,7 @@ impl KilledServer {
         wait_for("dead letters", LONG, || {
             server.counter("orders", "doomed", "deadLettered") == 200
         });
-        // What was answered is on the disk by now, so that nothing may come twice.
+        // Outcomes of responses are on disk by now, so that no event may arrive twice.
         thread::sleep(Duration::from_millis(400));
         server.kill_9();
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! An endpoint that answers what `object_store` asks of Google Cloud Storage: put, get, list and
+//! An endpoint for the requests of `object_store` to Google Cloud Storage: put, get, list and
 //! delete of objects. There is no server on PyPI or npm that speaks this protocol, so that this one
 //! is scripted.
 

@@ -43,7 +43,7 @@ pub(crate) fn namespaces() -> String {
 pub(crate) const PATIENT_STEP: Duration = Duration::from_secs(2);
 
 /// The current edition, but nothing suspends an endpoint, chance adds nothing to a wait, and what
-/// is answered 503 waits for an hour: a retry queue grows for as long as the test wants, and when
+/// receives 503 waits for an hour: a retry queue grows for as long as the test wants, and when
 /// the others are due is known.
 pub(crate) fn patient() -> String {
     let mut edition = current();

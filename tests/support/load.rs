@@ -41,7 +41,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Sets publishers to work on the server at `at`. A request that was not answered well is never
+    /// Sets publishers to work on the server at `at`. A request that did not succeed is never
     /// repeated: its events may arrive or not, and nothing is asked of them.
     pub(crate) fn start(at: SocketAddr, rate: &Rate) -> Self {
         let shared = Arc::new(LoadState {
@@ -114,7 +114,7 @@ impl LoadState {
 }
 
 /// The port of a server that was killed may be that of another test's endpoint by now, which
-/// answers everything with 200.
+/// returns 200 to every request.
 fn is_of_gridhook(answer: &Answer) -> bool {
     answer.header("x-ms-request-id").is_some()
 }

@@ -47,7 +47,7 @@ struct MemoryLog {
     appends: u64,
     /// Whether it appends whatever is expected.
     is_unfenced: bool,
-    /// How many answers still lack the newest record.
+    /// How many responses still lack the newest record.
     stale_answers: u32,
 }
 
@@ -61,7 +61,7 @@ impl MemoryLog {
         Ok(last + 1)
     }
 
-    /// Whether the next answer lacks the newest record.
+    /// Whether the next response lacks the newest record.
     fn is_stale(&mut self) -> bool {
         let is_stale = self.stale_answers > 0;
         self.stale_answers = self.stale_answers.saturating_sub(1);
@@ -100,7 +100,7 @@ impl MemoryChangelog {
         self.log().is_unfenced = true;
     }
 
-    /// Acts as a server that has just become the leader: this number of answers lack the newest
+    /// Acts as a server that has just become the leader: this number of responses lack the newest
     /// records.
     pub(crate) fn answer_stale(&self, answers: u32) {
         self.log().stale_answers = answers;

@@ -102,7 +102,7 @@ impl Nats {
         )
     }
 
-    /// Starts it, with what it had, and waits until it answers.
+    /// Starts it, with its data, and waits until it responds.
     pub(crate) fn resume(&mut self) {
         self.start();
         self.wait();
@@ -120,7 +120,7 @@ impl Nats {
         self.child = Some(command.spawn().expect("it starts"));
     }
 
-    /// Waits until it answers. One of a cluster does when there is a majority.
+    /// Waits until it responds. A server of a cluster does once there is a majority.
     pub(crate) fn wait(&self) {
         wait_for("JetStream to answer", START, || {
             self.runtime.block_on(async {

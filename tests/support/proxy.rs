@@ -18,7 +18,7 @@ use super::{
 /// What is done to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// It is answered 200 and goes nowhere.
+    /// It receives 200 and goes nowhere.
     Swallow,
     /// It is passed on twice.
     Repeat,

@@ -106,7 +106,7 @@ impl RabbitMq {
             // The program is a script, and the node its child.
             .process_group(0);
         self.child = Some(command.spawn().expect("it starts"));
-        // A node that starts may accept a connection and never answer on it.
+        // A node that starts may accept a connection and never respond on it.
         wait_for("RabbitMQ to answer", START, || {
             self.runtime.block_on(async {
                 matches!(

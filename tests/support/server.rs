@@ -602,7 +602,7 @@ impl Server {
         );
     }
 
-    /// Gives it one that may have no sense by now: with which status it was answered.
+    /// Sends a request that may no longer be valid, and returns its status.
     pub(crate) fn try_to(&self, topic: &str, name: &str, verb: &str) -> u16 {
         self.admin(
             "POST",

@@ -1,7 +1,7 @@
 //! A webhook that keeps a ledger: what arrived, how often, when, with which bytes. The behavior of
 //! each path can be set.
 //!
-//! Handshakes are answered well whatever a path's manner is, because a subscription has to exist
+//! Handshakes succeed whatever the behavior of a path is, because a subscription has to exist
 //! before its endpoint can fail; handshake replies are set separately.
 //!
 //! It runs on a thread for each connection, because a server under test opens few of them and holds
@@ -33,7 +33,7 @@ use super::{
 /// As many heads of a path are kept.
 const HEADS_KEPT: usize = 8;
 
-/// How a path answers.
+/// How a path responds.
 #[derive(Clone, Debug)]
 pub(crate) enum Behavior {
     /// With this status.
@@ -59,7 +59,7 @@ pub(crate) enum Behavior {
     Hang,
 }
 
-/// How a path answers a handshake.
+/// How a path responds to a handshake.
 #[derive(Clone, Debug)]
 pub(crate) enum HandshakeReply {
     /// With the validation code.
@@ -100,7 +100,7 @@ impl HandshakeRequest {
 pub(crate) struct Arrival {
     /// When its request was read.
     pub(crate) at: Timestamp,
-    /// When it was about to be answered.
+    /// The time of the response.
     pub(crate) answered: Timestamp,
     /// With which status; none where it was not.
     pub(crate) status: Option<u16>,
@@ -153,7 +153,7 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// It answers 200 on every path until a test sets something else.
+    /// It returns 200 on every path until a test sets another behavior.
     pub(crate) fn start() -> Self {
         Self::on(ReservedPort::new())
     }
@@ -193,12 +193,12 @@ impl Sink {
         format!("http://{}{path}", self.at)
     }
 
-    /// Lets a path answer so from the next request on.
+    /// Sets the behavior of a path from the next request on.
     pub(crate) fn set(&self, path: &str, behavior: Behavior) {
         lock(&self.shared.behaviors).insert(path.to_owned(), behavior);
     }
 
-    /// Lets a path answer handshakes so.
+    /// Sets the response of a path to handshakes.
     pub(crate) fn greet(&self, path: &str, greeting: HandshakeReply) {
         lock(&self.shared.handshake_replies).insert(path.to_owned(), greeting);
     }
@@ -419,7 +419,7 @@ impl SinkState {
         })
     }
 
-    /// How this request is to be answered.
+    /// The behavior for this request.
     fn behavior(&self, path: &str) -> Behavior {
         let mut behaviors = lock(&self.behaviors);
         match behaviors.get_mut(path) {

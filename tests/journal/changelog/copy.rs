@@ -1,4 +1,4 @@
-//! Local stores that follow a changelog: what is refused, stale answers, positions, floors and a
+//! Local stores that follow a changelog: what is refused, stale responses, positions, floors and a
 //! lost tail.
 
 use std::{path::Path, sync::Arc};

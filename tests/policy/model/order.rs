@@ -26,9 +26,9 @@ pub(super) struct OrderCheck {
     lifted: BTreeSet<Seq>,
     /// Decisions of an operator, ever: whether the event is attempted once more.
     decisions: BTreeMap<Seq, bool>,
-    /// Decisions that are durable with the write in progress, if it answers their command.
+    /// Decisions that are durable with the write in progress, if it completes their command.
     answered: Option<BTreeSet<Seq>>,
-    /// Decisions whose command is not answered.
+    /// Decisions whose command has no response yet.
     unanswered: BTreeSet<Seq>,
 }
 
@@ -80,7 +80,7 @@ impl OrderCheck {
         self.decisions.get(&seq) == Some(&true)
     }
 
-    /// A write begins. `commanded` tells that it answers the commands.
+    /// A write begins. `commanded` tells whether it completes the commands.
     pub(super) fn begin_write(&mut self, commanded: Option<u64>) {
         self.answered = commanded.map(|_| std::mem::take(&mut self.unanswered));
     }

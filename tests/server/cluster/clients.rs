@@ -81,7 +81,7 @@ impl Drop for Clients {
     }
 }
 
-/// A client that repeats a request until it is answered well.
+/// A client that repeats a request until it succeeds.
 pub(super) struct Caller {
     client: Client,
     is_over: Arc<AtomicBool>,
@@ -119,7 +119,7 @@ impl Caller {
     }
 }
 
-/// What publishers were promised, and how long each request took until it was answered well.
+/// The acknowledged events, and the time of each request until it succeeded.
 #[derive(Default)]
 pub(super) struct Published {
     pub(super) ids: Vec<String>,

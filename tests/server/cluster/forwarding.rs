@@ -1,4 +1,5 @@
-//! Requests to any node: a standby forwards them to the owner, whose answers come back as they are.
+//! Requests to any node: a standby forwards them to the owner, and returns its responses
+//! unchanged.
 
 use std::{
     collections::BTreeSet,
@@ -31,8 +32,8 @@ use crate::{
     },
 };
 
-/// The head of a response, without what differs from one answer to the next: ids, times, the length
-/// of a text with the address of the node, and whether a refused body ends the connection.
+/// The head of a response, without what differs from one response to the next: ids, times, the
+/// length of a text with the address of the node, and whether a refused body ends the connection.
 fn without_changing(answer: &Answer) -> Vec<String> {
     let changing = [
         "date:",
