@@ -1323,7 +1323,7 @@ fn an_impossible_store_is_reported_without_its_secrets() {
     );
 }
 
-/// What Kubernetes sets in every pod of a namespace with a service "gridhook".
+/// The variables that Kubernetes sets in every pod of a namespace with a service "gridhook".
 const OF_KUBERNETES: [(&str, &str); 7] = [
     ("GRIDHOOK_PORT", "tcp://10.0.0.1:8080"),
     ("GRIDHOOK_PORT_8080_TCP", "tcp://10.0.0.1:8080"),

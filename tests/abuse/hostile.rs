@@ -30,7 +30,7 @@ const FLOOD: usize = 30;
 /// All endpoints together; a buffer without a bound would be many times that.
 const MEMORY_MAX: u64 = 96 << 20;
 
-/// What a bomb inflates to.
+/// The inflated size of a bomb.
 const BOMB: u64 = 4 * MEMORY_MAX;
 
 /// Longer than the response timeout of the test.
@@ -525,7 +525,7 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_is_not_af
             },
         );
         let found = found();
-        // One that is read by half may look like several requests to the endpoint.
+        // A request that is read in part may look like several requests to the endpoint.
         let requests = match kind.behavior {
             Behavior::Answers => endpoint.requests().len() - 1,
             Behavior::HeadsOnly => expected.len() * SHARED,

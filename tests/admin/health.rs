@@ -166,7 +166,7 @@ fn a_node_is_ready_while_it_can_answer_or_forward_and_says_what_it_is_for_each_s
         &[&damaged, &starting, &following],
         // The others serve, and a rolling upgrade waits for this node.
         &[&following, &late, &fetching, &following],
-        // What it owns needs it.
+        // Its shards need it.
         &[&own, &late, &fetching, &following],
         // A shard fails alone.
         &[&own, &failed, &following],

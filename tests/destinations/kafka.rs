@@ -366,7 +366,7 @@ fn a_broker_with_tls_is_trusted_by_its_certificate_and_demands_the_password() {
     });
     assert_eq!(kafka.records("orders", 0, 0).0.len(), 1);
 
-    // Who does not know the authority, or the password, sends nothing.
+    // A client without the authority or the password sends nothing.
     let other = folder.path().join("other.pem");
     std::fs::write(&other, Authority::new().pem()).expect("written");
     let wrong = "another-password-that-nobody-sees";

@@ -302,7 +302,7 @@ fn read(folder: &Path) -> Result<Result<Records, String>, String> {
     let mut records = Records::new();
     for family in Family::ALL {
         let scanned = store.scan(family, &[0], &[0xff; 4], &mut |key, value| {
-            // What pages have is read as records.
+            // The contents of pages are read as records.
             if keys::parse_outcome_page(key).is_none() {
                 records.insert((family, key.to_vec()), value.to_vec());
             }

@@ -211,7 +211,7 @@ fn variables(documents: &[Value]) -> Vec<(OsString, OsString)> {
             value.into(),
         )
     };
-    // Those of commands in the pod are no settings.
+    // Variables of commands in the pod are no settings.
     all.iter()
         .map(of_pod)
         .filter(|(name, _)| name != "GRIDHOOK_SERVER" && name != "GRIDHOOK_TOKEN")

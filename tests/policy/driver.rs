@@ -38,7 +38,7 @@ pub(super) struct Driver {
     pub(super) settings: SubscriptionSettings,
     pub(super) now: Timestamp,
     pub(super) disk: SimulatedStore,
-    /// What happened, each with its time.
+    /// The actions, each with its time.
     pub(super) lines: Vec<String>,
     /// How often the log, the due keys or events were asked for.
     pub(super) reads: u32,

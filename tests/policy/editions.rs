@@ -1,5 +1,4 @@
-//! What each edition of the program does: attempts over time, and what every status means, as
-//! tables.
+//! The editions of the program as tables: attempts over time, and the meaning of every status.
 
 use std::{collections::BTreeMap, fmt::Write, sync::Arc, time::Duration};
 
@@ -53,8 +52,8 @@ fn again(settings: SubscriptionSettings, answer: &RequestResult) -> String {
     }
 }
 
-/// What each status means, every one from 200 on: where it differs, without and with a place for
-/// dead letters.
+/// The meaning of every status from 200 on: where it differs, without and with a place for dead
+/// letters.
 fn statuses(name: &str, expected: Expect) {
     let [timeout, reset] =
         [Failure::TimedOut, Failure::SocketError].map(RequestResult::from_outcome);

@@ -184,7 +184,7 @@ fn forecast_texts(forecast: &Forecast) -> Vec<String> {
     texts
 }
 
-/// What the driver's disk says of an event, with these requests in flight.
+/// Explains an event from the driver's disk, with these requests in flight.
 fn ask(
     driver: &Driver,
     settings: &SubscriptionSettings,

@@ -412,7 +412,7 @@ fn a_topic_that_goes_on_overflowing_does_not_keep_events_with_an_order_from_leav
     );
 }
 
-/// What was cut off stays in its lane, so nothing is written and nothing waits.
+/// The rest of the range stays in its lane, so that nothing is written and nothing waits.
 #[test]
 fn a_lane_that_cannot_be_split_delays_no_ordered_event() {
     let settings = SubscriptionSettings {

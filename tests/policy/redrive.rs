@@ -74,7 +74,7 @@ fn redrive(driver: &mut Driver, pages: usize) {
             totals: None,
             drained,
         };
-        // One that a crash has kept from its beginning takes nothing.
+        // A redrive that a crash has prevented takes nothing.
         if driver.core.refuses_dead_letters(JOB).is_none() {
             driver.absorb(Input::Redrive(Box::new(page)));
         }

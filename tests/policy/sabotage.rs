@@ -159,7 +159,7 @@ pub(super) struct Saboteur {
     bug: Option<Bug>,
     /// How often a bug was injected.
     injected: AtomicU32,
-    /// What the store itself noticed.
+    /// The problems that the store noticed.
     noticed: Mutex<Option<String>>,
     /// Every delivery that was ever pending.
     pending: Mutex<BTreeMap<(Lane, Seq), PendingDelivery>>,
@@ -233,7 +233,7 @@ impl Saboteur {
         }
     }
 
-    /// What is pending on disk.
+    /// Remembers the pending deliveries on disk.
     pub(super) fn remember(&self, disk: &SimulatedStore) {
         if self.is(Bug::AnswerWithTheDead) {
             let pending = disk

@@ -61,8 +61,8 @@ async fn whole_answer(
     )
 }
 
-/// What matters in a response, on a line each: status, headers, codes with the message. `…` is the
-/// invitation to report.
+/// The relevant parts of a response, each on a line: status, headers, codes with the message. `…`
+/// is the invitation to report.
 pub(super) async fn answer(endpoint: &Endpoint, request: TestRequest) -> String {
     let (status, headers, body) = whole_answer(endpoint, request).await;
     let mut shown = status.as_u16().to_string();

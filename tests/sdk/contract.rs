@@ -17,7 +17,7 @@ const SEED: &str = "1";
 /// The number of generated requests for each operation, besides those for each of its parameters.
 const EXAMPLES: &str = "2";
 
-/// What is looked at.
+/// The checks of schemathesis.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,unsupported_method,allow_header_conformance,ignored_auth";
 
 /// Both together took 90 s on two cores without other work.
@@ -71,7 +71,7 @@ fn schemathesis(stage: &Stage, known: bool) -> Command {
         "--no-color",
     ]);
     if known {
-        // What is there is to be there for the next operation.
+        // The next operation needs the resources.
         program.args(["--exclude-method", "DELETE"]);
     }
     program

@@ -18,8 +18,8 @@ use std::{
 pub(super) static PYTHON: LazyLock<PathBuf> =
     LazyLock::new(|| environment("python", "requirements.txt").join("bin/python"));
 
-/// What tests the server against its own description. Not beside the clients, which need none of
-/// what it needs.
+/// The packages that test the server against its own description. They are apart from the clients,
+/// which need none of them.
 pub(super) static SCHEMATHESIS: LazyLock<PathBuf> =
     LazyLock::new(|| environment("python", "schemathesis.txt").join("bin/schemathesis"));
 

@@ -353,7 +353,7 @@ fn a_change_is_recorded_though_its_client_resets_the_connection() {
             .map(|topic| topic["name"].as_str().expect("a name").to_owned())
             .collect::<Vec<_>>()
     };
-    // Whatever was made is recorded, now or in a moment.
+    // Each change that was made is recorded, now or soon.
     wait_for("the records", LONG, || {
         let recorded: Vec<String> = lines(&trail(&server, "?top=1000"));
         made()

@@ -32,7 +32,7 @@ fn a_backlog_needs_little_memory_and_no_time_at_a_restart() {
     // A tail of 8 MiB: what is measured is the rest.
     let mut server = Server::start(&[("TOPIC__RECENT_EVENTS_BYTES", "8 MiB")]);
     let sink = Sink::start();
-    // What a start takes on this machine.
+    // The duration of a start on this machine.
     server.kill_9();
     let empty = server.restart();
     let key = server.topic("orders", "EventGridSchema");

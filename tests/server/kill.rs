@@ -133,7 +133,7 @@ fn assert_repeats_are_bounded(
         "{} repeated, {bound} in flight",
         repeated.len()
     );
-    // What is out, and as much again that is back and on its way to the disk.
+    // The requests in flight, and as many again whose outcomes are not yet on disk.
     let places = kills.len() * CONCURRENCY * batch as usize;
     assert!(
         repeated.len() <= 2 * places,

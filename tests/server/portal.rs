@@ -14,7 +14,7 @@ use crate::support::{
     sink::Sink,
 };
 
-/// What a portal link is for, below an event subscription.
+/// The operations of a portal link, below an event subscription.
 const OF_PORTALS: [(&str, &str); 12] = [
     ("GET", ""),
     ("PATCH", ""),
@@ -41,7 +41,7 @@ fn a_portal_token_tried_on_every_route_does_its_four_things_on_its_own_event_sub
     let portal = create_portal_token(&server);
     let endpoint = move_to(&sink.url("/new")).to_string();
     let before = state(&server);
-    // Those of others first: nothing of them changes.
+    // First the event subscriptions of others, which must not change.
     let counts_of_others = assert_responses_to(&server, &portal, "other", &endpoint);
     assert_eq!(
         state(&server),

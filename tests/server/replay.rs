@@ -183,7 +183,7 @@ fn a_replay_is_whole_through_kills_while_others_have_live_traffic() {
         sum - count
     );
     assert_eq!(least, 1, "something was skipped");
-    // What was in flight at a kill, in requests of 50: a quarter of 16 places.
+    // The requests in flight at a kill, with 50 events each: a quarter of 16.
     assert!(
         sum - count <= 3 * 2 * 4 * BATCH as usize,
         "{} were repeated",

@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// What a process with a bug left behind. Each bug would be one line of code.
+/// A bug, and the store that a process with it leaves. Each bug is one line of code.
 struct Bug {
     name: &'static str,
     left: Left,
@@ -186,7 +186,7 @@ fn change_cursor(records: &mut Records, change: impl Fn(&mut Cursor)) {
 /// Leaves the store as the bug would.
 fn plant(bug: &Bug, data_dir: &Path) {
     let store = RocksStore::open(data_dir, &RocksOptions::default()).expect("a sound store");
-    // What the floor has passed may go at any time, and does now.
+    // Events below the floor may be deleted at any time, and are deleted now.
     store.compact_log().expect("compacted");
     let batch = match &bug.left {
         Left::Batch(left) => left(&store),

@@ -13,7 +13,7 @@ use crate::support::{
     sink::{Behavior, Sink},
 };
 
-/// What a test asks of a store, from outside of any runtime.
+/// Waits for a request of the test to a store, outside of any runtime.
 fn ask<T>(work: impl Future<Output = T>) -> T {
     actix_rt::System::new().block_on(work)
 }
@@ -305,7 +305,7 @@ fn s3_has_every_dead_letter_after_an_outage_below_the_prefix_of_its_address() {
     if !needs::python() {
         return;
     }
-    // What moto had goes with it.
+    // The data of moto is lost with its process.
     bucket(
         "s3://letters/kept",
         "s3://letters/kept/here",

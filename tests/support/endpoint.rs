@@ -62,7 +62,7 @@ impl Gate {
     }
 }
 
-/// What is done to one request.
+/// The response to one request.
 pub(crate) type Script = Vec<Step>;
 
 /// A response with a status and a body of that length.
@@ -110,7 +110,7 @@ struct EndpointState {
 struct Wrong {
     /// On these connections.
     connections: Range<usize>,
-    /// What it speaks there, where it has no TLS elsewhere.
+    /// The TLS that it speaks on these connections, if it has none elsewhere.
     tls: Arc<rustls::ServerConfig>,
 }
 
@@ -258,7 +258,7 @@ impl EndpointState {
             .as_ref()
             .filter(|wrong| wrong.connections.contains(&number));
         if let (Some(_), Some(_)) = (wrong, &self.tls) {
-            // What a client of TLS says first is no request.
+            // The first message of a TLS client is no request.
             let read = stream.read(&mut [0; 512]);
             read.and_then(|_| {
                 stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")

@@ -36,22 +36,22 @@ pub(crate) struct Kafka {
     ports: [ReservedPort; 2],
     child: Option<Child>,
     runtime: tokio::runtime::Runtime,
-    /// What the test's own client trusts, where the broker has TLS.
+    /// The authority that the test's client trusts, if the broker has TLS.
     tls: Option<Arc<rustls::ClientConfig>>,
 }
 
 impl Kafka {
-    /// One that is not started yet.
+    /// A broker that is not started yet.
     pub(crate) fn new() -> Self {
         Self::with(None, MESSAGE_BYTES_MAX, None)
     }
 
-    /// One that clients reach at this address only, which passes their connections on to it.
+    /// A broker that clients reach only at this address, which forwards their connections.
     pub(crate) fn behind(proxy: SocketAddr) -> Self {
         Self::with(None, MESSAGE_BYTES_MAX, Some(proxy))
     }
 
-    /// One that takes what brokers take by default.
+    /// A broker with default limits.
     pub(crate) fn usual() -> Self {
         Self::with(None, 1024 * 1024, None)
     }

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use gridhook::journal::changelog::{Changelog, ChangelogBounds, ChangelogError};
 
-/// What happens to an append.
+/// The fault of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppendFault {
     /// Nothing: it is appended and acknowledged.

@@ -53,7 +53,7 @@ pub(crate) struct StreamBackup {
 pub(crate) type Message = (async_nats::HeaderMap, Vec<u8>);
 
 impl Nats {
-    /// One that is not started yet.
+    /// A server that is not started yet.
     pub(crate) fn new() -> Self {
         let authorization =
             format!("authorization {{ user: gridhook, password: \"{PASSWORD}\" }}\n");

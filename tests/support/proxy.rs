@@ -15,7 +15,7 @@ use super::{
     http::{Client, header, read_head},
 };
 
-/// What is done to a request.
+/// How a request is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     /// It receives 200 and goes nowhere.

@@ -44,7 +44,7 @@ pub(crate) struct RabbitMq {
 pub(crate) type Message = (BasicProperties, Vec<u8>);
 
 impl RabbitMq {
-    /// One that is not started yet.
+    /// A server that is not started yet.
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let ports = [(), (), ()].map(|()| ReservedPort::new());

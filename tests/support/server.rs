@@ -84,12 +84,12 @@ impl SubscriptionSpec {
         self
     }
 
-    /// What is given up goes to this container.
+    /// Dead letters are written to this container.
     pub(crate) fn dead_letters(self, container: &str) -> Self {
         self.dead_letters_at(&json!({"resourceId": "/r", "blobContainerName": container}))
     }
 
-    /// What is given up goes there.
+    /// Dead letters are written to this destination.
     pub(crate) fn dead_letters_at(mut self, properties: &Value) -> Self {
         self.properties["deadLetterDestination"] =
             json!({"endpointType": "StorageBlob", "properties": properties});
@@ -138,7 +138,7 @@ pub(crate) struct Server {
     folder: tempfile::TempDir,
     data_dir: PathBuf,
     settings: Vec<(String, String)>,
-    /// What the binary runs under, where it is not alone.
+    /// The program that runs the binary, if there is one.
     under: Vec<String>,
     at: SocketAddr,
     tls: Option<Arc<rustls::ClientConfig>>,
@@ -442,7 +442,7 @@ impl Server {
         assert!(sent.success(), "a signal is sent");
     }
 
-    /// What `fsck` says of its folder.
+    /// Runs `fsck` on its folder.
     pub(crate) fn fsck(&self) -> (ExitStatus, String) {
         fsck(&self.data_dir())
     }
@@ -465,7 +465,7 @@ impl Server {
         .concat())
     }
 
-    /// What it has on disk is what its rules say. It must have ended.
+    /// Asserts that its store is sound. The server must have ended.
     pub(crate) fn assert_sound(&self) {
         assert!(self.child.is_none(), "the server has ended");
         let (status, reported) = self.fsck();
@@ -707,7 +707,7 @@ impl Drop for Server {
     }
 }
 
-/// What a command of the binary says, and how it ends.
+/// The exit status and the output of a command.
 pub(crate) fn say(arguments: &[&str]) -> (ExitStatus, String) {
     let output = bare(&[], arguments).output().expect("the binary starts");
     let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -749,7 +749,7 @@ pub(crate) fn operator_with(
     }
 }
 
-/// What `fsck` says of a folder.
+/// Runs `fsck` on a folder.
 pub(crate) fn fsck(data_dir: &Path) -> (ExitStatus, String) {
     fsck_with(data_dir, &[])
 }

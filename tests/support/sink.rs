@@ -130,7 +130,7 @@ pub(crate) fn hash(data: &str) -> u64 {
     hasher.finish()
 }
 
-/// What arrived on a path, by the id of the event.
+/// The arrivals on a path, by the id of the event.
 pub(crate) type Ledger = HashMap<String, Vec<Arrival>>;
 
 #[derive(Default)]
@@ -253,7 +253,7 @@ impl Sink {
         )
     }
 
-    /// What arrived on a path is this, and nothing else.
+    /// Replaces the arrivals on a path.
     pub(crate) fn reset(&self, path: &str, ledger: Ledger) {
         lock(&self.shared.ledgers).insert(path.to_owned(), ledger);
     }
@@ -263,7 +263,7 @@ impl Sink {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// What time it is for the arrivals.
+    /// The time on the clock of the arrivals.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }

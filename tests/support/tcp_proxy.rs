@@ -29,7 +29,7 @@ pub(crate) enum Direction {
     ToClient,
 }
 
-/// What is cut.
+/// The directions that are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     Nothing,
@@ -113,7 +113,7 @@ impl TcpProxy {
         *lock(&self.shared.cut) = cut;
     }
 
-    /// What clients send is on the way for so many milliseconds, also if more follows it.
+    /// Delays the data of clients by this number of milliseconds, also if more follows.
     pub(crate) fn delay(&self, milliseconds: u64) {
         self.shared.delay.store(milliseconds, Ordering::SeqCst);
     }
@@ -128,7 +128,7 @@ impl TcpProxy {
         self.shared.breaks.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// What clients send has `by` instead of `this` from now on, where both are in one piece.
+    /// Replaces `this` by `by` in the data of clients from now on, if it is in one piece.
     pub(crate) fn replace(&self, this: &'static str, by: &'static str) {
         assert_eq!(this.len(), by.len(), "lengths are announced");
         *lock(&self.shared.replaced) = Some((Direction::ToServer, this, by));

@@ -100,12 +100,12 @@ impl Terminal {
         ]);
     }
 
-    /// What there is to see.
+    /// The visible text.
     pub(crate) fn screen(&self) -> String {
         self.ask(&["capture-pane", "-p"])
     }
 
-    /// What tmux knows of it, as `alternate_on`.
+    /// Whether a flag of tmux is set, such as `alternate_on`.
     pub(crate) fn is(&self, flag: &str) -> bool {
         self.ask(&["display-message", "-p", &format!("#{{{flag}}}")])
             .trim()

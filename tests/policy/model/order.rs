@@ -12,7 +12,7 @@ use gridhook::{
 
 use super::*;
 
-/// What is known of each key.
+/// The state of each key.
 #[derive(Debug, Default)]
 pub(super) struct OrderCheck {
     /// Whether an event that would be given up blocks its key.
@@ -85,7 +85,7 @@ impl OrderCheck {
         self.answered = commanded.map(|_| std::mem::take(&mut self.unanswered));
     }
 
-    /// What blocks its key on disk after a write.
+    /// Compares the events that block their key on disk with the decisions, after a write.
     pub(super) fn note_blocked(&mut self, disk: &SimulatedStore) {
         let blocking: BTreeSet<Seq> = disk
             .pending

@@ -67,7 +67,7 @@ fn queue(server: &Server) -> String {
     keys["key1"].as_str().expect("a key").to_owned()
 }
 
-/// What `gridhook dead-letters` does with those of the subscription `Doomed`.
+/// Runs `gridhook dead-letters` for the subscription `Doomed`.
 fn dead_letters(node: &Server, verb: &str, rest: &[&str]) -> Result<Value, String> {
     let topic = format!("{SCOPE}/{ORDERS}");
     let said = operator(
@@ -148,7 +148,7 @@ impl OwnerEnds {
         self.known = now;
     }
 
-    /// What was in flight when an owner ended, and nothing else, was taken again.
+    /// Asserts that only requests in flight at the end of an owner were repeated.
     fn assert_in_flight(&self, what: &str, repeated: &[Timestamp]) {
         let is_in_flight = |answered: &&Timestamp| {
             let is_of = |(from, to): &(Timestamp, Timestamp)| {
@@ -460,7 +460,7 @@ impl OwnerChaos<'_> {
             .owner_of(self.topics[target].shard, Some(former));
         self.has_seen_end |=
             signal == "KILL" && ends_seen(&self.cluster.nodes[next]) > seen_before[next];
-        // One that is asked to stop finishes what is in flight.
+        // A node that receives SIGTERM finishes the requests in flight.
         let ended = if signal == "TERM" {
             self.sink.now()
         } else {

@@ -88,7 +88,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// One that is never stopped.
+    /// A client that is never stopped.
     pub(super) fn new(at: SocketAddr) -> Self {
         Self {
             client: Client::new(at),
@@ -157,7 +157,7 @@ pub(super) fn publishes(
     published
 }
 
-/// What clients that pull were promised, and have seen.
+/// The events that pull clients received and acknowledged.
 #[derive(Default)]
 pub(super) struct Pulled {
     pub(super) published: BTreeSet<String>,

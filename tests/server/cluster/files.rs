@@ -1,5 +1,5 @@
-//! Files outside of the fence of the changelog: what a former owner still does has no effect on those
-//! of the next one.
+//! Files outside of the fence of the changelog: what a former owner still does has no effect on
+//! those of the next one.
 
 use std::{thread, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::support::{
     sink::{Behavior, Sink},
 };
 
-/// What `gridhook dead-letters` says.
+/// The output of `gridhook dead-letters`.
 fn dead_letters(node: &Server, verb: &str, rest: &[&str]) -> Result<Value, String> {
     let topic = format!("{SCOPE}/orders");
     let arguments = ["dead-letters", verb, &topic, "all", "--output", "json"];

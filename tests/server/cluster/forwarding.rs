@@ -431,7 +431,7 @@ fn a_node_accepts_forwarded_requests_from_nodes_of_its_cluster_only() {
     let other = SocketAddr::from(([127, 0, 0, 1], 1));
     assert!(!handshake(address, other, "publishers").1);
     assert!(handshake(address, address, "publishers").1);
-    // Who proves to be a node may watch for longer than others may take for their proof.
+    // A proven node may watch for longer than the time limit of a proof.
     let (mut watching, confirmed) = handshake(address, address, "watch");
     assert!(confirmed);
     watching

@@ -814,7 +814,7 @@ fn a_change_of_a_spread_topic_reaches_every_shard_though_a_node_is_lost_in_its_m
     let names = ["a", "b", "c"];
     let is_asked = |name: &&str| **name == owners[usize::from(SHARDS)];
     let asked = names.iter().position(is_asked).expect("a node");
-    // One that the owner of the control plane has, too.
+    // A shard that the owner of the control plane owns, too.
     let near = owners.iter().position(|name| *name == names[asked]);
     let near = near.expect("it has its share");
     let lost = (asked + 1) % 3;
