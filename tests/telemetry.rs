@@ -1,4 +1,4 @@
-//! W3C trace contexts, and the tracer by itself; the whole path is in `server::otlp`.
+//! W3C trace contexts, and the tracer alone. `server::otlp` tests the whole path.
 
 use std::{
     ffi::OsString,

@@ -83,7 +83,7 @@ impl Tail {
 
 impl Drop for Tail {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         self.0.kill().ok();
         self.0.wait().ok();
     }

@@ -156,7 +156,7 @@ async fn a_change_is_made_with_its_record_and_under_its_lock_though_its_client_g
     );
 }
 
-/// A resource group that is created by itself.
+/// A resource group that is created implicitly.
 const GROUP: &str = "/subscriptions/S-1/resourceGroups/new";
 
 #[actix_web::test]

@@ -506,7 +506,7 @@ proptest! {
     }
 }
 
-/// A node joins, one is killed, another one joins, and the one that was killed comes back.
+/// A node joins, one is killed, another one joins, and the killed one returns.
 const JOINS: [Fault; 4] = [(3, 1, 0, 39), (1, 0, 0, 39), (4, 1, 0, 39), (1, 1, 0, 39)];
 
 #[test]
@@ -517,7 +517,7 @@ fn nodes_that_join_fetch_copies_and_changelogs_are_trimmed_meanwhile() {
 
 #[test]
 fn a_node_that_reads_old_records_while_it_starts_again_renews_its_record() {
-    // Node 2 reads what is old, is killed and starts again meanwhile.
+    // Node 2 reads old records, is killed and starts again meanwhile.
     let behind = [(2, 252, 144, 121), (2, 7, 54, 40), (2, 169, 1, 1)];
     run(&behind, Trim::AsTheRecordsSay)
         .map(drop)

@@ -86,7 +86,7 @@ pub(super) struct Node {
     /// How far its clock is ahead of those of the others.
     ahead: Duration,
     looked: Duration,
-    /// Whether it never finishes what is in flight, and so never gives a shard up.
+    /// Whether it never finishes its requests in flight, and therefore never gives up a shard.
     is_stuck: bool,
     rules: Rules,
     is_acting: bool,
@@ -284,7 +284,7 @@ fn run(faults: &[Fault], delays: &[u8], stuck: Option<usize>, rules: Rules) -> O
         let node = &mut nodes[*at % NODES];
         let faults = &node.records.faults;
         match kind % 4 {
-            // When it resumes it goes on with what it did, before it looks again.
+            // When it resumes, it continues its work before it looks again.
             PAUSED => (node.paused_until, node.next) = (until, node.next.max(until + STEP)),
             CUT => faults.is_cut.store(true, Ordering::Relaxed),
             2 => {

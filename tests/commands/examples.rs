@@ -299,7 +299,7 @@ fn run_until_it_prints(server: &Server, folder: &Folder, script: &str) -> Option
         ended = child.try_wait().expect("a child");
         ended.is_some() || !text().is_empty()
     });
-    // It is stopped, or has ended by itself.
+    // The command is stopped, or has ended.
     child.kill().ok();
     child.wait().expect("an end");
     ended.map(|status| format!("{status}: {}", text()))

@@ -1,9 +1,10 @@
 //! Random damage of a store's files: the store is refused, reports the damage, or the damage has no
 //! effect. It never silently has less than it acknowledged.
 //!
-//! All acknowledged records are remembered and compared with what is read after the damage. Below
-//! the watermark nothing may be missing. Above it, if the store was killed within a second of the
-//! last watermark, the end of the log may be missing as a whole; this is counted separately.
+//! All acknowledged records are remembered and compared with the records that are read after the
+//! damage. Below the watermark nothing may be missing. Above it, if the store was killed within a
+//! second of the last watermark, the end of the log may be missing as a whole; this is counted
+//! separately.
 
 use std::{
     collections::BTreeMap,

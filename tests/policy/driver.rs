@@ -67,7 +67,7 @@ pub(super) struct Driver {
     in_flight: VecDeque<(Timestamp, RequestId, RequestResult)>,
     /// When each dead letter is due.
     pub(super) aside: Vec<Timestamp>,
-    /// Answers about what is pending, where they are to come later.
+    /// Results of reads of pending deliveries that arrive later.
     pub(super) held_back: Option<VecDeque<Input>>,
     /// Every request that left, as the slot has it.
     pub(super) sent: BTreeMap<RequestId, Arc<OutgoingBatch>>,
@@ -170,7 +170,7 @@ impl Driver {
         self.in_flight.clear();
     }
 
-    /// A new process begins with what is on the disk.
+    /// A new process begins with the state on disk.
     pub(super) fn restart(&mut self, settings: SubscriptionSettings) {
         let end = Seq(self.log.len() as u64 + 1);
         // Numbers of requests begin anew in a process; here they go on, so that none is met twice.

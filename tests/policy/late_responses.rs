@@ -1,4 +1,4 @@
-//! A success after the response timeout: it takes out of the retry queue what is still in there.
+//! A success after the response timeout: it removes its events from the retry queue.
 
 use std::{
     collections::VecDeque,

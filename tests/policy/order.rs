@@ -362,7 +362,7 @@ fn later_events_of_a_key_do_not_leave_with_a_batch_whose_first_event_is_given_up
     }
 }
 
-/// Each cut waits for its write, and what is behind it for a read. Before each of these, the topic
+/// Each cut waits for its write, and later events wait for a read. Before each of these, the topic
 /// overflows again.
 #[test]
 fn a_topic_that_goes_on_overflowing_does_not_keep_events_with_an_order_from_leaving() {

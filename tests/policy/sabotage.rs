@@ -104,7 +104,7 @@ pub(super) enum Bug {
     KeepNoOrder,
     /// A new incarnation keeps no order.
     ForgetTheOrder,
-    /// A new incarnation does not learn what is held back.
+    /// A new incarnation does not load the held-back events.
     LoseWhatIsHeldBack,
     /// A new incarnation does not learn the keys of pending deliveries.
     ForgetTheKeys,

@@ -310,7 +310,7 @@ fn check(schema: Schema, body: &[u8]) -> Result<(), TestCaseError> {
             }
             Schema::CloudEvents => {
                 compare_passes(schema, "application/cloudevents-batch+json", body)?;
-                // One event: what is left of an array of one.
+                // One event: an array of one without its brackets.
                 let event = body.strip_suffix(b"]").unwrap_or(body);
                 let event = [&event[1..], b" "].concat();
                 compare_passes(schema, "application/cloudevents+json", &event)?;

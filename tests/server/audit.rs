@@ -1,5 +1,4 @@
-//! The audit trail of the real binary: what is recorded, what is not, and how much of it is kept.
-//! The ids of requests.
+//! The audit trail of the real binary: its entries, and its limits. The ids of requests.
 
 use std::io::Write as _;
 

@@ -146,7 +146,7 @@ impl ServerOnSmallDisk {
         );
     }
 
-    /// There is room again: it heals by itself, and everything arrives.
+    /// There is space again: the server recovers without help, and everything arrives.
     fn assert_healed(mut self) {
         wait_for("the server to be ready again", LONG, || {
             self.readiness().0 == 200

@@ -220,7 +220,7 @@ fn age(answered: Timestamp, kills: &[(Timestamp, Timestamp)]) -> Duration {
     next.map_or(Duration::MAX, |(from, _)| from.since(answered))
 }
 
-/// How many events the endpoint had taken, or had in hand, for which that may be so.
+/// The number of events at the endpoint for which this may be the case.
 fn in_flight(sink: &Sink, path: &str, kills: &[(Timestamp, Timestamp)]) -> usize {
     sink.look(path, |ledger| {
         ledger

@@ -1,5 +1,5 @@
 //! Namespaces: addressed by path, by host, or by neither; opened by their keys; and still there
-//! after a kill. What is pushed from them, and what becomes of what is given up.
+//! after a kill. Push delivery from them, and their dead letters.
 
 use std::{fs, time::SystemTime};
 
@@ -398,7 +398,7 @@ impl<'a> PlantWithQueues<'a> {
         with_token(self.server, path, token, &[("host", self.own.as_str())])
     }
 
-    /// A token opens its resource, and what is below it.
+    /// A token opens its resource and all resources below it.
     fn assert_tokens_open_what_they_name(&self) {
         let token = self.token(&self.below(COLD));
         assert_eq!(self.status(&publish_path(COLD), &token), 200);

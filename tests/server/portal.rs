@@ -558,7 +558,7 @@ fn assert_tail_has(mut tail: impl BufRead, expected: &[&str]) {
     );
 }
 
-/// Each event subscription has a job that does not end by itself.
+/// Each event subscription has a job that runs until the end of the test.
 fn create_subscriptions_with_jobs(server: &Server, sink: &Sink, keys: &[String; 2]) {
     for (topic, name) in [("orders", "mine"), ("orders", "other"), ("bills", "mine")] {
         let labels = if name == "mine" {
@@ -578,7 +578,7 @@ fn create_subscriptions_with_jobs(server: &Server, sink: &Sink, keys: &[String; 
         for _ in 0..5 {
             server.publish(topic, key, EVENT.as_bytes());
         }
-        // A job that does not end by itself.
+        // The job runs until the end of the test.
         for name in names {
             let replays = format!("{}/replays", subscription(topic, name));
             server.command("POST", &replays, &json!({"eventsPerSecond": 0.001}));

@@ -26,7 +26,7 @@ use crate::support::{
     sink::Sink,
 };
 
-/// All syncs say that they are done, and do nothing: what a disk does that lies.
+/// All syncs succeed and do nothing, as on a disk that ignores syncs.
 const LYING: [&str; 9] = [
     "strace",
     "-f",

@@ -268,7 +268,7 @@ impl KilledServer {
         wait_for("failures", LONG, || {
             server.counter("orders", "hook", "pending") >= 10
         });
-        // The floor follows, and what is pending is held.
+        // The floor follows, and pending events are held.
         thread::sleep(Duration::from_millis(1500));
         // No reader receives what comes now.
         server.operate("orders", "hook", "hold");

@@ -18,7 +18,7 @@ fn ask<T>(work: impl Future<Output = T>) -> T {
     actix_rt::System::new().block_on(work)
 }
 
-/// The files below a folder of the store, with what is in them.
+/// The files below a folder of the store, with their contents.
 fn files(cloud: &Cloud, folder: &str) -> Vec<(String, String)> {
     ask(async {
         let sink = cloud.sink();
@@ -137,7 +137,7 @@ impl Stage {
         wait_for("their files", LONG, || ids(&self.cloud, folder) == expected);
     }
 
-    /// The store is away while more is given up, and comes back.
+    /// The store is down while more events are given up, and returns.
     fn outage(&mut self, range: std::ops::Range<usize>, killed: bool) {
         self.cloud.stop();
         self.give_up(range);

@@ -119,7 +119,7 @@ fn note(id: &str) {
     }
 }
 
-/// All tests below `folder`: their names, and what is in them.
+/// All tests below `folder`: their names and their source.
 fn tests(folder: &Path, found: &mut BTreeMap<String, String>) {
     for entry in fs::read_dir(folder).expect("a folder of tests") {
         let path = entry.expect("an entry").path();

@@ -21,7 +21,7 @@ pub(crate) enum AppendFault {
     LateBefore,
     /// It arrives after the next append.
     LateAfter,
-    /// It arrives twice, and the response to the second one comes back.
+    /// It arrives twice, and the caller receives the response to the second one.
     Twice,
     /// The log is full.
     Full,

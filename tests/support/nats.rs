@@ -180,7 +180,7 @@ impl Nats {
         });
     }
 
-    /// Appends what is no record to a stream.
+    /// Appends a message that is no record to a stream.
     pub(crate) fn append(&self, stream: &'static str, payload: &'static str) {
         self.runtime.block_on(async {
             let context = self.context().await.expect("a client");

@@ -336,8 +336,8 @@ impl Server {
         });
     }
 
-    /// Starts it and returns when it listens, be it ready or not, or when it has ended: its status
-    /// and output.
+    /// Starts it and returns when it listens, ready or not, or when it has ended: its status and
+    /// output.
     pub(crate) fn try_restart(&mut self) -> Result<(), (ExitStatus, String)> {
         self.spawn();
         self.await_listening()
@@ -376,7 +376,7 @@ impl Server {
         self.child.is_some()
     }
 
-    /// Whether its process has ended by itself.
+    /// Whether its process has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child
             .as_mut()
@@ -671,7 +671,7 @@ impl Server {
         all[from..].to_owned()
     }
 
-    /// Starts a second server on the same folder, which must end by itself: its output.
+    /// Starts a second server on the same folder, which must end, and returns its output.
     pub(crate) fn second(&self) -> (ExitStatus, String) {
         let output = command(&[], &self.data_dir(), &self.settings)
             .output()
@@ -700,7 +700,7 @@ impl Drop for Server {
             self.kill_9();
         }
         if let Some(mut child) = self.child.take() {
-            // It may have ended by itself.
+            // The process may have ended already.
             child.kill().ok();
             child.wait().ok();
         }

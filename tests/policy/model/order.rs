@@ -107,7 +107,7 @@ impl OrderCheck {
             .collect();
     }
 
-    /// A new incarnation knows what is on disk.
+    /// A new incarnation has the state on disk.
     pub(super) fn restart(&mut self, disk: &SimulatedStore) {
         self.lifted.clear();
         self.unanswered.clear();

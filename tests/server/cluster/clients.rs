@@ -199,7 +199,7 @@ pub(super) fn pulls(clients: &mut Clients, at: SocketAddr, key: &str) -> Arc<Mut
         let body = Value::Array(ids.iter().map(event).collect()).to_string();
         let headers =
             [("authorization", shown.as_str()), ("content-type", "application/cloudevents-batch+json; charset=utf-8")];
-        // Once, because these topics store what is published again.
+        // Once, because these topics store an event that is published again twice.
         if caller
             .client
             .ask("POST", &format!("{HEAT}:publish"), &headers, body.as_bytes())

@@ -76,7 +76,7 @@ fn a_file_that_a_paused_owner_stores_late_brings_no_purged_dead_letter_back() {
     wait_for("the former owner to follow", LONG, || {
         cluster.nodes[0].logs().matches("standby again").count() > before
     });
-    // A client of object stores tries once more by itself.
+    // A client of object stores retries once.
     thread::sleep(Duration::from_secs(1));
     assert_eq!(count_dead_letters(node), 0, "purged dead letters are back");
     let counted = dead_letters(node, "purge", &["--all", "--dry-run"]).expect("counted");
