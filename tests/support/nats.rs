@@ -53,7 +53,7 @@ pub(crate) struct StreamBackup {
 pub(crate) type Message = (async_nats::HeaderMap, Vec<u8>);
 
 impl Nats {
-    /// Makes a server that is not started yet.
+    /// A server that is not started yet.
     pub(crate) fn new() -> Self {
         let authorization =
             format!("authorization {{ user: gridhook, password: \"{PASSWORD}\" }}\n");
@@ -100,7 +100,7 @@ impl Nats {
         )
     }
 
-    /// Starts the server with the data that it had, and waits until it responds.
+    /// Starts it, with its data, and waits until it responds.
     pub(crate) fn resume(&mut self) {
         self.start();
         self.wait();
@@ -118,7 +118,7 @@ impl Nats {
         self.child = Some(command.spawn().expect("it starts"));
     }
 
-    /// Waits until the server responds. A server of a cluster does so once there is a majority.
+    /// Waits until it responds. A server of a cluster does once there is a majority.
     pub(crate) fn wait(&self) {
         wait_for("JetStream to answer", START, || {
             self.runtime.block_on(async {
@@ -177,7 +177,7 @@ impl Nats {
         });
     }
 
-    /// Appends what is no record to a stream.
+    /// Appends a message that is no record to a stream.
     pub(crate) fn append(&self, stream: &'static str, payload: &'static str) {
         self.runtime.block_on(async {
             let context = self.context().await.expect("a client");
