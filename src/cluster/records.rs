@@ -456,13 +456,10 @@ impl OwnershipRecord {
         &self,
         waited: impl Fn(&NodeId) -> std::time::Duration,
     ) -> ShardRecord {
-        let wanted = self.wanted_by.clone().map(|by| {
-            let waited = waited(&by);
-            (by, waited)
-        });
+        let request = self.wanted_by.as_ref().map(|by| (by.clone(), waited(by)));
         ShardRecord {
             owner: self.owner_id.clone(),
-            wanted,
+            request,
         }
     }
 }
