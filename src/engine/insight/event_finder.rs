@@ -69,7 +69,7 @@ pub struct SearchedRange {
 
 /// The result of an explanation.
 #[derive(Clone, Debug)]
-pub enum ExplainAnswer {
+pub enum ExplainResult {
     Found(Box<EventReport>),
     /// It was not found in these ranges.
     NotFound(SearchedRange),
@@ -85,7 +85,7 @@ pub async fn explain_event(
     wanted: EventSelector,
     end: Seq,
     now: Timestamp,
-) -> Result<ExplainAnswer, journal::Error> {
+) -> Result<ExplainResult, journal::Error> {
     // Taken before the store is read: a request that ends meanwhile is reported as in flight, never
     // as absent.
     let plan = shared.plan();
@@ -94,7 +94,7 @@ pub async fn explain_event(
         EventSelector::Seq(seq) => seq,
         EventSelector::Id(id) => match search_id(shared, reads, &requests, &id, end).await? {
             Ok(seq) => seq,
-            Err(searched) => return Ok(ExplainAnswer::NotFound(searched)),
+            Err(searched) => return Ok(ExplainResult::NotFound(searched)),
         },
     };
     let mut records = reads.event_records(shared.subscription_key, seq).await?;
@@ -130,7 +130,7 @@ pub async fn explain_event(
     });
     let id = records.event.as_ref().map(|event| event.id().into_owned());
     let append_time = records.event.as_ref().map(|event| event.appended);
-    Ok(ExplainAnswer::Found(Box::new(EventReport {
+    Ok(ExplainResult::Found(Box::new(EventReport {
         seq,
         id,
         appended: append_time,

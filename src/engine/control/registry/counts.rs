@@ -193,7 +193,7 @@ impl TopicHandle {
 
     /// The snapshot of one subscription, by the key of its record in any case.
     pub fn snapshot(&self, name: &str) -> Option<SubscriptionSnapshot> {
-        self.child_named(name)
+        self.find_child_named(name)
             .map(|child| SubscriptionSnapshot::from_handle(child, self.log_end()))
     }
 
@@ -210,7 +210,7 @@ impl TopicHandle {
         name: &str,
         visit: impl FnOnce(SubscriptionCensus<'_>) -> T,
     ) -> Option<T> {
-        self.child_named(name)
+        self.find_child_named(name)
             .map(|child| self.visit_counted(&child, visit))
     }
 

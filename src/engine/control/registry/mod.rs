@@ -533,7 +533,7 @@ pub(super) fn refused_plan(error: PlanError) -> Error {
 
 fn known_child(topic: &TopicHandle, name: &str) -> Result<Arc<SubscriptionHandle>, Error> {
     topic
-        .child_named(name)
+        .find_child_named(name)
         .ok_or_else(|| Error::Unknown(format!("there is no event subscription '{name}'")))
 }
 

@@ -211,7 +211,7 @@ impl TopicHandle {
     }
 
     /// Where a new subscription with `startsFrom` begins; [`None`] without it.
-    pub(super) async fn start(&self, from: Option<&StartsFrom>) -> Result<Option<Seq>, Error> {
+    pub(super) async fn find_start(&self, from: Option<&StartsFrom>) -> Result<Option<Seq>, Error> {
         let Some(from) = from else {
             return Ok(None);
         };
