@@ -153,7 +153,7 @@ impl ClusterNode {
             .body(String::new())
             .map_err(broken_transfer)?;
         let call = timeout(PIECE_WAIT, async {
-            let mut connection = forwarder.open(address).await?;
+            let mut connection = forwarder.open_connection(address).await?;
             let response = connection
                 .send_request(request)
                 .await

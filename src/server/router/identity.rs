@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 
 use super::owner;
 use crate::{
-    forward::{Ended, Hops},
+    forward::{EarlyEnd, Hops},
     forward_error::ForwardError,
     front::hop,
 };
@@ -139,7 +139,7 @@ impl Identities {
     }
 
     /// Returns once the caller's token is refused, if only the control plane knows it.
-    pub(super) fn watch_caller(self: &Rc<Self>, request: &HttpRequest) -> Ended {
+    pub(super) fn watch_caller(self: &Rc<Self>, request: &HttpRequest) -> EarlyEnd {
         let header = request
             .headers()
             .get(actix_web::http::header::AUTHORIZATION);
@@ -169,7 +169,7 @@ impl Identities {
     }
 
     /// Returns once a token is refused.
-    pub(super) fn wait_until_refused(self: Rc<Self>, bearer: String) -> Ended {
+    pub(super) fn wait_until_refused(self: Rc<Self>, bearer: String) -> EarlyEnd {
         Box::pin(async move {
             loop {
                 sleep(FRESH).await;

@@ -235,7 +235,7 @@ impl ThreadRouter {
             answered = receive_response(responses, None, received) => answered.map(drop),
             () = peer.wait_until_gone() => Ok(()),
             () = sleep_until(receive.until) => Ok(()),
-            () = self.shards[receive.leader].forwarder().stopped() => Ok(()),
+            () = self.shards[receive.leader].forwarder().wait_until_stopped() => Ok(()),
             why = ended => Err(unavailable_response(why)),
         }
     }

@@ -382,7 +382,9 @@ impl Registry {
         let effect = match child {
             Some(child) => Effect::ChangeSubscription(topic, child, delivery),
             None => {
-                let start = topic.nearest_start(record.starts_from.as_deref()).await?;
+                let start = topic
+                    .find_nearest_start(record.starts_from.as_deref())
+                    .await?;
                 changes.push(MetaChange::Subscribe(subscription_key, start));
                 Effect::InsertSubscription(topic, delivery)
             }
