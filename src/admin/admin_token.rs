@@ -96,7 +96,7 @@ impl AdminToken {
             .into()
     }
 
-    /// What tells that the token was replaced.
+    /// A channel that changes when the token is replaced.
     pub(super) fn replacements(&self) -> watch::Receiver<()> {
         self.replaced.subscribe()
     }

@@ -344,8 +344,8 @@ async fn authenticate(request: &HttpRequest, control: &Control) -> AdminResult<P
 }
 
 impl Control {
-    /// What the other shards of a cluster need to check a bearer token that only this store knows;
-    /// [`None`] if it does not.
+    /// The records with which the other shards of a cluster check a bearer token; [`None`] if this
+    /// store has none of it.
     pub fn forwarded_identity(&self, bearer: &str) -> Option<ForwardedIdentity> {
         let stands_for = if self.has_dashboard && bearer.starts_with(session::PREFIX) {
             let now = self.clock.now();

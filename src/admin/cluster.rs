@@ -39,7 +39,7 @@ use gridhook_cluster::{
 use gridhook_metrics::{Counter, ListenerCounters};
 use gridhook_publish::auth::failed_auth::FailedAuthLimiter;
 
-/// What a node knows of its cluster.
+/// The cluster as a node sees it, and what it has counted.
 pub struct ClusterContext {
     /// The name of the cluster.
     pub cluster: String,

@@ -74,7 +74,7 @@ struct RecorderState {
 }
 
 impl Scope {
-    /// A number that tells it from all others, for the file.
+    /// The number of the scope in the file.
     fn number(&self) -> u64 {
         match self {
             Self::Server => 0,

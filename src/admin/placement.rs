@@ -126,8 +126,8 @@ static PATTERNS: LazyLock<Vec<(ResourceDef, &'static GridhookRoute)>> = LazyLock
         .collect()
 });
 
-/// Where a request to the control plane goes. What no route knows goes to any shard, which refuses
-/// it.
+/// The shards that serve a request to the control plane. A request without a route goes to any shard,
+/// which refuses it.
 pub fn placement(method: &Method, path: &str, query: &str) -> Placement {
     if let Some((_, route)) = PATTERNS.iter().find(|(pattern, _)| pattern.is_match(path)) {
         return match route.shards {

@@ -241,7 +241,7 @@ impl ShardCore {
         .await
     }
 
-    /// What its control plane knows of the shards. Its own store is `store`.
+    /// The place of this core among the shards. Its own store is `store`.
     fn describe(&self, store: &Arc<RocksStore>) -> gridhook_admin::ShardCore {
         let owners = self.has_control().then(|| {
             Box::new(FollowingShards {

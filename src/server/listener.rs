@@ -160,7 +160,7 @@ impl HttpListener {
         Ok(listener)
     }
 
-    /// What the rest of the server knows of these listeners.
+    /// The addresses and counters of these listeners, for the rest of the server.
     pub(super) fn client_address(&self) -> ClientAddress {
         ClientAddress {
             bound: self.addresses.clone(),

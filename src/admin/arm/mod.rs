@@ -228,7 +228,7 @@ fn plan_audit(operation: &Operation, input: Input<'_>) {
     match operation.method {
         Method::DELETE => audit::set_changes(|| audit::recorded_changes(input.before, None)),
         Method::PATCH if input.path.namespace().is_ok() => audit::expect_status(StatusCode::OK),
-        Method::POST if audit::has_telling_body(input.path) => {
+        Method::POST if audit::has_recorded_body(input.path) => {
             audit::set_changes(|| audit::recorded_changes(None, Some(input.body)));
         }
         _ => {}

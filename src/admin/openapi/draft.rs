@@ -259,7 +259,7 @@ impl OperationBuilder {
             self.responses.insert("304".to_owned(), known);
             return self.with_header(
                 "If-None-Match",
-                "ETags that the client knows: with one of them the response is 304",
+                "ETags of the states that the client has: for one of them the response is 304",
             );
         }
         let draft = self

@@ -243,7 +243,7 @@ impl Sessions {
     }
 }
 
-/// The identifier of a session. It tells nothing about its secret.
+/// The identifier of a session. Its secret cannot be derived from it.
 pub fn session_id(record: &SessionRecord) -> &str {
     record.digest.get(..ID_DIGITS).unwrap_or(&record.digest)
 }

@@ -312,9 +312,9 @@ pub(crate) fn list_living_nodes(config: &Config) -> Result<Vec<String>, ServerEr
     Ok(nats::list_living_nodes(cluster, tls.as_ref())?)
 }
 
-/// What the local store has applied and synced, before the record of this node says so. A store
-/// that is not known to be of the cluster `id` is refused before the node has a record, for which
-/// the changelog would be kept. Otherwise the node looks again while it follows.
+/// Reads what the local store has applied and synced, before this node writes it to its record. A
+/// store that is not known to be of the cluster `id` is refused before the node has a record, for
+/// which the changelog would be kept. Other errors are reported by the follower.
 #[cfg(feature = "nats")]
 async fn read_mark(
     store: &Arc<LocalStore>,

@@ -1,4 +1,4 @@
-//! Who a caller is whose token only the control plane knows.
+//! The identity of callers whose token only the control plane can check.
 //!
 //! The responses of its owner are used for a second. So a revoked token and an ended session are
 //! refused everywhere after a second, and their open responses end within two. While the control
@@ -33,7 +33,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// How long a known response is used if the owner of the control plane cannot be asked.
 const STALE_MAX: Duration = Duration::from_secs(10);
 
-/// The most callers that a thread knows.
+/// The maximum number of callers that a thread remembers.
 const CALLERS_MAX: usize = 1_000;
 
 /// The interval in which the refusals of unknown tokens are counted, and how many a thread asks
@@ -41,7 +41,7 @@ const CALLERS_MAX: usize = 1_000;
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
 const REFUSALS: u32 = 50;
 
-/// What a thread knows from the owner of the control plane.
+/// The responses of the owner of the control plane that a thread remembers.
 pub(super) struct Identities {
     control: Rc<Hops>,
     known: RefCell<HashMap<String, KnownCaller>>,

@@ -217,7 +217,7 @@ async fn publish_forwarded(
     }
 }
 
-/// What the owner of the control plane knows of a bearer token.
+/// Fetches the records about a bearer token from the owner of the control plane.
 pub(super) async fn fetch_identity(
     control: &Rc<Hops>,
     bearer: &str,

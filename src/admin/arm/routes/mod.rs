@@ -1,5 +1,5 @@
-//! The table of the routes of Azure Resource Manager: path, methods, roles, handlers, and what the
-//! OpenAPI document says of them.
+//! The table of the routes of Azure Resource Manager: path, methods, roles, handlers, and
+//! descriptions for the OpenAPI document.
 //!
 //! [`super::path`] parses requests with it; `Allow` of 405 responses, authorization, `whatIf` and
 //! `/openapi.json` are built from it. The first route that matches a path is used. Those of

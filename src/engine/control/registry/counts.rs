@@ -22,7 +22,7 @@ pub struct SubscriptionCensus<'a> {
     pub record: &'a SubscriptionRecord,
     /// The cursor, without the open events.
     pub cursor: &'a Cursor,
-    /// The endpoint, beyond what the cursor says of it.
+    /// The state of the endpoint that is not in the cursor.
     pub endpoint: &'a EndpointView,
     /// Events of the log that it has not passed, before its filter.
     pub backlog: u64,

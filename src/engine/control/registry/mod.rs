@@ -66,7 +66,7 @@ pub enum Error {
     /// The request is invalid.
     #[error("{0}")]
     Refused(String),
-    /// The event subscription cannot be delivered as it says.
+    /// The event subscription cannot be delivered with these properties.
     #[error(transparent)]
     Plan(Box<PlanError>),
     #[error("{}", .0.cause)]

@@ -43,7 +43,7 @@ const INBOX_BYTES: usize = 8 * 1024 * 1024;
 pub struct SubscriptionStatus {
     /// The cursor, without the open events.
     pub cursor: Cursor,
-    /// The endpoint, beyond what the cursor says of it.
+    /// The state of the endpoint that is not in the cursor.
     pub endpoint: EndpointView,
     /// Events of the log that it has not passed, before its filter.
     pub backlog: u64,
