@@ -78,10 +78,9 @@ impl Role {
     }
 }
 
-/// Who may use an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Access {
-    /// The role that it needs; [`None`] if it needs no token.
+    /// The role that the operation needs; [`None`] if it needs no token.
     pub role: Option<Role>,
     /// Whether the role [`Role::Portal`] is enough.
     pub is_for_portals: bool,
@@ -109,7 +108,7 @@ impl Access {
         is_for_portals: false,
     };
 
-    /// The same access, and for portal links.
+    /// Also admits the holders of portal links.
     pub(super) const fn or_portal(self) -> Self {
         Self {
             is_for_portals: true,
@@ -154,7 +153,7 @@ pub enum AdminCaller {
 }
 
 impl AdminCaller {
-    /// The identity for `systemData`.
+    /// Name and kind of the caller for `systemData`.
     pub(super) fn identity(&self) -> (&str, IdentityType) {
         match self {
             Self::Admin(_) => ("admin", IdentityType::Key),

@@ -45,28 +45,28 @@ pub struct ClusterContext {
     pub cluster: String,
     /// The name of the node.
     pub node: String,
-    /// Its part in the cluster.
+    /// This node's part in the cluster.
     pub membership: Membership,
     pub forwarded: Arc<ForwardCounters>,
-    /// How often it put a copy of an owner's store in the place of its own.
+    /// How often this node replaced its store by a copy of an owner's.
     pub copies: Counter,
     /// The size at which the stream of each shard takes no more; [`None`] for the limit of NATS.
     pub stream_bytes_max: Vec<Option<u64>>,
 }
 
-/// How many requests a node forwarded.
+/// Counts of the requests that this node forwarded.
 #[derive(Debug, Default)]
 pub struct ForwardCounters {
-    /// Those to which the owner responded.
+    /// Requests to which the owner responded.
     pub answered: Counter,
-    /// Those that no owner accepted, or responded to.
+    /// Requests that no owner accepted or responded to.
     pub failed: Counter,
     /// Requests to owners, also those of the node itself.
     pub sent: Counter,
 }
 
 impl ClusterContext {
-    /// How the node sees its cluster.
+    /// The cluster as this node sees it.
     pub(super) fn snapshot(&self) -> ClusterSnapshot {
         self.membership.snapshot.borrow().clone()
     }
@@ -328,11 +328,11 @@ fn log_change(request: &HttpRequest) {
     );
 }
 
-/// What a standby serves itself.
+/// What a standby responds with itself, instead of forwarding the request.
 #[derive(Clone)]
 pub struct StandbyContext {
     pub cluster_context: web::Data<ClusterContext>,
-    /// Who may read what it serves.
+    /// Who may read what the standby serves.
     pub access: web::Data<StandbyAccess>,
     pub readers: MetricsAccess,
     pub listeners: Vec<Arc<ListenerCounters>>,

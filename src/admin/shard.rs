@@ -42,18 +42,18 @@ pub struct FollowDelay(pub String);
 
 /// The place of a core among the shards.
 pub struct ShardCore {
-    /// The number of its shard.
+    /// The number of the core's shard.
     pub own: usize,
     /// The number of shards with topics.
     pub shards: usize,
-    /// The owners of these, if it has the control plane.
+    /// The owners of the shards with topics, if this core has the control plane.
     pub owners: Option<Box<dyn ShardOwners>>,
 }
 
 /// The shards that a change concerns.
 pub(super) struct ConcernedShards {
     numbers: BTreeSet<usize>,
-    /// Whether each must have an owner.
+    /// Whether a change waits until each of these shards has an owner.
     need_owners: bool,
 }
 
@@ -135,7 +135,7 @@ impl Control {
 }
 
 impl ConcernedShards {
-    /// Those of a topic before and after a change.
+    /// Joins the shards of a topic before and after a change.
     pub(super) fn joined(mut self, other: Self) -> Self {
         self.numbers.extend(other.numbers);
         self

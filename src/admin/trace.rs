@@ -120,7 +120,7 @@ fn transformed_view(
     }
 }
 
-/// When the attempt after this one was due; [`None`] if the line is of no attempt.
+/// The time at which the attempt after this one was due; [`None`] if the line is of no attempt.
 fn next_attempt(line: &LedgerLine) -> Option<gridhook_event::Timestamp> {
     match line.entry.what {
         LedgerEvent::Attempted { next, .. } => next,

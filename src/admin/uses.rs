@@ -77,7 +77,7 @@ impl Reference<'_> {
         }
     }
 
-    /// The setting that names its users.
+    /// The setting that names who may use the thing.
     fn setting_name(&self) -> &'static str {
         match self {
             Self::NamespaceTopic(_) => "the role publish of the token for that topic",
@@ -91,7 +91,7 @@ impl Reference<'_> {
         }
     }
 
-    /// Whether requests carry it to the endpoint.
+    /// Whether requests to the endpoint carry the referenced thing.
     fn is_carried(&self) -> bool {
         match self {
             Self::Proxy(_) | Self::Certificate(_) | Self::Audience(_) | Self::Secrets => true,
@@ -100,7 +100,7 @@ impl Reference<'_> {
     }
 }
 
-/// What an event subscription uses.
+/// Lists what an event subscription refers to.
 fn list_references(record: &SubscriptionRecord) -> Vec<Reference<'_>> {
     let webhook = &record.webhook;
     let destination = record.resource.as_deref().map(|resource| match resource {
@@ -130,7 +130,7 @@ fn list_references(record: &SubscriptionRecord) -> Vec<Reference<'_>> {
     all.into_iter().flatten().collect()
 }
 
-/// What `after` uses and `before` does not, and what requests carry to another origin.
+/// Lists what `after` uses and `before` does not, and what requests carry to another origin.
 fn new_references<'a>(
     before: Option<&'a SubscriptionRecord>,
     after: &'a SubscriptionRecord,

@@ -149,7 +149,6 @@ impl CommandError for BackupCommandError {
 #[derive(Debug)]
 pub struct Outcome {
     pub text: String,
-    /// Whether the check found no damage.
     pub is_sound: bool,
 }
 
@@ -215,7 +214,7 @@ fn open_repository(
 }
 
 impl OfflineBackup {
-    /// Lists or rehearses.
+    /// Runs the command. Needs the settings of the server, and no running server.
     pub fn run(&self) -> Result<Outcome, BackupCommandError> {
         match self {
             Self::List(arguments) => arguments.list_backups(),

@@ -226,7 +226,7 @@ fn format_state_advice(node: &ClusterNodeView) -> String {
     }
 }
 
-/// What an operator does about nodes that need it.
+/// Advises an operator about nodes that need help.
 fn format_advice(view: &ClusterView) -> String {
     let mut lines: String = view.nodes.iter().map(format_state_advice).collect();
     for node in &view.nodes {

@@ -37,7 +37,6 @@ pub struct Health {
 
 /// The result of the check.
 pub struct HealthCheckView {
-    /// Whether the server is healthy.
     pub is_healthy: bool,
     pub text: String,
 }

@@ -152,7 +152,7 @@ enum PublishSource {
     Busy { status: StatusCode },
 }
 
-/// Without a Retry-After, 10 attempts take more than a minute.
+/// Maximum attempts of a request. Without a `Retry-After`, 10 attempts take more than a minute.
 const ATTEMPTS_MAX: u32 = 10;
 
 /// 64 KiB, above every error response of the server.
@@ -422,7 +422,6 @@ fn open(path: &Path) -> io::Result<(Box<dyn Read + Send>, Option<u64>)> {
     Ok((Box::new(file), Some(length)))
 }
 
-/// Counts the bytes read.
 struct CountingReader<R> {
     reader: R,
     read: Arc<AtomicU64>,
@@ -458,7 +457,7 @@ impl PublishProgress {
 
     fn show_progress(&self, now: Timestamp, bytes: u64, done: &PublishReport) {
         if self.bar.is_hidden() && now.since(self.from) >= Duration::from_secs(1) {
-            // It stays hidden if standard error is not a terminal.
+            // The bar stays hidden if standard error is not a terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.set_position(bytes);

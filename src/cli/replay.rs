@@ -283,7 +283,7 @@ impl SubscriptionArgs {
         }
     }
 
-    /// What an operator must know who ends the command before the replay.
+    /// The message for an operator who ends the command before the replay.
     fn stop_watching(&self, id: &str) -> ClientError {
         print::print_note("");
         let replay = format!("{} {id}", self.command_arguments());

@@ -34,7 +34,7 @@ use siphasher::sip::SipHasher13;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub String);
 
-/// What the record of a shard says.
+/// The ownership of a shard, as its record says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardRecord {
     pub owner: Option<NodeId>,
@@ -43,10 +43,10 @@ pub struct ShardRecord {
     pub request: Option<(NodeId, Duration)>,
 }
 
-/// What a node has read.
+/// The records of a cluster, as a node has read them.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterView<'a> {
-    /// The node itself.
+    /// The node that reads.
     pub me: &'a NodeId,
     pub alive: &'a BTreeSet<NodeId>,
     /// The nodes that are about to stop. They are alive until they have given everything up.
@@ -96,8 +96,8 @@ impl BalanceStep {
     }
 }
 
-/// What a node does next: it takes all that it is entitled to at once. A node that is not alive
-/// itself does nothing.
+/// The next steps of a node, which takes all that it is entitled to at once. A node that is not
+/// alive itself does nothing.
 pub fn next_steps(view: &ClusterView<'_>) -> Vec<BalanceStep> {
     if view.leaving.contains(view.me) {
         return plan_drains(view);

@@ -37,9 +37,9 @@ use self::{
 use gridhook_clock::Lease;
 use gridhook_journal::changelog::{KnownMarks, StreamMark};
 
-/// The shard of a cluster with so many that a topic, domain or namespace of the resource group
-/// belongs to, and everything within it. Names differ in more than their case. All releases must
-/// agree: a cluster keeps its shards for ever.
+/// The shard, of `shards`, that a topic, domain or namespace of the resource group belongs to, and
+/// everything within it. Names differ in more than their case. All releases must agree: a cluster
+/// keeps its shards for ever.
 pub fn shard_of(name: &str, shards: usize) -> usize {
     let mut hasher = SipHasher13::new();
     hasher.write(name.to_ascii_lowercase().as_bytes());
@@ -47,13 +47,14 @@ pub fn shard_of(name: &str, shards: usize) -> usize {
     usize::try_from(hasher.finish() % shards).expect("less than a number of shards")
 }
 
-/// The number of stores, changelogs and claims of a cluster with so many shards for topics: with
+/// The number of stores, changelogs and claims of a cluster with `shards` shards for topics: with
 /// several, the control plane has one of its own behind them.
 pub fn count_with_control(shards: usize) -> usize {
     if shards > 1 { shards + 1 } else { shards }
 }
 
-/// The number of the control plane among so many, if it has one of its own.
+/// The number of the control plane's shard in a cluster with `all` shards, if it has one of its
+/// own.
 pub fn control_of(all: usize) -> Option<usize> {
     all.checked_sub(1).filter(|last| *last > 0)
 }
@@ -82,19 +83,19 @@ pub fn shard_address(first: &str, shard: usize) -> String {
 /// A node, and how other nodes reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAddress {
-    /// Its name, unique to one start of its process.
+    /// The name of the node, unique to one start of its process.
     pub node: NodeId,
-    /// Host and port of its listener for other nodes.
+    /// Host and port of the node's listener for other nodes.
     pub address: String,
 }
 
-/// What this node is for a shard.
+/// The role of this node for a shard.
 #[derive(Clone, Debug)]
 pub enum Role {
-    /// It follows the changelog, and forwards requests to the owner, if there is one.
+    /// The node follows the changelog, and forwards requests to the owner, if there is one.
     Standby { owner: Option<NodeAddress> },
-    /// It has the claim: it fences the changelog and serves. A new claim of the same node has a new
-    /// lease.
+    /// The node has the claim: it fences the changelog and serves. A new claim of the same node has
+    /// a new lease.
     Owner(Lease),
     /// It has the claim and must give it up: it finishes what is in flight, and then calls
     /// [`ShardClaim::give_up`]. This role may follow that of a standby directly.
@@ -139,7 +140,8 @@ pub struct ShardProgress {
     /// The sequence up to which the changelog may be trimmed, as far as all nodes are concerned
     /// (`ClusterRecords::trimmable_before`). Written by the driver; 0 while it is not known.
     pub trimmable: AtomicU64,
-    /// The same once the changelog is large (`ClusterRecords::trimmable_if_large`).
+    /// The sequence up to which the changelog may be trimmed once it is large
+    /// (`ClusterRecords::trimmable_if_large`). Written by the driver; 0 while it is not known.
     pub trimmable_if_large: AtomicU64,
     /// The size of the changelog. Written by the server that owns the shard.
     pub stream_bytes: AtomicU64,
@@ -152,7 +154,8 @@ pub struct ShardProgress {
     copy: Mutex<Option<CopyProgress>>,
     /// The last record that the local store has applied. Written by the server.
     mark: Mutex<StreamMark>,
-    /// What all nodes know of records that the changelog has acknowledged. Written by the driver.
+    /// The known marks: records that the changelog has acknowledged, as far as any node knows.
+    /// Written by the driver.
     known_marks: Mutex<KnownMarks>,
     /// Why this node cannot serve the shard before an operator has acted. Written by the server.
     failure: Mutex<Option<String>>,
@@ -171,7 +174,7 @@ impl ShardProgress {
         self.epoch.store(earlier.epoch, Ordering::Release);
     }
 
-    /// What the record of this node says of the shard.
+    /// The position of this node in the shard, for its record.
     pub fn position(&self) -> ShardPosition {
         // A new epoch comes with its time or a later one.
         let epoch = self.epoch.load(Ordering::Acquire);
@@ -194,7 +197,7 @@ impl ShardProgress {
         *lock(&self.mark) = mark;
     }
 
-    /// What all nodes know of records that the changelog has acknowledged.
+    /// The known marks: records that the changelog has acknowledged, as far as any node knows.
     pub fn known_marks(&self) -> KnownMarks {
         *lock(&self.known_marks)
     }
@@ -247,23 +250,22 @@ impl ShardProgress {
 /// Why an owner gave a shard up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GivenUp {
-    /// It has finished what was in flight and has released the changelog, on request or because it
-    /// stops. One that has not begun to serve gives up at once; the next owner fences what it may
-    /// have appended.
+    /// The owner has finished what was in flight and has released the changelog, on request or
+    /// because it stops. One that has not begun to serve gives up at once; the next owner fences
+    /// what it may have appended.
     Released,
-    /// Another node has fenced it.
+    /// Another node has fenced the owner.
     Fenced,
-    /// It cannot serve: another node should try first.
+    /// The owner cannot serve, so another node should try first.
     Failed,
 }
 
 /// The server's end of the claim of a shard.
 pub struct ShardClaim {
-    /// The number of the shard.
     pub shard: usize,
-    /// What this node is for it now. The sender is gone when the driver has ended.
+    /// The role of this node for the shard. The sender is gone when the driver has ended.
     pub role: watch::Receiver<Role>,
-    /// What the server reports, and what the driver returns.
+    /// State that both ends share: what the server reports, and what the driver returns.
     pub progress: Arc<ShardProgress>,
     given_up: mpsc::UnboundedSender<(Lease, GivenUp)>,
 }
@@ -281,17 +283,16 @@ impl ShardClaim {
 
 /// The driver's end of the claim of a shard.
 pub struct ClaimDriver {
-    /// The number of the shard.
     pub shard: usize,
-    /// What this node is for it.
+    /// The role of this node for the shard.
     pub role: watch::Sender<Role>,
-    /// What the server reports, and what the driver returns.
+    /// State that both ends share: what the server reports, and what the driver returns.
     pub progress: Arc<ShardProgress>,
     /// The claims that the server has given up.
     pub given_up: mpsc::UnboundedReceiver<(Lease, GivenUp)>,
 }
 
-/// Both ends of the claim of a shard, as a standby of an unknown owner that is not complete.
+/// Makes both ends of the claim of a shard, as a standby of an unknown owner that is not complete.
 pub fn shard_claim(shard: usize) -> (ShardClaim, ClaimDriver) {
     let (role_sender, role) = watch::channel(Role::Standby { owner: None });
     let (given_up_sender, given_up) = mpsc::unbounded_channel();

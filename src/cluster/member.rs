@@ -44,7 +44,7 @@ const CHANGE_TRIES: u32 = 4;
 const STALE_TRIES: u32 = 3;
 const STALE_PAUSE: Duration = Duration::from_millis(10);
 
-/// For how long a node that could not serve a shard leaves it to others.
+/// How long a node that could not serve a shard leaves it to others.
 const FAILED_PAUSE: Duration = Duration::from_secs(5);
 
 /// The driver of a node's claims.

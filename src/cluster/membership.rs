@@ -13,18 +13,18 @@ use super::{
     records::{ClusterRecords, RecordError},
 };
 
-/// How a node sees its cluster.
+/// The cluster as one of its nodes sees it.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterSnapshot {
-    /// The node itself.
+    /// The node that sees the cluster.
     pub me: Option<NodeId>,
     pub records: ClusterRecords,
     pub alive: BTreeSet<NodeId>,
-    /// How often this node has become the owner of a shard.
+    /// Number of times that this node has become the owner of a shard.
     pub takeovers: u64,
-    /// When the records were last read. [`None`] before the first time.
+    /// The time of the last read of the records; [`None`] before the first one.
     pub read: Option<Instant>,
-    /// Why they could not be read since then.
+    /// Why the records could not be read since then.
     pub problem: Option<String>,
     /// The shards for which this node has a current lease.
     pub leased: BTreeSet<usize>,
@@ -39,13 +39,11 @@ pub enum RequestError {
     /// No node of this name is alive.
     #[error("no node {0} is alive; alive are {1}")]
     NotAlive(String, String),
-    /// No node has this name.
     #[error("no node {0} has a record; the nodes are {1}")]
     NoRecord(String, String),
     /// The node takes no shard.
     #[error("the node {0} gives everything up; end that with drain --end, or name another node")]
     Leaving(String),
-    /// The node has not caught up yet.
     #[error(
         "the node {0} has not caught up with the changelog yet; wait until cluster status shows it \
          as standby"
@@ -57,13 +55,12 @@ pub enum RequestError {
          again"
     )]
     Alive(String),
-    /// Its record is of a newer release.
+    /// The record of the node is of a newer release.
     #[error("the record of the node {0} cannot be read by this release; ask a node of a newer one")]
     Unreadable(String),
     /// The records could not be read or written.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// This node has left.
     #[error("the node is stopping")]
     Stopping,
 }
@@ -73,7 +70,8 @@ pub enum RequestError {
 pub enum MembershipEnd {
     /// Its process stops.
     Left,
-    /// Another process has its name: one that started later, or one that ran before this one.
+    /// Another process has the name of the node: one that started later, or one that ran before
+    /// this one.
     NameTaken,
 }
 
@@ -88,7 +86,7 @@ pub(super) enum Command {
 /// A handle on a node's part. Clones refer to the same one.
 #[derive(Clone)]
 pub struct Membership {
-    /// How the node sees its cluster.
+    /// The cluster as the node sees it.
     pub snapshot: watch::Receiver<ClusterSnapshot>,
     pub(super) commands: mpsc::UnboundedSender<Command>,
 }

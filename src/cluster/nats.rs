@@ -26,8 +26,8 @@ const KEYS_MAX: usize = 1024;
 /// The number of keys up to which a new node joins. The others are for shards and requests.
 const NODE_KEYS: usize = KEYS_MAX - 224;
 
-/// A record that was deleted so many writes ago is removed. A node whose record was deleted while
-/// it runs has noticed by then.
+/// The number of writes after which a deleted record is removed. A node whose record was deleted
+/// while it runs has noticed by then.
 const DELETED_REVISIONS: u64 = 100_000;
 
 /// The room that the servers reserve for a bucket: with the largest cluster it has a few MiB.
@@ -38,13 +38,13 @@ pub struct NatsRecords {
     context: Context,
     /// The stream of the bucket.
     stream: String,
-    /// What the subject of each key begins with.
+    /// The beginning of the subject of each key.
     prefix: String,
 }
 
 impl NatsRecords {
-    /// The records in the bucket of this name, which is made if it is not there, on so many
-    /// servers. Without it there are no claims, and the next one makes a record again.
+    /// Opens the records in the bucket of this name, which is made if it does not exist, on
+    /// `replicas` servers. Without it there are no claims, and the next one makes a record again.
     ///
     /// # Errors
     /// If the bucket cannot be made.

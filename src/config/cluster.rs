@@ -19,12 +19,12 @@ pub struct Cluster {
     pub urls: Vec<String>,
     /// The authorities and the client certificate of TLS to these servers.
     pub nats_tls: NatsTls,
-    /// How the node logs in there.
+    /// How the node logs in to the servers of NATS.
     pub login: NatsLogin,
     /// The login of the system account that shows whether the servers sync every write; [`None`] if
     /// that is not checked.
     pub system_login: Option<NatsLogin>,
-    /// The servers of NATS that keep a record.
+    /// The number of NATS servers that keep a record.
     pub replicas: usize,
     /// The maximum size of the changelog in bytes; 0 for the limit of the servers.
     pub stream_bytes: u64,
@@ -38,7 +38,7 @@ pub struct Cluster {
     /// The address of the listener for other nodes. With several shards each has one, on the ports
     /// from this one on.
     pub listen: SocketAddr,
-    /// How other nodes reach it; [`None`] for the address of the listener.
+    /// The address by which other nodes reach the listener; [`None`] for its own address.
     pub advertise: Option<String>,
     /// The file of the secret that all nodes share.
     pub secret_file: PathBuf,
@@ -71,12 +71,11 @@ pub struct IdentityFiles {
     pub key: PathBuf,
 }
 
-/// How a client logs in to NATS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NatsLogin {
     Anonymous,
     Credentials(PathBuf),
-    /// With a name, and a password in a file.
+    /// A name, and the file of the password.
     Password(String, PathBuf),
 }
 

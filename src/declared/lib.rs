@@ -55,7 +55,7 @@ pub struct DeclaredResource {
     pub group: ResourceGroup,
     /// Alternating types and names: `topics`, `orders`, `eventSubscriptions`, `billing`.
     pub names: Vec<String>,
-    /// The body of its PUT request.
+    /// The body of the PUT request of the resource.
     pub body: Value,
 }
 
@@ -106,18 +106,18 @@ impl DeclaredResource {
         })
     }
 
-    /// Its path in the control plane.
+    /// The path of the resource in the control plane.
     pub fn control_path(&self) -> String {
         resource_path(&self.group, &self.names)
     }
 
-    /// The path of its parent: the domain of a domain topic, the topic of an event subscription.
+    /// The path of the parent: the domain of a domain topic, the topic of an event subscription.
     pub fn parent_path(&self) -> Option<String> {
         (self.names.len() > 2)
             .then(|| resource_path(&self.group, &self.names[..self.names.len() - 2]))
     }
 
-    /// Its kind and name, for people.
+    /// Kind and name of the resource for messages.
     pub fn display_name(&self) -> String {
         match self.kind {
             ResourceKind::Topic => format!("topic {}", self.names[1]),
@@ -163,11 +163,11 @@ fn resource_path(group: &ResourceGroup, names: &[String]) -> String {
 /// The content of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Declared {
-    /// The resources, parents first.
+    /// The resources, each after its parent.
     pub resources: Vec<DeclaredResource>,
     /// The resource groups of the resources, or the file's default if there are no resources.
     pub groups: BTreeSet<ResourceGroup>,
-    /// What a template has besides.
+    /// Everything in a template that is not a resource.
     pub template: TemplateDetails,
 }
 

@@ -36,10 +36,10 @@ const BODY_KEYS: [&str; 7] = [
 
 /// The properties of an event subscription of a topic or of a namespace topic.
 struct SubscriptionKeys {
-    /// Those of a webhook, which may be in the subscription's own table.
+    /// Properties of a webhook, which a file may have in the table of the event subscription.
     webhook: Vec<String>,
     settable: Vec<String>,
-    /// Which a file made from a response has.
+    /// Properties that only responses have: a file may be made from a response.
     read_only: Vec<String>,
 }
 

@@ -10,13 +10,13 @@ use gridhook_template::{
     TemplateResource, expand_template, parameters_of_file,
 };
 
-/// What a template is read with.
+/// The options with which a template is read.
 #[derive(Clone, Debug)]
 pub struct TemplateOptions {
     pub parameters: BTreeMap<String, ParameterInput>,
-    /// What happens with resources that this server does not have.
+    /// The treatment of resources that this server does not have.
     pub foreign: ForeignResources,
-    /// The option that leaves them out, for errors.
+    /// The option that leaves foreign resources out, for errors.
     pub leave_out_option: &'static str,
     /// The known states of resources, for functions such as `reference`.
     pub states: States,
@@ -26,11 +26,11 @@ pub struct TemplateOptions {
     pub location: String,
     /// The tags of the resource group.
     pub tags: BTreeMap<String, String>,
-    /// What `environment()` returns; [`None`] if the server decides it.
+    /// The result of `environment()`; [`None`] if the server decides it.
     pub environment: Option<Value>,
     /// The current time, for `utcNow()`.
     pub now: jiff::Timestamp,
-    /// What the results of `newGuid()` are derived from.
+    /// The text from which the results of `newGuid()` are derived.
     pub seed: String,
 }
 
@@ -92,11 +92,11 @@ impl TemplateOptions {
     }
 }
 
-/// What happens with resources of a template that this server does not have.
+/// The treatment of resources of a template that this server does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForeignResources {
     Refused,
-    /// They are left out and listed.
+    /// Foreign resources are left out and listed.
     LeftOut,
 }
 
@@ -105,11 +105,11 @@ pub enum ForeignResources {
 pub struct ForeignResource {
     pub id: String,
     pub kind: String,
-    /// Why it is left out.
+    /// Why the resource is left out.
     pub reason: String,
 }
 
-/// What a template declares besides resources.
+/// Everything in a template that is not a resource.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TemplateDetails {
     /// The resources that are left out.
@@ -126,7 +126,7 @@ pub struct TemplateDetails {
     pub secrets: Vec<String>,
 }
 
-/// What needs a state before any resource does.
+/// The name of what needs a state before any resource does, in errors.
 const PARAMETERS: &str = "the template";
 
 const PROVIDER: &str = "Microsoft.EventGrid";

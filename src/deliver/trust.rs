@@ -50,11 +50,11 @@ static TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
 )]
 pub enum MinimumTlsVersion {
-    /// 1.2 and 1.3.
+    /// TLS 1.2 and 1.3.
     #[default]
     #[serde(rename = "1.2")]
     Tls12,
-    /// Only 1.3.
+    /// TLS 1.3 only.
     #[serde(rename = "1.3")]
     Tls13,
 }
@@ -72,7 +72,7 @@ impl MinimumTlsVersion {
 #[derive(Clone, Debug)]
 pub struct TlsTrust {
     config: Arc<ClientConfig>,
-    /// The same with TLS 1.3 only.
+    /// The configuration with TLS 1.3 only.
     strict: Arc<ClientConfig>,
     roots: usize,
 }
@@ -109,7 +109,7 @@ impl TlsTrust {
         self.roots
     }
 
-    /// The same authorities with a client certificate.
+    /// Adds a client certificate to the trusted authorities.
     ///
     /// # Errors
     /// If a file cannot be read, or the key does not match the certificate.
@@ -137,7 +137,7 @@ impl TlsTrust {
         })
     }
 
-    /// The same authorities and client certificate, with at least this version of TLS.
+    /// Raises the minimum version of TLS.
     #[must_use]
     pub fn with_minimum(&self, version: MinimumTlsVersion) -> Self {
         match version {
@@ -174,7 +174,7 @@ fn client_config(
     Ok(Arc::new(config))
 }
 
-/// These authorities.
+/// Loads these authorities.
 ///
 /// # Errors
 /// If a file has no usable certificate.
@@ -250,7 +250,7 @@ struct Identity {
 pub struct Reloaded {
     pub fresh: Vec<String>,
     pub gone: Vec<String>,
-    /// Unusable certificates. A previous one of the same name is kept.
+    /// Certificates that cannot be used. A previous one of the same name is kept.
     pub failed: Vec<TrustError>,
 }
 
@@ -305,7 +305,7 @@ impl ClientCertificates {
         self.read().get(name).map(|identity| identity.trust.clone())
     }
 
-    /// All names, in order.
+    /// The names in alphabetical order.
     pub fn names(&self) -> Vec<String> {
         self.read().keys().cloned().collect()
     }

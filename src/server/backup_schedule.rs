@@ -18,7 +18,7 @@ const CLOCK_INTERVAL: Duration = Duration::from_secs(10);
 /// The interval between two looks at a running backup during a stop.
 const STOP_POLL: Duration = Duration::from_millis(10);
 
-/// The number of these looks.
+/// The number of looks at a running backup during a stop.
 const STOP_POLLS: u32 = 200;
 
 /// Runs until the system ends.

@@ -18,7 +18,7 @@ use gridhook_event::Timestamp;
 
 /// A certificate that the server shows.
 pub(super) struct ShownCertificate {
-    /// The name under which operators know it.
+    /// The name under which operators know the certificate.
     pub(super) name: String,
     file: PathBuf,
     pub(super) not_after: Timestamp,

@@ -97,7 +97,7 @@ impl ControlCopy {
         self.haste.request.notify_one();
     }
 
-    /// Returns once it has all that the changelog has now, or that takes too long.
+    /// Returns once the copy has all that the changelog has now, or after [`WAIT_MAX`].
     pub(super) async fn catch_up(&self) {
         let catching_up = async {
             let Some(end) = self.end.read().await else {
@@ -186,7 +186,7 @@ pub(super) struct FollowedControl {
 #[derive(Clone, Default)]
 struct FollowState {
     position: u64,
-    /// Why it cannot follow.
+    /// Why this node cannot follow the control plane.
     problem: Option<String>,
 }
 
@@ -228,7 +228,7 @@ impl FollowedControl {
         Self { copy, state }
     }
 
-    /// Returns once it has followed up to a position.
+    /// Returns once the core has followed the control plane up to a position.
     ///
     /// # Errors
     /// Why it has not in time.

@@ -59,7 +59,8 @@ const OWNER_WAIT: Duration = Duration::from_secs(5);
 /// response may never arrive.
 const READ_MAX: Duration = Duration::from_secs(30);
 
-/// The same for other requests, some of which wait for events or for an endpoint.
+/// The longest time for the head of a response to other requests, some of which wait for events or
+/// for an endpoint.
 const CHANGE_MAX: Duration = Duration::from_mins(5);
 
 /// The pause after an owner has not accepted a connection.
@@ -141,7 +142,7 @@ impl Forwarder {
         }
     }
 
-    /// Of a shard beside others, whose core has this health.
+    /// Forwards for a shard that has others beside it, and whose core has this health.
     #[must_use]
     pub(super) fn with_core(self, core: CoreHealth) -> Self {
         let core = Some(core);
@@ -174,7 +175,6 @@ impl Forwarder {
         ));
     }
 
-    /// Whether this node owns the shard.
     pub(super) fn is_owner(&self) -> bool {
         self.role.borrow().lease().is_some()
     }
@@ -199,7 +199,6 @@ impl Forwarder {
         }
     }
 
-    /// Whether another node owns the shard.
     pub(super) fn has_other_owner(&self) -> bool {
         matches!(&*self.role.borrow(), Role::Standby { owner: Some(_) })
     }
@@ -214,7 +213,6 @@ impl Forwarder {
         }
     }
 
-    /// The address of the owner, if there is one.
     pub(super) fn owner_address(&self) -> Option<String> {
         self.owner_address_in(&self.role.borrow())
     }
@@ -250,7 +248,7 @@ impl Forwarder {
         let (hop, connection) = handshake(TokioIo::new(stream))
             .await
             .map_err(io::Error::other)?;
-        // Its errors are those of its requests.
+        // Errors of the connection are those of its requests.
         actix_rt::spawn(async move { connection.await.ok() });
         Ok(hop)
     }

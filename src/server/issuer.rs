@@ -127,7 +127,7 @@ pub(super) fn check_issuer(config: &Config) -> Result<(), IssuerError> {
     config.auth.issuer.as_ref().map_or(Ok(0), read).map(drop)
 }
 
-/// What the claims of the issuer's tokens permit.
+/// The permissions that claims of the issuer's tokens give.
 fn claim_rules(issuer: &IssuerConfig) -> Result<Vec<ClaimRule>, IssuerError> {
     let admin = issuer.admin_role.iter().map(|role| {
         let grant = Grant::for_server(TokenRole::Admin);

@@ -207,14 +207,14 @@ struct Launch {
     /// The number of threads of the actors.
     arbiters: usize,
     threads: ActorThreads,
-    /// Of the core of a shard, beside others in its process.
+    /// Set for the core of a shard, which has others beside it in its process.
     core: Option<ShardCore>,
 }
 
-/// What the core of a shard has of its process.
+/// State that the core of a shard receives from its process.
 struct ShardCore {
     address: ClientAddress,
-    /// What `/readyz` of the process returns for the shard.
+    /// The health that `/readyz` of the process returns for the shard.
     health: CoreHealth,
     others: OtherShards,
     /// The node's copy of the control plane.
@@ -224,7 +224,7 @@ struct ShardCore {
 }
 
 impl ShardCore {
-    /// Whether it has the control plane, and no events.
+    /// Whether the core has the control plane, and no events.
     fn has_control(&self) -> bool {
         self.others.own == self.others.shards()
     }

@@ -70,7 +70,7 @@ pub(super) struct Standby {
     pub(super) forwarder: Forwarder,
 }
 
-/// What a node with several shards serves.
+/// What the listeners of a node with several shards serve.
 pub(super) struct Front {
     pub(super) context: StandbyContext,
     pub(super) router: ShardRouter,
@@ -430,8 +430,8 @@ pub(super) fn announce_url(url: &str) {
     println!("gridhook listens on {url}");
 }
 
-/// How many of the operators' connections one address can have, so that another operator can still
-/// connect.
+/// The maximum of the operators' connections that one address can have, so that another operator
+/// can still connect.
 fn share_of_operator(connections: usize) -> usize {
     connections - connections / 4
 }

@@ -58,7 +58,7 @@ struct EndedCore {
     shard: usize,
     outcome: Result<(), ServerError>,
     node: Option<ClusterNode>,
-    /// Whether it has ended before the process stopped.
+    /// Whether the core ended before the process stopped.
     has_failed: bool,
 }
 

@@ -341,7 +341,6 @@ pub(super) fn start_tracing(
     Ok((tracer.unwrap_or_default(), exporter))
 }
 
-/// What all subscription actors share.
 pub(super) fn subscription_context(
     core: &Core,
     client: &ClientOptions,
@@ -486,7 +485,7 @@ pub(super) fn resume_redrives(
     Ok(redrives)
 }
 
-/// What is shown at `/metrics`, but for the cluster.
+/// The sources of `/metrics`, without the cluster.
 pub(super) fn metric_sources(
     recovered: &Recovered,
     delivery: &Delivery,

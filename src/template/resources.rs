@@ -100,7 +100,8 @@ pub fn expand_template(
     Ok(expansion)
 }
 
-/// Where a template is deployed.
+/// The place of a deployment: its Azure subscription and resource group, and the deployments around
+/// it.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) subscription: String,

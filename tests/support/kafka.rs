@@ -36,27 +36,28 @@ pub(crate) struct Kafka {
     ports: [ReservedPort; 2],
     child: Option<Child>,
     runtime: tokio::runtime::Runtime,
-    /// What the test's own client trusts, where the broker has TLS.
+    /// The authorities that the test's own client trusts, if the broker has TLS.
     tls: Option<Arc<rustls::ClientConfig>>,
 }
 
 impl Kafka {
-    /// One that is not started yet.
+    /// Makes a broker that is not started yet.
     pub(crate) fn new() -> Self {
         Self::with(None, MESSAGE_BYTES_MAX, None)
     }
 
-    /// One that clients reach at this address only, which passes their connections on to it.
+    /// Makes a broker that clients reach at this address only, which passes their connections on to
+    /// it.
     pub(crate) fn behind(proxy: SocketAddr) -> Self {
         Self::with(None, MESSAGE_BYTES_MAX, Some(proxy))
     }
 
-    /// One that takes what brokers take by default.
+    /// Makes a broker with the defaults of brokers.
     pub(crate) fn usual() -> Self {
         Self::with(None, 1024 * 1024, None)
     }
 
-    /// One with TLS and a certificate of this authority.
+    /// Makes a broker with TLS and a certificate of this authority.
     pub(crate) fn secure(authority: &Authority) -> Self {
         Self::with(Some(authority), MESSAGE_BYTES_MAX, None)
     }
@@ -107,7 +108,7 @@ impl Kafka {
         self.ports[0].address
     }
 
-    /// Starts it, with what it had.
+    /// Starts the broker with the data that it had.
     pub(crate) fn resume(&mut self) {
         let log = File::create(self.folder.path().join("log")).expect("a log");
         let mut java = self.java("kafka.Kafka");
@@ -128,14 +129,13 @@ impl Kafka {
         });
     }
 
-    /// Ends it with `kill -9`.
+    /// Kills the broker with SIGKILL.
     pub(crate) fn kill(&mut self) {
         let mut child = self.child.take().expect("a broker that runs");
         child.kill().expect("it is killed");
         child.wait().expect("it has ended");
     }
 
-    /// Makes a topic.
     pub(crate) fn create(&self, topic: &str, partitions: i32) {
         let client = self.client();
         self.runtime.block_on(async {

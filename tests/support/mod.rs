@@ -1,4 +1,4 @@
-//! What several tests use.
+//! Helpers that several tests use.
 
 pub(crate) mod accept;
 pub(crate) mod azurite;

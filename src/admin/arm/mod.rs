@@ -86,7 +86,7 @@ pub(super) fn required_access(request: &ServiceRequest) -> (Access, Target) {
     )
 }
 
-/// What a path concerns: the resource with its labels, or the whole server.
+/// The target of a path: a resource with its labels, or the whole server.
 fn target_of_path(control: &Control, path: &ArmPath) -> Target {
     let Some(mut resource) = path.scoped_resource() else {
         return Target::Server;

@@ -34,7 +34,6 @@ const NO_PUT: AdminError = AdminError::Broken("the operation is not a PUT");
 pub(crate) struct Input<'a> {
     pub(crate) control: &'a Control,
     pub(crate) caller: &'a AdminCaller,
-    /// What the caller may do.
     pub(crate) permissions: &'a Permissions,
     pub(crate) path: &'a ArmPath,
     pub(crate) body: &'a [u8],
@@ -88,9 +87,9 @@ impl<'a> std::ops::Deref for Call<'a> {
 pub struct Operation {
     pub method: Method,
     pub access: Access,
-    /// Whether it lists resources, and leaves out those that the caller may not see.
+    /// Whether the operation lists resources, and leaves out those that the caller may not see.
     pub(super) is_list: bool,
-    /// Which shards of a cluster serve it; [`None`]: the control plane.
+    /// The shards of a cluster that serve the operation; [`None`] means the control plane.
     pub(crate) spread: Option<SpreadScope>,
     handler: Handler,
     description: Description,
@@ -179,7 +178,7 @@ pub(super) const fn put(
     )
 }
 
-/// PUT of a deployment, which needs the request; POST …/whatIf has its changes.
+/// The PUT of a deployment, whose handler needs the request. POST …/whatIf previews it.
 pub(super) const fn put_by_call(
     handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
     description: Description,
@@ -231,32 +230,31 @@ pub(super) const fn delete(
 }
 
 impl Operation {
-    /// The same operation, also for portal links.
+    /// Also admits the holders of portal links.
     pub(super) const fn or_portal(mut self) -> Self {
         self.access = self.access.or_portal();
         self
     }
 
-    /// The same operation, which for a spread topic one shard with an owner serves.
+    /// For a spread topic, one shard with an owner serves the operation.
     pub(super) const fn served_nearby(mut self) -> Self {
         self.spread = Some(SpreadScope::Near);
         self
     }
 
-    /// The same operation, which for a spread topic the shard serves that the request names.
+    /// For a spread topic, the shard that the request names serves the operation.
     pub(super) const fn served_by_named_shard(mut self) -> Self {
         self.spread = Some(SpreadScope::One);
         self
     }
 
-    /// The same operation, of which each shard of a spread topic serves a part.
+    /// For a spread topic, each shard serves a part of the operation.
     pub(super) const fn in_parts(mut self, merge: PartsMerge) -> Self {
         self.spread = Some(SpreadScope::Parts(merge));
         self
     }
 
-    /// The same operation, which for a spread topic the shard serves that has what the request is
-    /// about.
+    /// For a spread topic, the shard that has what the request is about serves the operation.
     pub(super) const fn served_where_found(mut self) -> Self {
         self.spread = Some(SpreadScope::All(Merge::Found));
         self

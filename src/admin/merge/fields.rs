@@ -41,7 +41,7 @@ pub(crate) enum FieldRule {
     Smallest,
     Earliest,
     Latest,
-    /// Whether it is so in any part.
+    /// True if any part is true.
     Any,
     /// The worst health, as a text or as an object with its state.
     WorstHealth,
@@ -200,7 +200,7 @@ impl MergedFields {
             let keys = object.keys();
             keys.filter(|key| table.find_rule(key).is_some()).count()
         };
-        // The first of equal ones.
+        // Of tables that know as many fields, the first one counts: `max_by_key` returns the last.
         tables
             .iter()
             .rev()

@@ -15,21 +15,21 @@ use gridhook_metrics::{
 };
 use gridhook_subscription::PHASE_NAMES;
 
-/// One sample for each event subscription.
+/// A family with one sample for each event subscription.
 struct SubscriptionMetric {
     family: MetricFamily,
     /// [`None`] omits the sample.
     of: fn(&SubscriptionFigures, Timestamp) -> Option<SampleValue>,
 }
 
-/// One sample for each value of `label`.
+/// A family with one sample for each value of `label`.
 struct LabelledMetric {
     family: MetricFamily,
     label: &'static str,
     of: fn(&SubscriptionFigures) -> Vec<(String, u64)>,
 }
 
-/// One histogram for each event subscription.
+/// A family with one histogram for each event subscription.
 struct SubscriptionHistogram {
     family: MetricFamily,
     of: fn(&SubscriptionFigures) -> &HistogramCounts,

@@ -26,7 +26,7 @@ pub(super) trait Merge: Clone + Default {
     fn merge_with(&mut self, other: &Self, how: fn(u64, u64) -> u64);
 }
 
-/// Counters: these never fall.
+/// Figures that never fall.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SubscriptionCounters {
     pub(super) counters: Counters,
@@ -84,11 +84,11 @@ impl Merge for TopicCounters {
     }
 }
 
-/// The present state.
+/// Figures of the present state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SubscriptionGauges {
     pub(super) subscriptions: u64,
-    /// The same by kind of destination.
+    /// Numbers of event subscriptions by kind of destination.
     pub(super) destinations: BTreeMap<&'static str, u64>,
     pub(super) suspended: u64,
     pub(super) probing: u64,
@@ -100,7 +100,7 @@ pub(super) struct SubscriptionGauges {
     pub(super) consecutive_suspensions: u32,
     pub(super) failures: u32,
     pub(super) backlog: u64,
-    /// When the oldest unread event was published.
+    /// The time at which the oldest unread event was published.
     pub(super) unread_since: Option<Timestamp>,
     pub(super) time_to_live: Option<Duration>,
     pub(super) pending: u64,
@@ -117,7 +117,6 @@ pub(super) struct SubscriptionGauges {
     pub(super) incarnation: u64,
 }
 
-/// Counters and present state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SubscriptionFigures {
     pub(super) sums: SubscriptionCounters,

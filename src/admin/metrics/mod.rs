@@ -93,7 +93,6 @@ pub struct MetricSources {
 
 #[derive(Clone, Debug)]
 pub enum MetricsAccess {
-    /// No token is needed.
     All,
     /// The admin token, or this token, which allows nothing else.
     Token(Option<AdminToken>),

@@ -27,7 +27,7 @@ pub(super) const OTHER: &str = "_other";
 /// with the largest backlogs.
 const LOOKUPS_MAX: usize = 256;
 
-/// Time limit of these lookups; an age that is not known by then is omitted.
+/// Time limit of the lookups of unread events; an age that is not known by then is omitted.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The figures of a topic, or of all topics without series of their own.

@@ -16,7 +16,8 @@ use gridhook_event::{PartitionId, SubscriptionKey, Timestamp};
 
 const HALF_LIFE_SECONDS: f64 = 600.0;
 
-/// Factor by which another has to be more active to replace a named one.
+/// Factor by which another event subscription has to be more active to replace one with series of
+/// its own.
 const LEAD: f64 = 2.0;
 
 /// Maximum numbers with series of their own.
@@ -36,14 +37,15 @@ pub(crate) struct Activity {
     pub(crate) total: u64,
 }
 
-/// The named ones, and what is needed to select again.
+/// The event subscriptions and topics with series of their own, and what is needed to select them
+/// again.
 #[derive(Debug, Default)]
 pub(crate) struct SeriesSelection {
     activities: HashMap<SubscriptionKey, LastActivity>,
     last_scrape: Option<Timestamp>,
     named: HashSet<SubscriptionKey>,
     topics: HashSet<PartitionId>,
-    /// Counters of the named ones at the last scrape.
+    /// Counters of the event subscriptions with series of their own at the last scrape.
     last_named: HashMap<SubscriptionKey, SubscriptionCounters>,
     /// Counters of each rest at the last scrape, by the name of its topic.
     rests: BTreeMap<String, RestCounters<SubscriptionCounters>>,
@@ -156,8 +158,8 @@ impl SeriesSelection {
         self.topics.contains(&topic)
     }
 
-    /// Records the named ones of this scrape. One that is no longer named has joined the rest that
-    /// `rest_of` returns.
+    /// Records the event subscriptions that have series of their own at this scrape. One that no
+    /// longer has them has joined the rest that `rest_of` returns.
     pub(super) fn report_named(
         &mut self,
         named: &[(SubscriptionKey, &SubscriptionFigures)],

@@ -39,7 +39,7 @@ pub(super) const fn histogram(name: &'static str, help: &'static str) -> MetricF
     }
 }
 
-/// One sample without labels.
+/// Adds a family with one sample without labels.
 pub(super) fn push_sample(
     text: &mut MetricsText,
     family: MetricFamily,

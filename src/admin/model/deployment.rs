@@ -38,9 +38,8 @@ pub struct DeploymentSpec {
     pub parameters: Value,
     pub tags: BTreeMap<String, String>,
     pub mode: DeploymentMode,
-    /// `debugSetting.detailLevel`.
     pub debug_detail_level: Option<String>,
-    /// Whether a preview shows only ids.
+    /// Whether a preview shows the ids of resources only.
     pub is_preview_of_ids: bool,
 }
 

@@ -21,7 +21,6 @@ use gridhook_api::resource::ErrorResponse;
 pub(crate) struct SchemaRegistry(BTreeMap<String, Value>);
 
 impl SchemaRegistry {
-    /// A reference to the schema of `T`.
     pub(crate) fn reference_to<T: ToSchema>(&mut self) -> Value {
         self.named::<T>(&T::name())
     }

@@ -109,7 +109,6 @@ pub enum ApplyCommandError {
         file: String,
         error: declared::DeclarationError,
     },
-    /// A resource needs the state of a resource that does not exist.
     #[error(
         "{resource} needs the state of {needs}, which does not exist; the other resources were \
          applied"
@@ -121,7 +120,7 @@ pub enum ApplyCommandError {
     },
 }
 
-/// What a template has besides resources, each in a line.
+/// Formats everything in a template that is not a resource, each in a line.
 fn format_details(template: &declared::TemplateDetails) -> String {
     let mut lines = String::new();
     for resource in &template.foreign {

@@ -17,7 +17,7 @@ enum PublishResult {
     /// No response: the event may or may not arrive.
     #[default]
     Unknown,
-    /// Acknowledged: the event must arrive.
+    /// The event must arrive.
     Acknowledged,
     Refused,
 }
@@ -37,19 +37,19 @@ pub struct DeliveryLedger {
 /// The totals of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerSummary {
-    /// Acknowledged events.
+    /// Number of acknowledged events.
     pub acknowledged: u64,
     /// First arrivals of acknowledged events, over all subscriptions.
     pub arrived: u64,
-    /// Missing arrivals.
+    /// Number of missing arrivals of acknowledged events, over all subscriptions.
     pub lost: u64,
     /// Some missing arrivals: the numbers of the subscription and the event.
     pub named: Vec<(usize, u64)>,
-    /// Repeated arrivals.
+    /// Number of repeated arrivals, over all subscriptions.
     pub repeated: u64,
     /// Arrivals that differ from what was published.
     pub damaged: u64,
-    /// Refused events that arrived.
+    /// Number of refused events that arrived.
     pub refused_but_arrived: u64,
 }
 

@@ -110,12 +110,12 @@ impl SubscriptionArgs {
         self.topic.subscription_path(&self.subscription, rest)
     }
 
-    /// The arguments that name it in a command.
+    /// The arguments that name the event subscription in a command.
     pub(crate) fn command_arguments(&self) -> String {
         format!("{} {}", short_name(&self.topic.path("")), self.subscription)
     }
 
-    /// Its name, for messages.
+    /// The name of the event subscription in messages.
     pub(crate) fn name(&self) -> String {
         format!(
             "{} of {}",
@@ -127,12 +127,12 @@ impl SubscriptionArgs {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No connection, or no HTTP response.
+    /// The server could not be reached, or did not respond in HTTP.
     #[error("{server}: {error}; {hint}")]
     Send {
         server: String,
         error: String,
-        /// What the operator can do.
+        /// What the operator can do about it.
         hint: String,
     },
     /// The server responded with an error.
@@ -152,7 +152,7 @@ pub enum ClientError {
     /// The server reported an error in a stream.
     #[error("the server reports: {0}")]
     Reported(String),
-    /// The response ended early.
+    /// The connection ended before the response did.
     #[error("the connection to the server ended: {0}")]
     Disconnected(String),
 }
@@ -212,7 +212,6 @@ impl ServerClient {
         self.send_request(Method::GET, path, None::<&Value>).await
     }
 
-    /// Sends a POST.
     pub async fn send_post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -318,7 +317,7 @@ impl ServerClient {
         Ok((serde_json::from_slice(json)?, tag))
     }
 
-    /// The `Authorization` header.
+    /// The value of the `Authorization` header.
     pub(crate) fn bearer_header(&self) -> String {
         format!("Bearer {}", self.token.secret)
     }
@@ -439,5 +438,5 @@ pub(crate) fn connection_error(server: &Url, error: &SendRequestError) -> Client
     }
 }
 
-/// One minute, longer than every request that is not a job.
+/// Time limit of a response: one minute, longer than every request that is not a job.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);

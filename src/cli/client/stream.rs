@@ -13,11 +13,11 @@ use crate::http;
 
 /// A list of the server whose pages have a token for the next one, and what to read of it.
 pub(crate) struct PagedList<'a> {
-    /// Path without a query.
+    /// The path without a query.
     pub(crate) path: String,
     /// Query parameters, of which those without a value are not sent.
     pub(crate) query: &'a [(&'a str, Option<&'a str>)],
-    /// Key of the items.
+    /// The key of the items in a page.
     pub(crate) key: &'a str,
     /// Maximum number of items of a page.
     pub(crate) page_max: usize,
@@ -86,7 +86,7 @@ pub(crate) struct LineStream<S> {
 }
 
 impl<S: Stream<Item = Result<Bytes, PayloadError>> + Unpin> LineStream<S> {
-    /// The next line with its end; an error at the end of the response.
+    /// Reads the next line with its end; an error at the end of the response.
     pub(crate) async fn next_line(&mut self) -> Result<Vec<u8>, ClientError> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {

@@ -48,7 +48,7 @@ const TOKEN_FILES: [&str; 3] = [
 
 pub(super) struct OperatorToken {
     pub(super) secret: String,
-    /// Where it comes from, for error messages.
+    /// The source of the token, for error messages.
     pub(super) from: String,
     /// Whether it was read from a token file of this machine, because no other token is named.
     is_local: bool,

@@ -290,7 +290,7 @@ impl TopicArgs {
 /// The result of a creation.
 pub(super) struct Creation {
     pub(super) resource: Value,
-    /// Whether it did not exist before.
+    /// Whether the resource did not exist before.
     pub(super) is_new: bool,
 }
 

@@ -28,16 +28,17 @@ pub(super) type Records = BTreeMap<(MetaKind, String), Bytes>;
 /// The records of all topics, namespaces and event subscriptions.
 #[derive(Debug, Default)]
 pub struct Definitions {
-    /// How far the store had applied its changelog: they are as new as that at least.
+    /// The position up to which the store had applied its changelog: the definitions are at least
+    /// as new.
     pub position: u64,
     records: Records,
-    /// By key.
+    /// The topics by the key of their records.
     topics: BTreeMap<String, Arc<TopicRecord>>,
 }
 
 impl Definitions {
-    /// Reads them from the store of the control plane. Blocks. What is the same as `before` is not
-    /// parsed again.
+    /// Reads the definitions from the store of the control plane. Blocks. What is the same as
+    /// `before` is not parsed again.
     ///
     /// # Errors
     /// If the store or a record cannot be read.

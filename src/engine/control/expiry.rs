@@ -42,7 +42,7 @@ pub async fn delete_expired(registry: &Arc<Registry>, now: Timestamp) -> Option<
                 Ok(true) => {
                     info!(topic = key, subscription, %expires, "event subscription expired")
                 }
-                // It was deleted, or given more time, in the meantime.
+                // The subscription was deleted, or given more time, in the meantime.
                 Ok(false) => {}
                 Err(error) => {
                     warn!(topic = key, subscription, %error, "cannot delete expired event \

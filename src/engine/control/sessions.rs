@@ -38,15 +38,15 @@ pub const IDLE: Duration = Duration::from_secs(30 * 60);
 /// A session ends this long after the sign-in at the latest.
 pub const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// Maximum number of sessions. One more ends the session that was unused for longest, of the caller
-/// with most of them.
+/// Maximum number of sessions. At the limit, a new session ends the one that was unused for
+/// longest, of the caller with most sessions.
 pub const SESSIONS_MAX: usize = 64;
 
 /// Maximum number of sessions of a caller that is no administrator. One more ends the caller's own
 /// session that was unused for longest.
 pub const SESSIONS_OF_CALLER_MAX: usize = 8;
 
-/// Of the sessions so many are for administrators: others do not end them.
+/// Number of sessions that are reserved for administrators: those of other callers do not end them.
 const RESERVE: usize = 16;
 
 /// Interval between two writes of the last use of a session.
@@ -60,7 +60,7 @@ const SEAL_CONTEXT: &str = "gridhook: the token of a session";
 
 struct Session {
     record: SessionRecord,
-    /// Microseconds.
+    /// The time of the last use, in microseconds since 1970.
     used: Arc<AtomicU64>,
     /// Closed when the session is removed.
     open: watch::Sender<()>,
@@ -69,9 +69,9 @@ struct Session {
 /// A session at the time of a request.
 #[derive(Clone, Debug)]
 pub struct OpenSession {
-    /// The time at which it ends at the latest.
+    /// The time at which the session ends at the latest.
     pub expires: Timestamp,
-    /// Its identifier in the list of sessions.
+    /// The identifier of the session in lists.
     pub id: String,
     used: Arc<AtomicU64>,
     open: watch::Receiver<()>,

@@ -73,7 +73,7 @@ pub struct TopicActor {
 }
 
 impl TopicActor {
-    /// A new incarnation. It sets `retired` and stops once it is idle.
+    /// Makes a new incarnation. It sets `retired` and stops once it is idle.
     pub fn new(topic: Arc<TopicHandle>, hosts: ActorHosts, retired: Arc<AtomicBool>) -> Self {
         retired.store(false, Ordering::Release);
         Self {

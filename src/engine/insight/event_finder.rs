@@ -41,20 +41,19 @@ pub enum EventSelector {
     Id(String),
 }
 
-/// What is known of an event.
 #[derive(Clone, Debug)]
 pub struct EventReport {
     pub seq: Seq,
-    /// Its id, if the store has it.
+    /// The id of the event, if the store has it.
     pub id: Option<String>,
-    /// When it was appended, if the store has it.
+    /// The time at which the event was appended, if the store has it.
     pub appended: Option<Timestamp>,
     pub cursor: Cursor,
     /// The state of the event, and what will happen to it.
     pub explanation: Explanation,
 }
 
-/// What was searched for an id.
+/// The ranges that were searched for an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchedRange {
     /// Number of events in flight.
@@ -71,7 +70,7 @@ pub struct SearchedRange {
 #[derive(Clone, Debug)]
 pub enum ExplainResult {
     Found(Box<EventReport>),
-    /// It was not found in these ranges.
+    /// The event was not found in these ranges.
     NotFound(SearchedRange),
 }
 

@@ -22,9 +22,9 @@ pub(crate) struct RequestBody {
 }
 
 pub(super) enum Content {
-    /// Of a client, as it comes.
+    /// The body of a client, as it arrives.
     Payload(actix_web::dev::Payload),
-    /// All of it, until it was sent.
+    /// The whole body, until it was sent.
     Whole(Option<Bytes>),
 }
 

@@ -25,9 +25,9 @@ const CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub struct ClusterFindings {
-    /// What is in order.
+    /// Facts that are in order.
     pub facts: Vec<String>,
-    /// What an operator must change.
+    /// Problems that an operator must solve.
     pub problems: Vec<String>,
 }
 
@@ -164,7 +164,6 @@ fn try_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mut Cl
     }
 }
 
-/// The streams of a cluster that is there.
 fn examine_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mut ClusterFindings) {
     let mut streams = 0;
     let names = stream_names(cluster);
@@ -192,7 +191,7 @@ fn examine_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mu
     }
 }
 
-/// What the other nodes say.
+/// Compares the records of the other nodes with this node's settings.
 fn examine_records(
     connection: &NatsConnection,
     cluster: &Cluster,

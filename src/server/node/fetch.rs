@@ -108,7 +108,7 @@ impl ClusterNode {
                 .await;
             let owner = match current_role.map(|role| role.clone()) {
                 Ok(Role::Standby { owner }) => owner,
-                // It was claimed before it was known that it cannot be served.
+                // The shard was claimed before it was known that it cannot be served.
                 Ok(Role::Owner(lease) | Role::Draining(lease)) => {
                     self.claim.give_up(&lease, GivenUp::Failed);
                     None
@@ -284,7 +284,7 @@ fn receive_store(
         &mut begin,
         &mut note_progress,
     )?;
-    // It may have been trimmed before the owner has seen the position.
+    // The log may have been trimmed before the owner has seen the position.
     check_log_follows(log, sent_store.applied)?;
     Ok(sent_store)
 }

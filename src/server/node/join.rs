@@ -84,9 +84,9 @@ const SECRET_BYTES_MIN: usize = 16;
 
 /// A process that has joined its cluster.
 pub(crate) struct Joined {
-    /// What it is for each shard.
+    /// The process as a node of each shard.
     pub nodes: Vec<ClusterNode>,
-    /// Its part in the cluster. Ends when it has left.
+    /// The task of the membership, which ends when the process has left the cluster.
     pub member: JoinHandle<MembershipEnd>,
 }
 

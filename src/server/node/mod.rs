@@ -90,7 +90,7 @@ pub enum ClusterError {
         #[from]
         error: FollowError,
     },
-    /// Another process is the node of this name.
+    /// Another running process is the node of this name.
     #[error(
         "another process that runs is the node {node} of this cluster; stop it, or set another \
          cluster.node here"
@@ -104,7 +104,7 @@ pub enum ClusterError {
     Replicated,
 }
 
-/// What an operator does about a store that cannot follow.
+/// Advises an operator about a store that cannot follow.
 fn advice_for(error: &FollowError) -> &'static str {
     match error {
         FollowError::Foreign => {
@@ -137,24 +137,23 @@ pub(super) struct ClusterNode {
     name: String,
     claim: ShardClaim,
     pub(super) membership: Membership,
-    /// What the node shows of its cluster.
+    /// The cluster as the node shows it to operators.
     pub(super) cluster_context: web::Data<ClusterContext>,
     secret: NodeSecret,
     connector: OwnerConnector,
     /// TLS of the listener for other nodes.
     tls: Option<rustls::ServerConfig>,
-    /// What the node shows to other nodes and to the servers of NATS.
+    /// The certificates that the node shows to other nodes and to the servers of NATS.
     pub(super) certificates: Vec<Arc<ReloadableCertificate>>,
-    /// How other nodes reach this one.
+    /// Host and port by which other nodes reach this one.
     address: String,
-    /// Of a node with one shard. That of several shards is the process's.
+    /// The membership of a node with one shard. With several shards the process has it.
     member: Option<tokio::task::JoinHandle<MembershipEnd>>,
     log: Arc<StoppableLog>,
     /// How often the changelog was found to be lost, in a row, also by claims that could not be
     /// served.
     lost: Arc<AtomicU32>,
     store: Arc<LocalStore>,
-    /// The limits of the stream.
     stream: StreamLimits,
     /// The interval between two reads of a standby, and what ends one.
     follow_interval: Duration,
@@ -189,7 +188,7 @@ impl ClusterNode {
         }
     }
 
-    /// Whether its shard is all of the process.
+    /// Whether the shard is all of the process.
     pub(super) fn is_alone(&self) -> bool {
         self.member.is_some()
     }
@@ -217,12 +216,11 @@ impl ClusterNode {
         Arc::clone(&self.pace)
     }
 
-    /// The end of its changelog.
+    /// The end of the shard's changelog.
     pub(super) fn changelog_end(&self) -> ChangelogEnd {
         ChangelogEnd(Arc::clone(&self.log))
     }
 
-    /// The number of the shard.
     pub(super) fn shard(&self) -> usize {
         self.claim.shard
     }
@@ -274,8 +272,8 @@ impl ClusterNode {
         });
     }
 
-    /// What a standby serves itself, and what forwards the rest. From now on `health` is that of a
-    /// standby.
+    /// Builds what a standby serves itself, and the forwarder of the rest. From now on `health` is
+    /// that of a standby.
     pub(super) fn build_standby(
         &self,
         config: &Config,
@@ -295,7 +293,7 @@ impl ClusterNode {
         })
     }
 
-    /// What forwards requests to the owner of the shard.
+    /// Builds the forwarder of requests to the owner of the shard.
     pub(super) fn build_forwarder(&self, config: &Config) -> Forwarder {
         let counters = Arc::clone(&self.cluster_context.forwarded);
         let idle_max = config.limits.idle_timeout / 2;
@@ -362,12 +360,11 @@ pub(super) fn check_unreplicated(store: &dyn Store) -> Result<(), ServerError> {
     }
 }
 
-/// The end of a changelog.
 #[derive(Clone)]
 pub(super) struct ChangelogEnd(Arc<StoppableLog>);
 
 impl ChangelogEnd {
-    /// The sequence of its last record; [`None`] if it cannot be read.
+    /// The sequence of the changelog's last record; [`None`] if it cannot be read.
     pub(super) async fn read(&self) -> Option<u64> {
         let log = Arc::clone(&self.0);
         let bounds = tokio::task::spawn_blocking(move || log.bounds()).await;

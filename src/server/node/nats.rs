@@ -21,8 +21,8 @@ use gridhook_journal::changelog::{
 /// How often the records are read again at the start.
 const READ_TRIES: u32 = 20;
 
-/// Without `cluster.stream_bytes`, the limit of a stream is this multiple of
-/// `cluster.stream_keep_bytes`, and at least as much as here.
+/// Without `cluster.stream_bytes`, the limit of a stream is `cluster.stream_keep_bytes` times
+/// [`STREAM_KEEPS`], and at least [`STREAM_BYTES`].
 const STREAM_KEEPS: u64 = 4;
 const STREAM_BYTES: u64 = 1 << 30;
 
@@ -35,7 +35,7 @@ pub(super) struct NatsResources {
     pub(super) logs: Vec<Arc<dyn Changelog>>,
     /// The identifier of the cluster.
     pub(super) id: String,
-    /// What the last process of this node said of each shard.
+    /// The positions in each shard that the last process of this node recorded.
     pub(super) earlier: Vec<ShardPosition>,
     pub(super) records: NatsRecords,
     /// The connection of the records. Its thread ends with it.

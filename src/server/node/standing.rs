@@ -22,7 +22,7 @@ use gridhook_journal::{
     replicated::{FollowError, ReplicatedStore, ReplicationOptions},
 };
 
-/// How long the signal that ends a process may be on its way to each of its shards.
+/// The longest delay of the signal that ends a process, on its way to each of its shards.
 const SIGNAL_WAIT: Duration = Duration::from_secs(1);
 
 /// The pause before a store that could not follow the changelog is tried again.

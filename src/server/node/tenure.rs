@@ -26,15 +26,14 @@ use gridhook_store::StoreError;
 /// The interval between two trims of the changelog.
 const TRIM_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The limits of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamLimits {
-    /// The size at which it takes no more; [`None`] for the limit of its servers.
+    /// The size at which the stream takes no more; [`None`] for the limit of its servers.
     #[cfg(feature = "nats")]
     pub(super) bytes_max: Option<u64>,
     /// The size of the newest records that stay, whatever the copies have.
     keep_bytes: u64,
-    /// Above this size it is trimmed to what two copies have.
+    /// The size above which the stream is trimmed to what two copies have.
     large_bytes: u64,
 }
 
@@ -51,7 +50,7 @@ impl StreamLimits {
         }
     }
 
-    /// For a stream that is full: room is worth more than a node that reads on from there.
+    /// Keeps no records for nodes that read on: in a full stream, room is worth more.
     pub(super) fn without_kept_records(self) -> Self {
         Self {
             keep_bytes: 0,
@@ -112,7 +111,7 @@ impl Tenure {
         })
     }
 
-    /// What keeps this node from files of the next owner.
+    /// The fence that keeps this node from files of the next owner.
     pub(crate) fn file_fence(&self) -> FileFence {
         FileFence {
             lease: self.lease.clone(),
@@ -150,7 +149,7 @@ impl Tenure {
         WriteStall(stall)
     }
 
-    /// Whether it has ended, and not by a failure of the local store.
+    /// Whether the ownership has ended, and not by a failure of the local store.
     pub(crate) fn is_lost(&self) -> bool {
         match self.store.ownership_end() {
             Some(OwnershipEnd::Local(_)) => false,
@@ -159,7 +158,7 @@ impl Tenure {
         }
     }
 
-    /// From now on nothing is sent or written.
+    /// Stops all deliveries and writes from now on.
     pub(crate) fn fence_off(&self) {
         self.lease.end_for_good();
         self.store.stop();
@@ -203,12 +202,12 @@ pub(crate) enum StallReason {
 pub(crate) struct WriteStall(watch::Receiver<Option<StallReason>>);
 
 impl WriteStall {
-    /// The reason, if it is so now.
+    /// The reason for which writes wait now; [`None`] if they do not.
     pub(crate) fn reason(&self) -> Option<StallReason> {
         *self.0.borrow()
     }
 
-    /// Returns the reason once it is so.
+    /// Returns once writes wait for too long, with the reason.
     pub(crate) async fn wait_until_stalled(mut self) -> StallReason {
         match self.0.wait_for(Option::is_some).await.map(|reason| *reason) {
             Ok(Some(reason)) => reason,

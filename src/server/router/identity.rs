@@ -27,10 +27,10 @@ use crate::{
 };
 use gridhook_admin::auth::{ForwardedIdentity, bearer_in};
 
-/// How long a response is used.
+/// The time for which a response is used.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How long a known response is used if the owner of the control plane cannot be asked.
+/// The time for which a known response is used if the owner of the control plane cannot be asked.
 const STALE_MAX: Duration = Duration::from_secs(10);
 
 /// The maximum number of callers that a thread remembers.
@@ -45,7 +45,7 @@ const REFUSALS: u32 = 50;
 pub(super) struct Identities {
     control: Rc<Hops>,
     known: RefCell<HashMap<String, KnownCaller>>,
-    /// Since when refusals are counted, and how many there were.
+    /// The time since which refusals are counted, and their number.
     refusals: Cell<(Instant, u32)>,
 }
 

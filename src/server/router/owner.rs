@@ -111,7 +111,7 @@ async fn send_store(control: web::Data<Control>) -> HttpResponse {
             }
             Err(error) => {
                 tracing::warn!(%error, "the store was not sent to another node");
-                // It has gone.
+                // The other node may have gone.
                 sender.pieces.try_send(Err(io::Error::other(error))).ok();
             }
         }

@@ -41,8 +41,8 @@ use gridhook_pull::{
 /// next one.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
-/// The pause before a part is asked again that has no owner.
-const AGAIN: Duration = Duration::from_millis(250);
+/// The pause before a part without an owner is asked again.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 struct Receive {
     request: HttpRequest,
@@ -55,7 +55,7 @@ struct Receive {
 }
 
 enum PartResponse {
-    /// Nothing is at hand. Another response may follow.
+    /// The part has no events now. Another response may follow.
     Waits,
     Events(Received),
     Refused(HttpResponse),
@@ -172,7 +172,7 @@ impl ThreadRouter {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
         let (sender, mut responses) = mpsc::unbounded_channel();
-        // Its end calls the requests off.
+        // Dropping `_open` calls the requests off.
         let (_open, called_off) = watch::channel(());
         let mut is_over = false;
         for shard in in_turn(turn, &near) {
@@ -278,7 +278,7 @@ impl ThreadRouter {
                 Err(_) => {
                     waits();
                     tokio::select! {
-                        () = sleep(AGAIN) => {}
+                        () = sleep(RETRY_PAUSE) => {}
                         _ = called_off.changed() => return,
                     }
                 }
@@ -319,7 +319,7 @@ impl ThreadRouter {
             hop::RECEIVE_NAME,
             HeaderValue::from_str(&how.to_header()).map_err(|_| ForwardError::Unforwardable)?,
         );
-        // The body is read here.
+        // The router reads the body, so it must not be compressed.
         headers.remove(hyper::header::ACCEPT_ENCODING);
         if shard != self.control() {
             *receive.bearer.borrow_mut() = self.identities.identify_caller(headers).await?;

@@ -33,7 +33,7 @@ pub(super) enum StartEnd {
     Signal,
     /// The ownership of a node has ended.
     Tenure(TenureEnd),
-    /// It has failed, perhaps because another node has taken the store.
+    /// The start has failed, perhaps because another node has taken the store.
     Failed(ServerError),
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct Delivery {
     pub(super) arbiters: Arbiters,
     pub(super) notifier: Rc<ServiceNotifier>,
     pub(crate) publisher: web::Data<Publisher>,
-    /// Of the core of a shard that follows the control plane.
+    /// Set for the core of a shard that follows the control plane.
     pub(super) followed: Option<FollowedControl>,
 }
 

@@ -153,7 +153,7 @@ impl Route {
             .replace("{resource}", self.resource)
     }
 
-    /// Whether it is the action that replaces an access key.
+    /// Whether the operation is the action that replaces an access key.
     pub(super) fn changes_keys(&self) -> bool {
         self.template.ends_with("/regenerateKey")
     }

@@ -75,7 +75,6 @@ fn transform_test(schemas: &mut SchemaRegistry) -> Value {
     )
 }
 
-/// The body of a test with a draft at `key`.
 fn test_body(key: &str, draft: Value) -> Value {
     let events = "One event, or a list of events, in the input schema of the topic";
     let last = "Number of stored events to test, newest first";

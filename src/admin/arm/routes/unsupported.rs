@@ -7,7 +7,7 @@ use super::super::{
 };
 use crate::openapi::{CHANGING, Description, any_object, describe};
 
-/// What people assign to resources in Azure: the type, its OpenAPI id and its name.
+/// Resource types that people assign to resources in Azure: the type, its OpenAPI id and its name.
 pub(super) const UNASSIGNED: [(&str, &str, &str); 2] = [
     ("locks", "Locks", "locks"),
     ("roleAssignments", "RoleAssignments", "role assignments"),

@@ -11,7 +11,7 @@ use crate::model::{InvalidRequest, tolerance::boolean_of};
 use gridhook_policy::property::PropertySource;
 use gridhook_record::subscription::{SubscriptionRecord, Webhook};
 
-/// What GET shows instead of a secret, as Azure does.
+/// The text that GET shows instead of a secret, as Azure does.
 pub(super) const HIDDEN: &str = "Hidden";
 
 /// Bytes of the hash of a signing secret that are shown.
@@ -55,8 +55,8 @@ fn kind_of(secret: &str) -> &str {
     secret.split('_').next().unwrap_or_default()
 }
 
-/// The one of `secrets` that `hidden` stands for. Without a fingerprint, as older servers showed
-/// it, it is the only one of its kind.
+/// Finds the one of `secrets` that `hidden` stands for. Older servers showed no fingerprint: then
+/// the secret must be the only one of its kind.
 fn hidden_secret<'a>(hidden: &str, secrets: &'a [String]) -> Result<&'a str, String> {
     let has_fingerprint = hidden.contains("[hidden:");
     let mut meant: Vec<&String> = if has_fingerprint {

@@ -35,7 +35,7 @@ pub(super) fn put_numbers(numbers: NextNumbers) -> MetaChange {
     MetaChange::Put(MetaKind::Numbers, NUMBERS.to_owned(), to_json(&numbers))
 }
 
-/// Why an endpoint may be called.
+/// The validation on which an endpoint may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValidationPermission {
     /// An earlier validation is still valid, or validation is off.
@@ -54,7 +54,7 @@ impl Registry {
         run_detached(async move { registry.make_topic(record).await }).await
     }
 
-    /// Deletes a topic and its subscriptions. False if it does not exist.
+    /// Deletes a topic and its subscriptions. Returns false if it does not exist.
     pub async fn delete_topic(self: &Arc<Self>, name: &str) -> Result<bool, Error> {
         let registry = Arc::clone(self);
         let name = name.to_owned();
@@ -92,7 +92,7 @@ impl Registry {
         run_detached(async move { registry.remove_subscription(&topic, &name, None).await }).await
     }
 
-    /// Deletes a subscription if it has expired. False if it has not, or does not exist.
+    /// Deletes a subscription if it has expired. Returns false if it has not, or does not exist.
     pub async fn delete_if_expired(
         self: &Arc<Self>,
         topic: &str,

@@ -15,7 +15,6 @@ pub enum ChaosVictim {
 /// How chaos ends the task of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskKill {
-    /// The next task panics.
     Panic,
     /// A running task is aborted.
     Stop,

@@ -39,10 +39,11 @@ const NO_CONTROL_PLANE: &str = "the control plane of this cluster has no topic, 
     topics of another cluster; nothing was changed: restore the control plane, too, whose number is \
     that of the shards (gridhook help cluster)";
 
-/// More than a control plane assigns between two backups.
+/// How many numbers a control plane skips after its store was restored: more than one assigns
+/// between two backups.
 const SKIPPED_NUMBERS: u32 = 1 << 20;
 
-/// Which topics a shard has.
+/// The place of a shard in its cluster, from which its topics follow.
 #[derive(Clone, Debug)]
 pub struct ShardTopics {
     /// The identifier of the cluster.
@@ -50,7 +51,7 @@ pub struct ShardTopics {
     /// The number of the shard.
     pub own: usize,
     pub shards: usize,
-    /// The shard of a name.
+    /// Returns the shard of a name, of this number of shards.
     pub shard_of: fn(&str, usize) -> usize,
 }
 
@@ -102,7 +103,7 @@ struct Plan {
     effects: Vec<Effect>,
     /// The topics as they will be, by key.
     topics: BTreeMap<String, Arc<TopicHandle>>,
-    /// Why a record cannot be followed. The others are.
+    /// Why a record cannot be followed. The other records are followed nevertheless.
     failure: Option<Error>,
 }
 
@@ -153,7 +154,7 @@ impl Registry {
                 registry.apply_effect(effect, &shard).await;
             }
             match plan.failure {
-                // It is tried again with the next definitions.
+                // The record is tried again with the next definitions.
                 Some(error) => {
                     *followed = None;
                     Err(error)

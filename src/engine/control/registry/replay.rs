@@ -40,13 +40,13 @@ pub struct ReplayRange {
 /// The content of a part of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayContent {
-    /// First sequence.
+    /// The first sequence.
     pub from: Seq,
     /// The sequence after the last one.
     pub end: Seq,
-    /// Stored events.
+    /// Number of stored events.
     pub events: u64,
-    /// Events that match the subscription's filter.
+    /// Number of events that match the subscription's filter.
     pub matching: u64,
 }
 
@@ -130,7 +130,6 @@ impl Registry {
         all_jobs(&topic, &child).await
     }
 
-    /// One job of a subscription.
     pub async fn read_job(
         &self,
         topic: &str,
@@ -149,8 +148,8 @@ impl Registry {
     }
 }
 
-/// In this order, a job that ends in between appears twice and is never missed. Deduplication keeps
-/// the ended one.
+/// Reads the ended jobs after the state: so a job that ends in between appears twice and is never
+/// missed. Deduplication keeps the ended one.
 async fn all_jobs(topic: &TopicHandle, child: &Arc<SubscriptionHandle>) -> Result<Vec<Job>, Error> {
     let SubscriptionState { cursor, ending, .. } = child.shared.current_state();
     let mut jobs = topic
@@ -302,7 +301,8 @@ impl TopicHandle {
     }
 }
 
-/// Where a new subscription with `startsFrom` begins.
+/// The requested start of a new subscription with `startsFrom`, and the earliest one that is
+/// allowed.
 struct StartPoint {
     requested: Seq,
     /// The first event that leaves room for publishers.

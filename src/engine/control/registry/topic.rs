@@ -51,7 +51,8 @@ pub struct SubscriptionStatus {
     pub in_flight: usize,
     /// Requests that timed out and may still succeed.
     pub late_requests: usize,
-    /// When the oldest event of the backlog was appended; [`None`] if the backlog is empty.
+    /// The time at which the oldest event of the backlog was appended; [`None`] if the backlog is
+    /// empty.
     pub oldest_unread: Option<Timestamp>,
     pub supervision: Supervision,
     pub quarantined: QuarantinedEvents,
@@ -59,12 +60,12 @@ pub struct SubscriptionStatus {
 
 #[derive(Debug)]
 pub struct SubscriptionHandle {
-    /// Its name's key, which a list of thousands sorts by.
+    /// The key of the name, by which a list of thousands is sorted.
     name: Box<str>,
-    /// The state that outlives its actor.
+    /// The state that outlives the subscription's actor.
     pub shared: Arc<SharedState>,
     pub history: SupervisionHistory,
-    /// The number that chooses the arbiter of its actor.
+    /// The number that chooses the arbiter of the subscription's actor.
     host: u32,
     served: Mutex<Option<Arc<DeliveryPlan>>>,
 }
@@ -89,7 +90,7 @@ impl SubscriptionHandle {
         self.host
     }
 
-    /// The key of its name.
+    /// The key of the subscription's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -117,9 +118,9 @@ pub struct TopicHandle {
     partition: PartitionId,
     record: RwLock<Arc<TopicRecord>>,
     catalogue: RwLock<Option<Arc<Catalogue>>>,
-    /// By the key of their records.
+    /// The subscriptions by the key of their records.
     children: RwLock<BTreeMap<String, Arc<SubscriptionHandle>>>,
-    /// By the same keys.
+    /// The proposals by the key of their subscriptions' records.
     pub(super) proposals: RwLock<BTreeMap<String, Arc<Proposal>>>,
     pub(super) domain_topics: RwLock<domain::DomainTopics>,
     recent: Arc<RecentEvents>,
@@ -154,7 +155,8 @@ pub enum ArrivedEvents {
 }
 
 impl TopicHandle {
-    /// A topic without subscriptions. It sends itself to `starts` when its actor must be started.
+    /// Makes a topic without subscriptions. The handle is sent to `starts` when the topic's actor
+    /// must be started.
     pub(super) fn new(
         record: Arc<TopicRecord>,
         budget: Arc<RecentBudget>,
@@ -192,7 +194,7 @@ impl TopicHandle {
         Arc::clone(&self.record.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Its compiled event types; [`None`] if it validates no event.
+    /// The compiled event types; [`None`] if the topic validates no event.
     pub fn catalogue(&self) -> Option<Arc<Catalogue>> {
         self.catalogue
             .read()
@@ -214,17 +216,17 @@ impl TopicHandle {
         *self.record.write().unwrap_or_else(PoisonError::into_inner) = record;
     }
 
-    /// The partition of its log.
+    /// The partition of the topic's log.
     pub fn partition(&self) -> PartitionId {
         self.partition
     }
 
-    /// The sequence of the next event in its log.
+    /// The sequence of the next event in the topic's log.
     pub(super) fn log_end(&self) -> Option<Seq> {
         Some(self.journal.log_end(self.partition)?.next)
     }
 
-    /// Its subscriptions, by name.
+    /// The subscriptions in the order of their names.
     pub fn list_subscriptions(&self) -> Vec<Arc<SubscriptionRecord>> {
         self.list_children()
             .iter()
@@ -232,7 +234,6 @@ impl TopicHandle {
             .collect()
     }
 
-    /// The number of its subscriptions.
     pub fn subscription_count(&self) -> usize {
         self.children
             .read()
@@ -240,14 +241,14 @@ impl TopicHandle {
             .len()
     }
 
-    /// One of its subscriptions, by the key of its record in any case.
+    /// Finds a subscription by the key of its record in any case.
     pub fn find_subscription(&self, name: &str) -> Option<Arc<SubscriptionRecord>> {
         Some(Arc::clone(
             &self.find_child_named(name)?.shared.plan().record,
         ))
     }
 
-    /// How one of its subscriptions is delivered.
+    /// How the subscription with this key is delivered.
     pub fn delivery_plan(&self, name: &str) -> Option<Arc<DeliveryPlan>> {
         Some(self.find_child_named(name)?.shared.plan())
     }
@@ -260,12 +261,12 @@ impl TopicHandle {
         Some(self.find_child(number)?.shared.plan().record.name.clone())
     }
 
-    /// Whether its backlog is at its limit, or close to it.
+    /// The partition, if its backlog is at its limit, or close to it.
     pub fn crowded_partition(&self) -> Option<CrowdedPartition> {
         self.journal.crowded_partition(self.partition)
     }
 
-    /// The state of one of its subscriptions.
+    /// The state of one subscription of the topic.
     ///
     /// # Errors
     /// If the log cannot be read.
@@ -355,7 +356,7 @@ impl TopicHandle {
         &self.history
     }
 
-    /// The lifeline of its actor.
+    /// A watch on the lifeline of the topic's actor.
     pub fn watch_lifeline(&self) -> LifelineWatch {
         self.lifeline.new_watch()
     }
@@ -381,7 +382,7 @@ impl TopicHandle {
             .cloned()
     }
 
-    /// The shared state of one of its subscriptions, by the key of its record in any case.
+    /// The shared state of one subscription, by the key of its record in any case.
     pub fn find_shared_state(&self, name: &str) -> Option<Arc<SharedState>> {
         Some(Arc::clone(&self.find_child_named(name)?.shared))
     }
@@ -398,7 +399,6 @@ impl TopicHandle {
         children.get(&name.to_ascii_lowercase()).cloned()
     }
 
-    /// Adds a subscription.
     pub(super) fn add_child(&self, plan: Arc<DeliveryPlan>, cursor: Option<Cursor>) {
         let key = plan.record.key();
         let subscription_key = SubscriptionKey {

@@ -73,7 +73,7 @@ pub enum ChangeBasis {
     /// Anything: the last change is in force.
     Any,
     Record(Arc<SubscriptionRecord>),
-    /// It must not exist.
+    /// No subscription of this name exists.
     Missing,
 }
 
@@ -369,7 +369,7 @@ impl Registry {
 }
 
 impl TopicHandle {
-    /// The proposals of its subscriptions.
+    /// The proposals of the topic's subscriptions.
     pub fn list_proposals(&self) -> Vec<Arc<Proposal>> {
         self.proposals
             .read()
@@ -417,7 +417,7 @@ fn source_resource(topic: &TopicHandle, subscription: &SubscriptionRecord) -> St
         .resource_id_of(subscription.filter.domain_topic.as_deref())
 }
 
-/// Whether an endpoint responds to a handshake.
+/// Whether the endpoint of the subscription is validated by a handshake.
 fn has_handshake(record: &SubscriptionRecord) -> bool {
     !record.is_pulled() && !is_test_address(&record.webhook.endpoint_url)
 }
