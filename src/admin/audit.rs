@@ -299,9 +299,10 @@ fn entry_view(number: u64, record: AuditRecord) -> AuditEntry {
     }
 }
 
-/// Whether the body of a POST says what is done, and has neither events nor secrets.
-pub(super) fn has_telling_body(path: &path::ArmPath) -> bool {
-    let telling = [
+/// Whether the audit trail has the body of a POST: it describes the change, and has neither events
+/// nor secrets.
+pub(super) fn has_recorded_body(path: &path::ArmPath) -> bool {
+    let recorded_actions = [
         "/regenerateKey",
         "/redrive",
         "/purge",

@@ -127,7 +127,7 @@ static PATTERNS: LazyLock<Vec<(ResourceDef, &'static GridhookRoute)>> = LazyLock
         .collect()
 });
 
-/// Chooses the shards for a request to the control plane. A path without a route goes to any shard,
+/// The shards that serve a request to the control plane. A request without a route goes to any shard,
 /// which refuses it.
 pub fn placement(method: &Method, path: &str, query: &str) -> Placement {
     if let Some((_, route)) = PATTERNS.iter().find(|(pattern, _)| pattern.is_match(path)) {

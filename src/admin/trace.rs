@@ -133,7 +133,7 @@ pub(super) fn invalid_continuation() -> InvalidRequest {
     InvalidRequest::new("continue", problem)
 }
 
-/// A line of a history, which says when an attempt was made before its time.
+/// A line of a history, with a note if the attempt was made before it was due.
 fn history_line_view(
     earlier: &[LedgerLine],
     line: &LedgerLine,

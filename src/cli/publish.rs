@@ -29,7 +29,7 @@ use url::Url;
 use crate::{
     batches::{self, Batch, InputForm, RequestLimits},
     client::{
-        self, ResourceName, ServerArgs, ServerClient, check_secret, read_variable, secret_in,
+        self, ResourceName, ServerArgs, ServerClient, check_secret, read_secret, read_variable,
         warn_of_cleartext,
     },
     format::count_with_noun,
@@ -264,7 +264,7 @@ impl Publish {
     /// Resolves the endpoint, the credential and the schema.
     async fn resolve_destination(&self) -> Result<Destination, PublishSource> {
         let key = match &self.key_file {
-            Some(file) => Some(secret_in(file)?),
+            Some(file) => Some(read_secret(file)?),
             None => read_variable("GRIDHOOK_KEY")?
                 .map(|key| check_secret(&key, "environment variable GRIDHOOK_KEY"))
                 .transpose()?,

@@ -1,5 +1,5 @@
-//! The addresses of a server's listeners for clients, also where another part of the process serves
-//! them.
+//! The addresses and counters of the listeners for clients, also where another part of the process
+//! serves them.
 
 use std::{net::SocketAddr, sync::Arc};
 

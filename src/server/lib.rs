@@ -113,10 +113,10 @@ pub fn run(
         threads: ActorThreads::default(),
         core: None,
     };
-    let mut kept_state = Kept::default();
-    let outcome = serve_until_stopped(&mut launch, &mut kept_state);
-    drop(kept_state.node);
-    if let Some(store) = kept_state.store {
+    let mut state = ProcessState::default();
+    let outcome = serve_until_stopped(&mut launch, &mut state);
+    drop(state.node);
+    if let Some(store) = state.store {
         store.close();
     }
     outcome
@@ -124,12 +124,12 @@ pub fn run(
 
 /// Serves as often as the process, or the core of a shard, owns its store, and again by a clock that
 /// was set back.
-fn serve_until_stopped(launch: &mut Launch, kept: &mut Kept) -> Result<(), ServerError> {
+fn serve_until_stopped(launch: &mut Launch, state: &mut ProcessState) -> Result<(), ServerError> {
     loop {
         // All tasks of a run end with its system, and so do the times that they hold.
         let system =
             actix_rt::System::with_tokio_rt(|| core_span::spanned_runtime(Span::current()));
-        match system.block_on(run_server(launch, kept)) {
+        match system.block_on(run_server(launch, state)) {
             Ok(Served::Run) => reload::refresh(&mut launch.config, &launch.sources),
             Ok(Served::All) => return Ok(()),
             Err(error) => return Err(error),
@@ -149,7 +149,7 @@ pub fn examine_cluster(config: &Config) -> Option<ClusterFindings> {
 /// # Errors
 /// If the records of the cluster cannot be read.
 pub fn living_nodes(config: &Config) -> Result<Vec<String>, ServerError> {
-    node::living(config)
+    node::list_living_nodes(config)
 }
 
 /// Reads every file that the settings name, without starting a server.
@@ -179,14 +179,13 @@ fn read_declaration(config: &Config) -> Result<Option<Declared>, ServerError> {
     )?))
 }
 
-/// State that the next run of a server takes over when an ownership ends.
+/// What a process, or the core of a shard, keeps between two runs of the server.
 #[derive(Default)]
-struct Kept {
+struct ProcessState {
     sockets: Vec<TcpListener>,
     store: Option<Arc<LocalStore>>,
     node: Option<ClusterNode>,
-    /// The signals of a node, or of a server that begins again. At its first start a server is
-    /// ended by a signal.
+    /// [`None`] during the first start of a server without a cluster: a signal then ends the process.
     signals: Option<StopSignals>,
 }
 
@@ -242,7 +241,7 @@ impl ShardCore {
         .await
     }
 
-    /// Describes the shards to the control plane of this core, whose store is `store`.
+    /// The place of this core among the shards. Its own store is `store`.
     fn describe(&self, store: &Arc<RocksStore>) -> gridhook_admin::ShardCore {
         let owners = self.has_control().then(|| {
             Box::new(FollowingShards {

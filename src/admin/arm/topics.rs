@@ -126,7 +126,7 @@ fn topic_response(
     }
 }
 
-/// The properties that a body requests for a topic, a domain or a namespace topic.
+/// The body of the PUT of a topic, a domain or a namespace topic.
 enum RequestedTopic {
     Topic(Box<TopicSpec>),
     InNamespace(NamespaceTopicSpec),

@@ -222,7 +222,7 @@ impl PartsMerge {
                         .find(|(of, _)| *of == shard.to_string());
                     match id {
                         Some((_, id)) => of_shard.path = format!("{before}{id}{after}"),
-                        // The leader says that there is none.
+                        // The leader reported that there is none.
                         None if shard == shards.leader && !ids.contains(':') => {}
                         None => return None,
                     }

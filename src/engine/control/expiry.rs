@@ -67,6 +67,8 @@ pub async fn run(registry: Arc<Registry>, clock: Clock) {
             next.since(clock.now()).min(CHECK_INTERVAL_MAX)
         });
         // Ends early if a new expiration time was set.
-        tokio::time::timeout(wait, registry.expiry_set()).await.ok();
+        tokio::time::timeout(wait, registry.wait_until_expiry_set())
+            .await
+            .ok();
     }
 }

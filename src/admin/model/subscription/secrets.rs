@@ -36,8 +36,8 @@ pub(crate) fn hide_attributes(mappings: &mut [Value]) {
 }
 
 /// A signing secret is shown by its kind and a fingerprint: `whsec_[hidden:3f2a]`. The fingerprint
-/// is too short to help anybody guess 24 random bytes, and tells an operator which of the secrets
-/// it is.
+/// is too short to help guess 24 random bytes, and long enough to distinguish the secrets of an
+/// operator.
 pub(crate) fn hidden_signing(secret: &str) -> String {
     if is_hidden_signing(secret) {
         return secret.to_owned();
