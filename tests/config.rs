@@ -839,8 +839,7 @@ fn settings_that_contradict_each_other_are_reported_with_both_sources() {
     );
 }
 
-/// A value that is wrong by itself, an unknown key, and contradictions in every section that can
-/// have one.
+/// A wrong value, an unknown key, and contradictions in every section that can have one.
 const EVERYTHING_WRONG: &str = r#"
 [server]
 listen = "8080"
@@ -894,7 +893,7 @@ fn all_errors_of_the_settings_are_reported_at_once() {
           gridhook.toml: dead_letter.stores.two.accounts is ["a"]; expected accounts that no other store has; another store has "a"
           gridhook.toml: dead_letter.stores.two.url is "s3://bucket"; expected an address that no other store has; the store one has it"#]],
     );
-    // A value that is wrong by itself is not compared with others.
+    // A wrong value is not compared with others.
     refuses(
         "[publish]\nrequest_bytes = \"1 GiB\"\nbytes_in_flight = \"1 MiB\"\n",
         &[],
@@ -1323,7 +1322,7 @@ fn an_impossible_store_is_reported_without_its_secrets() {
     );
 }
 
-/// What Kubernetes sets in every pod of a namespace with a service "gridhook".
+/// The variables that Kubernetes sets in every pod of a namespace with a service "gridhook".
 const OF_KUBERNETES: [(&str, &str); 7] = [
     ("GRIDHOOK_PORT", "tcp://10.0.0.1:8080"),
     ("GRIDHOOK_PORT_8080_TCP", "tcp://10.0.0.1:8080"),

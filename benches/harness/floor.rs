@@ -162,7 +162,7 @@ impl Floor {
 
 impl Drop for Floor {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         self.child.kill().ok();
         self.child.wait().ok();
     }

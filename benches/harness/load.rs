@@ -83,7 +83,7 @@ impl Shape {
     };
 }
 
-/// When a load ends.
+/// The end of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Amount {
     /// After this number of requests.

@@ -33,7 +33,7 @@ use serde_json::json;
 use self::row::Row;
 pub(crate) use self::{floor::is_one as is_floor, row::Verdict, scale::Scale};
 
-/// What every bench receives.
+/// Inputs of every bench.
 pub(crate) struct Bench {
     pub(crate) scale: Scale,
     /// Starts this program again, as the process of a floor.

@@ -50,7 +50,7 @@ pub(crate) struct Row {
     pub(crate) on: String,
     /// The unit of floor and figure.
     pub(crate) unit: &'static str,
-    /// What the floor does.
+    /// The work that the floor does.
     pub(crate) floor_is: &'static str,
     pub(crate) against: Against,
     pub(crate) budget: f64,

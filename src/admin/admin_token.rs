@@ -96,7 +96,7 @@ impl AdminToken {
             .into()
     }
 
-    /// A receiver that changes each time the token is replaced.
+    /// A channel that changes when the token is replaced.
     pub(super) fn replacements(&self) -> watch::Receiver<()> {
         self.replaced.subscribe()
     }

@@ -87,8 +87,8 @@ pub(super) fn expect_status(status: StatusCode) {
     }
 }
 
-/// Which shard records a request that several shards of the cluster receive. The router puts it into
-/// the extensions of the request.
+/// The shard that records a request, if several shards of the cluster receive it. The router puts
+/// this into the extensions of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartRecord {
     /// Another shard records the request.
@@ -299,9 +299,10 @@ fn entry_view(number: u64, record: AuditRecord) -> AuditEntry {
     }
 }
 
-/// Whether the body of a POST says what is done, and has neither events nor secrets.
-pub(super) fn has_telling_body(path: &path::ArmPath) -> bool {
-    let telling = [
+/// Whether the audit trail has the body of a POST: it describes the change, and has neither events
+/// nor secrets.
+pub(super) fn has_recorded_body(path: &path::ArmPath) -> bool {
+    let recorded_actions = [
         "/regenerateKey",
         "/redrive",
         "/purge",

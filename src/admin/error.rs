@@ -31,7 +31,7 @@ pub enum AdminError {
     /// The body is valid, and the change is refused.
     #[error("{0}")]
     Refused(String),
-    /// The event subscription cannot be delivered as it says.
+    /// The event subscription cannot be delivered with these properties.
     #[error(transparent)]
     Plan(Box<PlanError>),
     #[error(

@@ -74,7 +74,7 @@ struct RecorderState {
 }
 
 impl Scope {
-    /// The number by which the file tells this scope from all others.
+    /// The number of the scope in the file.
     fn number(&self) -> u64 {
         match self {
             Self::Server => 0,

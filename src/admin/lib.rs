@@ -171,7 +171,7 @@ pub struct Control {
     settings: RwLock<Vec<SettingView>>,
     /// Set for the core of a shard, which has others beside it in its process.
     pub shard: Option<ShardCore>,
-    /// Which callers may use which resources that bodies refer to.
+    /// The rules by which callers may use resources that bodies refer to.
     pub uses: uses::UseRules,
     /// Whether deployments leave out the resources of other services.
     pub ignores_foreign: bool,

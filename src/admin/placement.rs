@@ -1,4 +1,5 @@
-//! Which shards of a cluster serve a request, by the tables of routes and the names in its path.
+//! The choice of the shards of a cluster that serve a request, by the tables of routes and the
+//! names in its path.
 
 use std::sync::LazyLock;
 
@@ -90,7 +91,7 @@ impl TopicName {
     }
 }
 
-/// Which shards a request about a spread topic concerns.
+/// The shards that a request about a spread topic concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpreadScope {
     /// One shard that has an owner, preferably this node.
@@ -126,7 +127,7 @@ static PATTERNS: LazyLock<Vec<(ResourceDef, &'static GridhookRoute)>> = LazyLock
         .collect()
 });
 
-/// Chooses the shards for a request to the control plane. A path without a route goes to any shard,
+/// The shards that serve a request to the control plane. A request without a route goes to any shard,
 /// which refuses it.
 pub fn placement(method: &Method, path: &str, query: &str) -> Placement {
     if let Some((_, route)) = PATTERNS.iter().find(|(pattern, _)| pattern.is_match(path)) {

@@ -39,7 +39,7 @@ pub(super) async fn retry_deliveries(call: Call<'_>, path: &TopicPath, name: &st
                 .await
                 .map_err(registry::Error::from)?;
             let (mut keys, is_end) = page.ok_or_else(|| no_subscription(path, name))?;
-            // Those that wait for another event of their order key are last.
+            // Deliveries that wait for another event of their order key are last.
             let waiting = keys.partition_point(|key| key.due < BLOCKING);
             let is_end = is_end || waiting < keys.len();
             keys.truncate(waiting);

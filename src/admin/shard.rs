@@ -6,7 +6,7 @@
 //! (`Registry::follow_definitions`). A spread topic has a part in each of them.
 //!
 //! - A change is in the changelog of the control plane first. Its response is sent once the owner of each
-//!   shard that it concerns has followed it. If one does not in time, the response says so; the
+//!   shard that it concerns has followed it. If one does not in time, the response reports it; the
 //!   change takes effect all the same.
 //! - A change of a topic or an event subscription also waits for an owner: otherwise events that are
 //!   published after the response could be stored before the next owner has followed it. A change of

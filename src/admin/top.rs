@@ -184,7 +184,7 @@ pub(super) async fn get_top(request: HttpRequest, control: web::Data<Control>) -
     let mut skip = query.parse_offset()?;
     let is_part = request.extensions().contains::<OneOfShards>();
     if is_part {
-        // Those before the page are among the first ones of all shards, but not of each.
+        // Lines before the page are among the first ones of all shards, but not of each.
         (top, skip) = (top + skip, 0);
         if top > merge::LINES_MAX {
             let problem = format!(

@@ -2,8 +2,8 @@
 //!
 //! A body names services of `delivery.resources`, stores of dead letters, proxies, client
 //! certificates, the audience of an access token of the server, and namespace topics. The server
-//! acts on all of them with its own credentials, so a scope that covers the path of a request says
-//! nothing about them. A use is permitted
+//! acts on all of them with its own credentials, so a scope that covers the path of a request does
+//! not cover them. A use is permitted
 //!
 //! - to a caller for whom the operation is permitted in the whole server,
 //! - of a namespace topic, to a caller who may publish there,

@@ -39,7 +39,7 @@ pub struct CommandOutcome {
     is_success: bool,
 }
 
-/// What is left to print at the end of a command.
+/// The output that is left to print at the end of a command.
 #[derive(Clone, Debug)]
 enum CommandOutput {
     /// The command printed everything while it ran.

@@ -29,7 +29,7 @@ use url::Url;
 use crate::{
     batches::{self, Batch, InputForm, RequestLimits},
     client::{
-        self, ResourceName, ServerArgs, ServerClient, check_secret, read_variable, secret_in,
+        self, ResourceName, ServerArgs, ServerClient, check_secret, read_secret, read_variable,
         warn_of_cleartext,
     },
     format::count_with_noun,
@@ -264,7 +264,7 @@ impl Publish {
     /// Resolves the endpoint, the credential and the schema.
     async fn resolve_destination(&self) -> Result<Destination, PublishSource> {
         let key = match &self.key_file {
-            Some(file) => Some(secret_in(file)?),
+            Some(file) => Some(read_secret(file)?),
             None => read_variable("GRIDHOOK_KEY")?
                 .map(|key| check_secret(&key, "environment variable GRIDHOOK_KEY"))
                 .transpose()?,
@@ -457,7 +457,7 @@ impl PublishProgress {
 
     fn show_progress(&self, now: Timestamp, bytes: u64, done: &PublishReport) {
         if self.bar.is_hidden() && now.since(self.from) >= Duration::from_secs(1) {
-            // It stays hidden if standard error is not a terminal.
+            // The bar stays hidden if standard error is not a terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.set_position(bytes);

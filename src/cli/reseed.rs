@@ -103,7 +103,7 @@ impl CommandError for ReseedError {
     }
 }
 
-/// What the store of a shard has applied, and of which cluster.
+/// The position and the cluster of a shard's store.
 #[derive(Serialize)]
 struct ShardSeed {
     shard: usize,
@@ -181,7 +181,7 @@ fn shard_folder(data_dir: &Path, shards: usize, shard: usize) -> PathBuf {
     }
 }
 
-/// What an operator does after the stores were changed.
+/// The next steps of an operator after the stores were changed.
 const NEXT: &str = "The stores follow no cluster any more. Set another cluster.name, start this \
     node alone, and wait until gridhook cluster status shows that it owns all shards. Then start \
     the others with empty data folders.";

@@ -235,7 +235,7 @@ impl<'a> SimulationProgress<'a> {
 
     fn show_progress(&self, share: f64) {
         if self.bar.is_hidden() && self.clock.now().since(self.from) >= Duration::from_secs(1) {
-            // It stays hidden if standard error is not a terminal.
+            // The bar stays hidden if standard error is not a terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.set_position((share * 1000.0) as u64);

@@ -12,7 +12,8 @@ use humantime_serde::re::humantime;
 use super::client::DEFAULT_SERVER;
 use gridhook_api::token::TokenRole;
 
-/// What a flag allows; clap writes the flag and its value before it.
+/// An invalid value of a flag: the text says what the flag allows. clap writes the flag and its
+/// value before it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ValueError {
     #[error("expected a whole number from {0} to {1}")]

@@ -39,8 +39,8 @@ use super::{
 };
 use gridhook_journal::changelog::KnownMarks;
 
-/// What a node is called, and the rules of its cluster. All nodes should have the same rules, and
-/// do not while an operator changes them: at most one node writes to a shard nevertheless.
+/// The name of a node, and the rules of its cluster. All nodes should have the same rules, and do
+/// not while an operator changes them: at most one node writes to a shard nevertheless.
 #[derive(Clone, Debug)]
 pub struct ClaimSettings {
     /// The identifier of the node, unique to one start of its process.
@@ -162,7 +162,6 @@ impl Claims {
         }
     }
 
-    /// What the node is called, and the rules of its cluster.
     pub fn settings(&self) -> &ClaimSettings {
         &self.settings
     }
@@ -207,7 +206,7 @@ impl Claims {
         addresses
     }
 
-    /// What is known of records that the changelog of a shard has acknowledged.
+    /// The known marks: records that the changelog of a shard has acknowledged.
     pub fn known_marks(&self, shard: usize) -> KnownMarks {
         self.marks.known(shard)
     }
@@ -274,7 +273,7 @@ impl Claims {
     /// The server has given a claim up. `pause`: for how long the node leaves the shard to others,
     /// because it could not serve it.
     pub fn give_up(&mut self, shard: usize, claim: u64, pause: Option<Duration>, now: Duration) {
-        // It may have been lost meanwhile, and another one won.
+        // The claim may have been lost meanwhile, and another one won.
         if self.claim_number(shard) == Some(claim) {
             self.given_up.insert((shard, claim));
         }

@@ -116,7 +116,7 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What a reader has seen of a node.
+/// The record of a node as a reader has last seen it.
 #[derive(Clone, Copy, Debug)]
 struct SeenNode {
     revision: u64,

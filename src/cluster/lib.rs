@@ -97,8 +97,8 @@ pub enum Role {
     /// The node has the claim: it fences the changelog and serves. A new claim of the same node has
     /// a new lease.
     Owner(Lease),
-    /// The node has the claim and is asked to give it up: it finishes what is in flight, and then
-    /// calls [`ShardClaim::give_up`]. It may be asked before it was seen to be the owner.
+    /// It has the claim and must give it up: it finishes what is in flight, and then calls
+    /// [`ShardClaim::give_up`]. This role may follow that of a standby directly.
     Draining(Lease),
 }
 
@@ -154,13 +154,14 @@ pub struct ShardProgress {
     copy: Mutex<Option<CopyProgress>>,
     /// The last record that the local store has applied. Written by the server.
     mark: Mutex<StreamMark>,
-    /// What all nodes know of records that the changelog has acknowledged. Written by the driver.
+    /// The known marks: records that the changelog has acknowledged, as far as any node knows.
+    /// Written by the driver.
     known_marks: Mutex<KnownMarks>,
     /// Why this node cannot serve the shard before an operator has acted. Written by the server.
     failure: Mutex<Option<String>>,
 }
 
-fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -173,7 +174,7 @@ impl ShardProgress {
         self.epoch.store(earlier.epoch, Ordering::Release);
     }
 
-    /// What the record of this node says of the shard.
+    /// The position of this node in the shard, for its record.
     pub fn position(&self) -> ShardPosition {
         // A new epoch comes with its time or a later one.
         let epoch = self.epoch.load(Ordering::Acquire);
@@ -184,40 +185,40 @@ impl ShardProgress {
             expiry_paused: self.expiry_paused.load(Ordering::Acquire),
             epoch,
             copy: self.copy_progress(),
-            mark: *locked(&self.mark),
+            mark: *lock(&self.mark),
             stream_bytes: self.stream_bytes.load(Ordering::Acquire),
             ..ShardPosition::default()
         }
     }
 
-    /// Takes the position that the local store has applied.
+    /// Records the position that the local store has applied.
     pub fn note_applied(&self, mark: StreamMark) {
         self.applied.store(mark.position, Ordering::Release);
-        *locked(&self.mark) = mark;
+        *lock(&self.mark) = mark;
     }
 
-    /// What all nodes know of records that the changelog has acknowledged.
+    /// The known marks: records that the changelog has acknowledged, as far as any node knows.
     pub fn known_marks(&self) -> KnownMarks {
-        *locked(&self.known_marks)
+        *lock(&self.known_marks)
     }
 
-    /// Takes what all nodes know of these records.
+    /// Records what all nodes know of these records.
     pub fn note_known_marks(&self, marks: KnownMarks) {
-        *locked(&self.known_marks) = marks;
+        *lock(&self.known_marks) = marks;
     }
 
     /// Why this node cannot serve the shard.
     pub fn failure(&self) -> Option<String> {
-        locked(&self.failure).clone()
+        lock(&self.failure).clone()
     }
 
-    /// Says why this node cannot serve the shard before an operator has acted, or that it can
-    /// again. It takes no claim of a shard that has failed, and nobody counts on its copy.
+    /// Records why this node cannot serve the shard before an operator has acted, or that it can
+    /// again. It claims no shard that has failed, and its copy does not count.
     pub fn note_failure(&self, failure: Option<String>) {
         if failure.is_some() {
             self.note_doubt();
         }
-        *locked(&self.failure) = failure;
+        *lock(&self.failure) = failure;
     }
 
     /// Whether the local store is complete. Before, the node does not claim the shard.
@@ -225,25 +226,24 @@ impl ShardProgress {
         self.is_complete.load(Ordering::Acquire)
     }
 
-    /// Says that the local store is complete.
+    /// Records that the local store is complete.
     pub fn note_complete(&self) {
         self.is_complete.store(true, Ordering::Release);
     }
 
-    /// Says that the local store must prove again that it is complete.
+    /// Records that the local store may lack something: it must apply all of the changelog again.
     pub fn note_doubt(&self) {
         self.is_complete.store(false, Ordering::Release);
     }
 
     /// The copy of the owner's store that this node fetches.
     pub fn copy_progress(&self) -> Option<CopyProgress> {
-        *locked(&self.copy)
+        *lock(&self.copy)
     }
 
-    /// Says how much of the owner's store this node has, as long as it fetches one. It takes no
-    /// shard meanwhile.
+    /// Records how much of the owner's store this node has fetched. It claims no shard meanwhile.
     pub fn note_copy(&self, copy: Option<CopyProgress>) {
-        *locked(&self.copy) = copy;
+        *lock(&self.copy) = copy;
     }
 }
 
@@ -286,7 +286,7 @@ pub struct ClaimDriver {
     pub shard: usize,
     /// The role of this node for the shard.
     pub role: watch::Sender<Role>,
-    /// What the server reports, and what the driver returns.
+    /// State that both ends share: what the server reports, and what the driver returns.
     pub progress: Arc<ShardProgress>,
     /// The claims that the server has given up.
     pub given_up: mpsc::UnboundedReceiver<(Lease, GivenUp)>,
@@ -294,22 +294,22 @@ pub struct ClaimDriver {
 
 /// Makes both ends of the claim of a shard, as a standby of an unknown owner that is not complete.
 pub fn shard_claim(shard: usize) -> (ShardClaim, ClaimDriver) {
-    let (role_of, role) = watch::channel(Role::Standby { owner: None });
-    let (given_up, given) = mpsc::unbounded_channel();
+    let (role_sender, role) = watch::channel(Role::Standby { owner: None });
+    let (given_up_sender, given_up) = mpsc::unbounded_channel();
     let progress: Arc<ShardProgress> = Arc::default();
     let claim = ShardClaim {
         shard,
         role,
         progress: Arc::clone(&progress),
-        given_up,
+        given_up: given_up_sender,
     };
     (
         claim,
         ClaimDriver {
             shard,
-            role: role_of,
+            role: role_sender,
             progress,
-            given_up: given,
+            given_up,
         },
     )
 }

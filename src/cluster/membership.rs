@@ -1,5 +1,5 @@
-//! The handle on a node's part in its cluster: how the node sees it, and what an operator may ask
-//! for.
+//! The handle on a node's part in its cluster: how the node sees the cluster, and the requests that
+//! an operator may make.
 
 use std::collections::BTreeSet;
 
@@ -31,11 +31,12 @@ pub struct ClusterSnapshot {
     pub end: Option<MembershipEnd>,
 }
 
-/// Why a request of an operator was not met.
+/// Why a request of an operator failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    #[error("there is no shard {wanted}; expected 0 to {last}")]
-    Shard { wanted: usize, last: usize },
+    #[error("there is no shard {shard}; expected 0 to {last}")]
+    Shard { shard: usize, last: usize },
+    /// No node of this name is alive.
     #[error("no node {0} is alive; alive are {1}")]
     NotAlive(String, String),
     #[error("no node {0} has a record; the nodes are {1}")]
@@ -67,14 +68,14 @@ pub enum RequestError {
 /// Why a node has left its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MembershipEnd {
-    /// The node was asked to leave.
+    /// Its process stops.
     Left,
     /// Another process has the name of the node: one that started later, or one that ran before
     /// this one.
     NameTaken,
 }
 
-/// A request to the driver.
+/// A request to the member.
 pub(super) enum Command {
     Leave,
     Move(usize, String, oneshot::Sender<Result<(), RequestError>>),
@@ -98,21 +99,22 @@ impl Membership {
         self.commands.send(Command::Leave).ok();
     }
 
-    /// Asks the owner of a shard to give it up to the node of this name.
+    /// Requests that the owner of a shard gives it up to the node of this name.
     ///
     /// # Errors
     /// If there is no such shard or node, or the request was not written.
     pub async fn move_shard(&self, shard: usize, node: String) -> Result<(), RequestError> {
-        self.send_request(|answer| Command::Move(shard, node, answer))
+        self.send_request(|reply| Command::Move(shard, node, reply))
             .await
     }
 
-    /// Asks the node of this name to give everything up and take nothing, or ends that.
+    /// Requests that the node of this name gives everything up and takes nothing, or withdraws the
+    /// request.
     ///
     /// # Errors
     /// If no node has this name, or the request was not written.
     pub async fn drain_node(&self, node: String, drained: bool) -> Result<(), RequestError> {
-        self.send_request(|answer| Command::Drain(node, drained, answer))
+        self.send_request(|reply| Command::Drain(node, drained, reply))
             .await
     }
 
@@ -122,7 +124,7 @@ impl Membership {
     /// # Errors
     /// If no node has this name, if the node is alive, or if the record was not removed.
     pub async fn forget_node(&self, node: String) -> Result<(), RequestError> {
-        self.send_request(|answer| Command::Forget(node, answer))
+        self.send_request(|reply| Command::Forget(node, reply))
             .await
     }
 
@@ -130,10 +132,10 @@ impl Membership {
         &self,
         command: impl FnOnce(oneshot::Sender<Result<(), RequestError>>) -> Command,
     ) -> Result<(), RequestError> {
-        let (answer, answered) = oneshot::channel();
+        let (reply_sender, reply) = oneshot::channel();
         self.commands
-            .send(command(answer))
+            .send(command(reply_sender))
             .map_err(|_| RequestError::Stopping)?;
-        answered.await.map_err(|_| RequestError::Stopping)?
+        reply.await.map_err(|_| RequestError::Stopping)?
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::balance::{NodeId, ShardRecord};
 use gridhook_journal::changelog::StreamMark;
 
-/// What a node writes about itself at each renewal.
+/// The record that a node writes about itself at each renewal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRecord {
@@ -113,8 +113,9 @@ impl NodeRecord {
     }
 }
 
-/// What the record of a shard says: the fields of Azure's ownership records, and what a change of
-/// the owner needs. The time of the last change is the one at which the store took the record.
+/// The record of the ownership of a shard: the fields of Azure's ownership records, and what a
+/// change of the owner needs. The time of the last change is the one at which the store took the
+/// record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnershipRecord {
@@ -204,8 +205,7 @@ pub struct ClusterRecords {
     pub unreadable: BTreeMap<String, (bool, u64)>,
     /// The records of shards, by number.
     pub shards: Vec<Versioned<OwnershipRecord>>,
-    /// The names of nodes that are asked to give everything up, and the revisions of these
-    /// requests. A request that was withdrawn has a revision, too.
+    /// The names of nodes that are drained, or were, and the revision of each request.
     pub drained: BTreeMap<String, (bool, u64)>,
 }
 
@@ -215,8 +215,8 @@ const NODE: &str = "node.";
 const SHARD: &str = "shard.";
 const DRAINED: &str = "drained.";
 
-/// The identifier of the cluster, which the first node that asks for it makes. `known` is what was
-/// last read.
+/// The identifier of the cluster, which the first node makes. `known` has the records of the last
+/// read.
 ///
 /// # Errors
 /// If the records cannot be reached, or a node that made one meanwhile is not seen yet.
@@ -227,8 +227,8 @@ pub async fn cluster_id(
     read_or_write_once(store, known, ID, uuid::Uuid::new_v4().simple().to_string()).await
 }
 
-/// The number of shards of the cluster, which is `shards` if this node is the first one. `known` is
-/// what was last read.
+/// The number of shards of the cluster, which is `shards` if this node is the first one. `known`
+/// has the records of the last read.
 ///
 /// # Errors
 /// If the records cannot be reached, or a number that another node wrote meanwhile is not seen yet.
@@ -249,23 +249,23 @@ async fn read_or_write_once<T: Serialize + DeserializeOwned>(
 ) -> Result<T, RecordError> {
     let find_record =
         |records: &[StoredRecord]| records.iter().find(|record| record.key == key).cloned();
-    let read = |record: &StoredRecord| serde_json::from_slice(&record.value).ok();
-    let known = find_record(known);
-    if let Some(value) = known.as_ref().and_then(read) {
+    let decode = |record: &StoredRecord| serde_json::from_slice(&record.value).ok();
+    let known_record = find_record(known);
+    if let Some(value) = known_record.as_ref().and_then(decode) {
         return Ok(value);
     }
     match store
         .write(
             key,
             encode_record(&value),
-            known.map_or(0, |deleted| deleted.revision),
+            known_record.map_or(0, |deleted| deleted.revision),
         )
         .await
     {
         Ok(_) => Ok(value),
         Err(RecordError::Conflict) => find_record(&store.read().await?)
             .as_ref()
-            .and_then(read)
+            .and_then(decode)
             .ok_or(RecordError::Conflict),
         Err(error) => Err(error),
     }
@@ -379,7 +379,11 @@ impl ClusterRecords {
 
     /// The nodes that take no shard.
     pub fn leaving_nodes(&self) -> BTreeSet<NodeId> {
-        let is_drained = |name: &str| self.drained.get(name).is_some_and(|(asked, _)| *asked);
+        let is_drained = |name: &str| {
+            self.drained
+                .get(name)
+                .is_some_and(|(is_drained, _)| *is_drained)
+        };
         let leaving = self
             .nodes
             .iter()
@@ -389,12 +393,12 @@ impl ClusterRecords {
 
     /// The records of a shard's changelog that the nodes and owners know to be acknowledged.
     pub fn marks(&self, shard: usize) -> impl Iterator<Item = StreamMark> {
-        let of_shard = self.shards.get(shard).map(|shard| shard.value.mark);
-        let of_node =
-            move |node: &Versioned<NodeRecord>| Some(node.value.positions.get(shard)?.mark);
-        of_shard
-            .into_iter()
-            .chain(self.nodes.values().filter_map(of_node))
+        let shard_mark = self.shards.get(shard).map(|shard| shard.value.mark);
+        let node_marks = self
+            .nodes
+            .values()
+            .filter_map(move |node| Some(node.value.positions.get(shard)?.mark));
+        shard_mark.into_iter().chain(node_marks)
     }
 
     /// The name and the position of the node that owned a shard last and has reported its time
@@ -458,13 +462,10 @@ impl OwnershipRecord {
         &self,
         waited: impl Fn(&NodeId) -> std::time::Duration,
     ) -> ShardRecord {
-        let wanted = self.wanted_by.clone().map(|by| {
-            let waited = waited(&by);
-            (by, waited)
-        });
+        let request = self.wanted_by.as_ref().map(|by| (by.clone(), waited(by)));
         ShardRecord {
             owner: self.owner_id.clone(),
-            wanted,
+            request,
         }
     }
 }

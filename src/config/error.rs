@@ -52,7 +52,7 @@ fn list_errors(errors: &[Error]) -> String {
     lines.join("\n  ")
 }
 
-/// What is wrong with the text of an edition.
+/// An error in the text of an edition.
 #[derive(Debug, thiserror::Error)]
 pub enum EditionError {
     #[error("{}", .0.to_string().trim_end())]

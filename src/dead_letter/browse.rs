@@ -45,7 +45,7 @@ pub enum BrowseError {
     Compute(#[from] ComputeError),
 }
 
-/// Where a subscription's dead letters are.
+/// The place of a subscription's dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterLocation {
     pub subscription_key: SubscriptionKey,
@@ -135,8 +135,8 @@ pub struct BrowseProblem {
 pub struct DeadLetterPage {
     pub found: Vec<FoundDeadLetter>,
     pub problems: Vec<BrowseProblem>,
-    /// Where the next page begins; [`None`] at the end. A page with few or no dead letters may have
-    /// one.
+    /// The position of the next page; [`None`] at the end. A page with few or no dead letters may
+    /// have one.
     pub next: Option<BrowseCursor>,
 }
 

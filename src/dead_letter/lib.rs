@@ -80,7 +80,7 @@ use gridhook_journal::Journal;
 use gridhook_policy::{edition::FileLayout, property::DeliveryProperty};
 use gridhook_store::keys::MetaKind;
 
-/// Where a subscription's dead letters go, and in which layout.
+/// The destination of a subscription's dead letters, and their layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterTarget {
     pub store: String,

@@ -18,7 +18,7 @@ use gridhook_journal as journal;
 pub struct FileWritten {
     /// The subscription of the dead letters in the file.
     pub subscription_key: SubscriptionKey,
-    /// Where the file is stored. The last part of the path is the file's GUID.
+    /// The location of the file. The last part of the path is the file's GUID.
     pub blob: BlobLocation,
     pub bytes: usize,
     /// The time at which the file was last written.

@@ -121,7 +121,7 @@ impl Redrives {
         }
     }
 
-    /// Where a subscription's dead letters are; [`None`] if it was deleted.
+    /// Finds the place of a subscription's dead letters; [`None`] if the subscription was deleted.
     pub fn find_location(
         &self,
         subscription_key: SubscriptionKey,

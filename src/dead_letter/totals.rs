@@ -28,7 +28,7 @@ const VERSION_MIN: u8 = 2;
 #[error("the totals of dead letters are damaged")]
 pub struct DamagedTotals;
 
-/// What became of a subscription's dead letters: `dead_lettered = waiting + written + lost +
+/// Totals of the fate of a subscription's dead letters: `dead_lettered = waiting + written + lost +
 /// redriven + purged`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadLetterTotals {

@@ -15,7 +15,7 @@ pub struct DeclaredError {
     pub(super) error: DeclarationError,
 }
 
-/// What is wrong with a declaration, and what is allowed.
+/// An invalid declaration: the text says what is wrong, and what is allowed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeclarationError {
     #[error("it cannot be read: {0}")]

@@ -241,7 +241,7 @@ enum JsonPart {
 
 /// The JSON without what templates may have besides: comments, line breaks in strings, and keys
 /// without quotes. Spaces take the place of comments, so that an error names the right position.
-fn strict_json(text: &str) -> String {
+fn to_strict_json(text: &str) -> String {
     let mut json = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(next) = rest.chars().next() {
@@ -253,7 +253,7 @@ fn strict_json(text: &str) -> String {
             let len = comment.find("*/").map_or(rest.len(), |end| end + 4);
             (len, JsonPart::Comment)
         } else if next.is_ascii_alphabetic() {
-            word_part(rest)
+            classify_word(rest)
         } else {
             (next.len_utf8(), JsonPart::Other)
         };
@@ -272,7 +272,7 @@ fn strict_json(text: &str) -> String {
 }
 
 /// The length of the word that the text begins with, and whether it is a key.
-fn word_part(text: &str) -> (usize, JsonPart) {
+fn classify_word(text: &str) -> (usize, JsonPart) {
     let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
     let len = text.find(is_end).unwrap_or(text.len());
     let is_key = text[len..].trim_start().starts_with(':');
@@ -304,7 +304,7 @@ fn push_string(json: &mut String, literal: &str) {
 pub fn read_json(text: &str) -> Result<Value, DeclarationError> {
     // Some editors, and PowerShell, begin a file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    exact_json(&strict_json(text))
+    parse_exact_json(&to_strict_json(text))
 }
 
 /// Replaces the values of secure parameters in a text.
@@ -332,7 +332,7 @@ fn string_len(text: &str) -> usize {
 
 /// Reads JSON. A number that would be rounded is an error, because the result would differ from the
 /// file.
-fn exact_json(text: &str) -> Result<Value, DeclarationError> {
+fn parse_exact_json(text: &str) -> Result<Value, DeclarationError> {
     let value = serde_json::from_str(text)?;
     match number::first_rounded(text) {
         None => Ok(value),
@@ -388,11 +388,10 @@ fn collect_resources(
 ) -> Result<Declared, DeclarationError> {
     resources.sort_by_key(|resource| resource.kind);
     let mut paths = BTreeSet::new();
-    if let Some(twice) = resources
-        .iter()
-        .find(|resource| !paths.insert(resource.control_path().to_ascii_lowercase()))
-    {
-        return Err(DeclarationError::Duplicate(twice.display_name()));
+    for resource in &resources {
+        if !paths.insert(resource.control_path().to_ascii_lowercase()) {
+            return Err(DeclarationError::Duplicate(resource.display_name()));
+        }
     }
     let mut groups: BTreeSet<ResourceGroup> = resources
         .iter()

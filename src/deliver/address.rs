@@ -138,8 +138,8 @@ const FORBIDDEN: [IpNet; 30] = [
     v4(255, 255, 255, 255, 32), // broadcast
 ];
 
-/// Which endpoints a client may call. A client has one set of rules, because connections are pooled
-/// by authority and not by subscription.
+/// The rules that say which endpoints a client may call. A client has one set of rules, because
+/// connections are pooled by authority and not by subscription.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressRules {
     pub allow_http: bool,

@@ -105,18 +105,18 @@ impl SharedBudget {
         front_threads: usize,
         threads: usize,
     ) -> Result<Self, ServerError> {
-        let of_front = limit / FRONT_SHARE;
-        let front = DescriptorBudget::with_limit(of_front, front_threads)
-            .map_err(|error| error_of_part(error, limit, FRONT_SHARE))?;
+        let front_limit = limit / FRONT_SHARE;
+        let front = DescriptorBudget::with_limit(front_limit, front_threads)
+            .map_err(|error| scale_error(error, limit, FRONT_SHARE))?;
         let parts = (shards * FRONT_SHARE).div_ceil(FRONT_SHARE - 1);
-        let core = DescriptorBudget::with_limit((limit - of_front) / shards, threads)
-            .map_err(|error| error_of_part(error, limit, parts))?;
+        let core = DescriptorBudget::with_limit((limit - front_limit) / shards, threads)
+            .map_err(|error| scale_error(error, limit, parts))?;
         Ok(Self { front, core })
     }
 }
 
-/// The error of a budget that has one of `parts` of all descriptors, with the numbers of all.
-fn error_of_part(error: ServerError, limit: usize, parts: usize) -> ServerError {
+/// Scales the error of a budget that has one of `parts` of all descriptors to the numbers of all.
+fn scale_error(error: ServerError, limit: usize, parts: usize) -> ServerError {
     match error {
         ServerError::Descriptors { least, .. } => ServerError::Descriptors {
             limit,

@@ -15,7 +15,7 @@ use gridhook_event::{
     chunk::{Chunk, RunningTotals},
 };
 
-/// Where a partition's log ends.
+/// The end of a partition's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogEnd {
     /// The sequence of the next event.

@@ -59,7 +59,7 @@ pub struct SubscriptionContext {
     /// Called when a dead letter becomes durable, with the time at which its file is due.
     pub on_dead_letter: DeadLetterDue,
     pub response_faults: Arc<FaultInjection>,
-    /// Where attempts and their outcomes are recorded as spans.
+    /// Records attempts and their outcomes as spans.
     pub tracer: Tracer,
     /// The feed of events and outcomes for operators.
     pub feed: Arc<EventFeed>,

@@ -122,8 +122,8 @@ struct LogStretches {
     last_matches: Option<LastMatches>,
 }
 
-/// Where each subscription had its last match. A subscription that is beyond it passes everything
-/// else at once.
+/// The last match of each subscription. A subscription that is beyond it passes everything else at
+/// once.
 #[derive(Debug)]
 struct LastMatches {
     matched_for: Arc<SubscriptionPositions>,

@@ -230,7 +230,7 @@ impl SettleSpans {
     }
 }
 
-/// What became of the first event of a request: its last line in the ledger.
+/// Describes the settlement of the first event of a request: its last line in the ledger.
 fn describe_settlement(
     request: &Arc<OutgoingBatch>,
     changes: &[RecordChange],

@@ -104,7 +104,7 @@ pub(crate) enum Parameter {
     Default(Value),
 }
 
-/// What the names in the expressions of one template mean.
+/// The meanings of the names in the expressions of one template.
 #[derive(Default)]
 pub(crate) struct Frame {
     pub(crate) parameters: BTreeMap<String, Parameter>,
@@ -123,7 +123,7 @@ pub(crate) struct Frame {
     pub(crate) results: RefCell<BTreeMap<String, Option<Value>>>,
 }
 
-/// What loops and lambdas add to a scope.
+/// The names that loops and lambdas add to a scope.
 #[derive(Clone, Default)]
 pub(crate) struct Local {
     /// The loops around, with their names and iterations; the innermost is the last one.
@@ -148,7 +148,7 @@ impl Local {
     }
 }
 
-/// Where an expression is evaluated.
+/// The scope in which an expression is evaluated.
 #[derive(Clone, Copy)]
 pub(crate) struct EvaluationScope<'a> {
     pub(crate) shared: &'a Shared<'a>,
@@ -359,7 +359,7 @@ impl EvaluationScope<'_> {
             None => {}
         }
         self.frame.results.borrow_mut().insert(key.to_owned(), None);
-        // Neither sees the loops and lambdas around the place that uses it.
+        // Parameters and variables do not see the loops and lambdas around their use.
         let result = EvaluationScope {
             local: &Local::default(),
             ..*self

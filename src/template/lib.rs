@@ -56,7 +56,7 @@ impl EvaluationError {
     }
 }
 
-/// What a function needs of a resource: the response of a GET, or of a POST of an action.
+/// A state of a resource that a function needs: the response of a GET, or of a POST of an action.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StateKey {
     /// The id of the resource in lower case.
@@ -80,7 +80,7 @@ pub const ENVIRONMENT_PATH: &str = "/metadata/endpoints?api-version=2022-09-01";
 
 pub type States = BTreeMap<StateKey, Value>;
 
-/// Where and when a template is deployed.
+/// The place and time of a deployment.
 #[derive(Clone, Debug)]
 pub struct DeploymentContext {
     pub subscription: String,
@@ -92,11 +92,11 @@ pub struct DeploymentContext {
     /// The name of the deployment.
     pub deployment: String,
     pub tenant: String,
-    /// What `environment()` returns; [`None`] if that is a state as of a resource
+    /// The result of `environment()`; [`None`] if that is a state as of a resource
     /// ([`ENVIRONMENT_PATH`]).
     pub environment: Option<Value>,
     pub now: jiff::Timestamp,
-    /// What the results of `newGuid()` are derived from.
+    /// The text from which the results of `newGuid()` are derived.
     pub seed: String,
 }
 

@@ -20,7 +20,7 @@ const ENDLESS: usize = 64 * 1024 * 1024;
 struct Attack {
     name: &'static str,
     request: Vec<u8>,
-    /// What is got, one of these.
+    /// The allowed results.
     got: &'static [&'static str],
 }
 
@@ -40,7 +40,7 @@ fn post(key: &str, lines: &str, body: &str) -> String {
     )
 }
 
-/// One that is framed well, with this body.
+/// A well-framed request with this body.
 fn body(key: &str, body: &str) -> String {
     post(key, &format!("content-length: {}\r\n", body.len()), body)
 }
@@ -51,7 +51,7 @@ fn event(member: &str) -> String {
     )
 }
 
-/// What is wrong with the framing: a proxy in front might read it otherwise.
+/// Wrong framing, which a proxy in front might read differently.
 fn framing(key: &str) -> Vec<Attack> {
     let good = event(r#""data":1"#);
     let length = format!("content-length: {}\r\n", good.len());
@@ -180,7 +180,7 @@ fn framing(key: &str) -> Vec<Attack> {
     ]
 }
 
-/// What is too much.
+/// Requests that exceed a limit.
 fn size(key: &str) -> Vec<Attack> {
     let huge = format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}", "a".repeat(ENDLESS));
     let many = format!(
@@ -234,7 +234,7 @@ fn size(key: &str) -> Vec<Attack> {
     ]
 }
 
-/// What JSON can be.
+/// Unusual forms of JSON.
 fn json(key: &str) -> Vec<Attack> {
     let deep = |levels: usize| format!(r#""data":{}{}"#, "[".repeat(levels), "]".repeat(levels));
     vec![

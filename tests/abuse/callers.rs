@@ -1,5 +1,4 @@
-//! What callers with a scoped token let the server compute. A publisher of another topic is served
-//! meanwhile.
+//! Computations for callers with a scoped token. A publisher of another topic is served meanwhile.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -45,7 +44,7 @@ fn schema(name: &'static str, schema: &Value, is_preview: bool) -> Attack {
     }
 }
 
-/// What a scoped administrator can let the server compute.
+/// The computations that a scoped administrator can request.
 fn computations() -> Vec<Attack> {
     let nested = (0..26).fold(
         json!({}),

@@ -1,7 +1,7 @@
-//! An endpoint that never answers does not delay the others.
+//! An endpoint that never responds does not delay the others.
 //!
-//! The short form asserts what is no matter of time. The long one (`make soak`) compares latencies:
-//! pairs of runs, with and without black holes, in turns, each after a warm-up.
+//! The short form asserts facts that do not depend on time. The long one (`make soak`) compares
+//! latencies: pairs of runs, with and without black holes, in turns, each after a warm-up.
 
 use std::{
     collections::HashMap,

@@ -199,7 +199,7 @@ async fn every_resource_has_its_creator_and_its_last_editor() {
         assert_eq!(second["createdAt"], first["createdAt"], "{path}");
         assert_ne!(second["lastModifiedAt"], first["lastModifiedAt"], "{path}");
         assert_eq!(second["lastModifiedByType"], "Key", "{path}");
-        // What was read can be put as it is.
+        // The response of a GET can be put unchanged.
         let again = control.call("PUT", path, get(&control, path).await).await;
         let endpoint_is_hidden = path.contains("eventSubscriptions");
         assert!(

@@ -156,7 +156,7 @@ async fn a_change_is_made_with_its_record_and_under_its_lock_though_its_client_g
     );
 }
 
-/// A resource group that is created by itself.
+/// A resource group that is created implicitly.
 const GROUP: &str = "/subscriptions/S-1/resourceGroups/new";
 
 #[actix_web::test]
@@ -224,7 +224,7 @@ async fn a_deployment_and_each_resource_that_it_changes_have_a_record_without_se
         entries[1]
     );
     assert!(has(&entries[3], "tags.code"), "{}", entries[3]);
-    // Who may only read does not see outputs, which may have access keys.
+    // A reader does not see outputs, which may contain access keys.
     let reader = token(
         &control,
         "reader",

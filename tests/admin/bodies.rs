@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::control::ControlFixture;
 
-/// What an error may say that it expected.
+/// The expectations that an error may name.
 const EXPECTED: [&str; 9] = [
     "a string",
     "a boolean",

@@ -1,11 +1,11 @@
-//! Enumerations are compared without case, as Azure does, and answered in their canonical case.
+//! Enumerations are compared without case, as Azure does, and returned in their canonical case.
 
 use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
 
 use super::control::{ControlFixture, RG};
 
-/// `value` with every string in it in capitals, but for those that are no enumerations.
+/// `value` with the strings of these keys in capitals.
 fn in_capitals(value: &Value, keys: &[&str]) -> Value {
     fn walk(value: &mut Value, keys: &[&str]) {
         match value {

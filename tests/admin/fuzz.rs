@@ -30,7 +30,7 @@ fn full() -> Value {
         "expirationTimeUtc": "2030-01-31T12:00:00Z", "labels": ["a"], "eventDeliverySchema": "EventGridSchema"}})
 }
 
-/// What may stand in the place of any value.
+/// Replacements for any value.
 fn values() -> [Value; 22] {
     [
         Value::Null,

@@ -227,7 +227,7 @@ async fn the_examples_of_the_description_are_taken() {
     let control = ControlFixture::new(ChaosMode::Disabled);
     let document = generate_document(ChaosMode::Disabled);
     let paths = document["paths"].as_object().expect("paths");
-    // What hangs on something is made after it: its path is longer.
+    // Create a child after its parent: its path is longer.
     let is_supported = |item: &Value| item["put"]["tags"] != json!(["not supported"]);
     let mut puts: Vec<_> = paths
         .iter()

@@ -228,7 +228,7 @@ async fn a_namespace_its_topics_and_their_subscriptions_are_read_whole() {
     whole_list::<SubscriptionView>(&control, &format!("{topic}/eventSubscriptions")).await;
 }
 
-/// What a server with an identity and with the services of other destinations would show.
+/// The view of a server with an identity and with the services of other destinations.
 fn shown(topic: &TopicRecord, properties: Value) -> SubscriptionView {
     let body = json!({ "properties": properties }).to_string();
     let record = subscription::read_put(

@@ -1,4 +1,4 @@
-//! The table of routes: each route is described, answers, and needs a token of its role.
+//! The table of routes: each route is described, responds, and needs a token of its role.
 
 use actix_web::{http::Method, test::TestRequest};
 use gridhook::admin::{
@@ -141,7 +141,7 @@ fn only_resources_with_an_etag_can_lose_an_update() {
     }
 }
 
-/// What changes something or shows a secret is not for readers; what only shows is.
+/// Readers may not change a resource or see a secret. They may read everything else.
 #[test]
 fn readers_cannot_change_anything_or_see_a_secret() {
     let secret = [

@@ -529,7 +529,7 @@ fn a_request_without_a_topic_in_its_path_goes_to_the_owner_of_its_topic_or_to_al
     .assert_eq(&lines.join("\n"));
 }
 
-/// Asks the shards for a part each, and merges what they answer.
+/// Requests a part from each shard, and merges the responses.
 fn in_parts(
     merge: PartsMerge,
     asked: &PartRequest,

@@ -1,5 +1,5 @@
-//! What Azure accepts in bodies besides the documented form, and templates and Terraform therefore
-//! send.
+//! Properties that Azure accepts in bodies besides the documented form. Templates and Terraform
+//! send them.
 
 use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};

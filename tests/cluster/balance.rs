@@ -27,7 +27,7 @@ fn all_eligible(
     (0..shards).map(of).collect()
 }
 
-/// What a node does that stops if it leaves.
+/// The steps of a node. It stops if it is leaving.
 fn decided(
     me: &NodeId,
     alive: &BTreeSet<NodeId>,
@@ -66,7 +66,7 @@ fn shards(text: &str) -> Vec<ShardRecord> {
         };
         ShardRecord {
             owner: by(0),
-            wanted: by(1).map(|by| (by, Duration::ZERO)),
+            request: by(1).map(|by| (by, Duration::ZERO)),
         }
     };
     text.split(' ').map(of).collect()
@@ -124,7 +124,7 @@ fn the_next_step_of_a_node_follows_from_the_records() {
         ("10 10 1 1", &[0, 1], [0, 0, 0]),
         ("10 1 1 1", &[0, 1], [0, 1, 0]),
         ("12 1 1 2", &[0, 1, 2], [0, 1, 0]),
-        // What an owner gave up is for the node that asked.
+        // A shard that an owner gave up is for the node that asked.
         (".0 0 1 1", &[0, 1], [1, 0, 0]),
         (".1 0 0 1", &[0, 1], [0, 0, 0]),
         (".2 0 1 1", &[0, 1], [1, 0, 0]),
@@ -147,9 +147,9 @@ fn an_owner_that_does_not_give_up_a_shard_loses_it() {
     let leaving = &nodes(&[]);
     let mut shards = shards("10 10 1 1");
     let steps = |shards: &[ShardRecord]| decided(&me, alive, leaving, shards, &[]);
-    shards[1].wanted = Some((me.clone(), DRAIN_WAIT - Duration::from_millis(1)));
+    shards[1].request = Some((me.clone(), DRAIN_WAIT - Duration::from_millis(1)));
     assert_eq!(steps(&shards), []);
-    shards[1].wanted = Some((me.clone(), DRAIN_WAIT));
+    shards[1].request = Some((me.clone(), DRAIN_WAIT));
     assert_eq!(steps(&shards), [BalanceStep::Force(1)]);
 }
 
@@ -162,9 +162,9 @@ fn a_shard_that_was_given_up_for_a_node_that_does_not_take_it_is_free_again() {
         let leaving = &nodes(&[]);
         decided(me, alive, leaving, shards, &[])
     };
-    shards[0].wanted = Some((node(1), DRAIN_WAIT - Duration::from_millis(1)));
+    shards[0].request = Some((node(1), DRAIN_WAIT - Duration::from_millis(1)));
     assert_eq!(steps(&shards), []);
-    shards[0].wanted = Some((node(1), DRAIN_WAIT));
+    shards[0].request = Some((node(1), DRAIN_WAIT));
     assert_eq!(steps(&shards), [BalanceStep::Claim(0)]);
 }
 
@@ -268,13 +268,13 @@ impl Cluster {
                         assert_eq!(owner, None, "{me:?} claims from a living owner");
                         *shard = ShardRecord {
                             owner: Some(me.clone()),
-                            wanted: None,
+                            request: None,
                         };
                     }
                     BalanceStep::Force(_) => {
                         panic!("{me:?} uses force, and every owner gives up its shards")
                     }
-                    BalanceStep::Steal(_) => shard.wanted = Some((me.clone(), Duration::ZERO)),
+                    BalanceStep::Steal(_) => shard.request = Some((me.clone(), Duration::ZERO)),
                     BalanceStep::Drain(_) => shard.owner = None,
                 }
             }
@@ -439,7 +439,7 @@ fn a_shard_that_a_node_cannot_serve_keeps_it_from_nothing_else() {
     assert_eq!(steps(". 1 1 1", &[]), [BalanceStep::Claim(0)]);
 }
 
-/// What `n0` does with shards of which these nodes have complete copies.
+/// The actions of `n0` for shards of which these nodes have complete copies.
 fn with_copies(
     text: &str,
     eligible: &[&[usize]],

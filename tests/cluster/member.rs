@@ -510,7 +510,7 @@ fn an_operator_moves_a_shard_drains_a_node_and_sees_what_is_wrong() {
         let ask = &one.membership;
         assert_eq!(
             ask.move_shard(1, "name1".to_owned()).await,
-            Err(RequestError::Shard { wanted: 1, last: 0 })
+            Err(RequestError::Shard { shard: 1, last: 0 })
         );
         let unknown = RequestError::NotAlive("name7".to_owned(), "name0, name1".to_owned());
         assert_eq!(ask.move_shard(0, "name7".to_owned()).await, Err(unknown));
@@ -1031,7 +1031,7 @@ fn an_owner_that_cannot_reach_the_records_may_not_act_and_goes_on_when_it_can() 
     });
 }
 
-/// Records whose store answers late, as on a busy machine.
+/// Records whose store responds late, as on a busy machine.
 struct LateRecords(MemoryRecords);
 
 impl LateRecords {
@@ -1067,7 +1067,7 @@ fn a_store_that_answers_later_than_the_next_renewal_is_due_is_waited_for() {
     });
 }
 
-/// What a store of records does, whichever it is.
+/// Checks the contract of a store of records.
 async fn keeps_the_contract(one: &impl RecordStore, other: &impl RecordStore) {
     assert_eq!(one.read().await, Ok(Vec::new()), "an empty bucket");
     let first = one.write("node.a", "1".into(), 0).await.expect("it is new");

@@ -1,4 +1,4 @@
-//! Which addresses may be called. No network is needed: the tests answer name lookups.
+//! Which addresses may be called. The tests resolve names themselves, so that no network is needed.
 
 use std::{io, net::SocketAddr};
 

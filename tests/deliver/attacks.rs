@@ -293,7 +293,7 @@ async fn a_redirect_is_not_followed() {
 /// The response timeout of the attacks.
 const WAIT: Duration = Duration::from_millis(600);
 
-/// What a malicious endpoint does, and the outcomes that it may have.
+/// The actions of a malicious endpoint, and the outcomes that they may have.
 fn attacks() -> Vec<(&'static str, Script, &'static [Outcome])> {
     let head = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n";
     let zipped = answer(

@@ -1,5 +1,5 @@
 //! Queues and topics of Service Bus. Microsoft's own server is not available: a scripted endpoint
-//! checks the signature and the documented form of the REST interface, and answers as documented.
+//! checks the signature and the documented form of the REST interface, and responds as documented.
 
 use std::{
     collections::BTreeMap,

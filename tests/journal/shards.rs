@@ -134,7 +134,7 @@ impl ShardedJournal {
             .collect()
     }
 
-    /// Lets each writer finish what is queued, and run its maintenance.
+    /// Lets each writer finish its queue, and run its maintenance.
     fn housekeep(&self) {
         self.hand.advance(Duration::from_secs(2));
         for _ in 0..2 {

@@ -343,7 +343,7 @@ fn a_read_apart_does_not_fill_the_block_cache() {
                 keys::log(partition, Seq(*first))
             );
         }
-        // What the opening of the store left there may go meanwhile.
+        // Files that the opening of the store left may be deleted meanwhile.
         let filled = used().saturating_sub(before);
         assert_eq!(filled < 128 << 10, apart, "{filled} bytes, apart: {apart}");
     }
@@ -495,7 +495,7 @@ fn the_keys_of_a_job_behind_many_others_are_read_to_the_last() {
 struct CountingStore {
     store: crate::support::memory_store::MemoryStore,
     visits: AtomicU64,
-    /// Those of the longest scan.
+    /// The number of records of the longest scan.
     longest: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! The writer: groups, order of answers, fencing, failures, trimming, and recovery.
+//! The writer: groups, order of responses, fencing, failures, trimming, and recovery.
 
 mod replicated;
 
@@ -300,7 +300,7 @@ pub(super) fn count(store: &impl Store, family: Family) -> usize {
     keys_in(store, family, &range.start, &range.end).len()
 }
 
-// --- groups and answers ---
+// --- groups and responses ---
 
 #[test]
 fn publishers_that_wait_together_share_a_sync_and_are_answered_after_it() {

@@ -164,7 +164,7 @@ fn the_figures_of_a_subscription_say_what_became_of_each_event_also_after_a_kill
     assert!((1..=5).contains(&phase("connect")), "{flaky}");
     server.kill_9();
     server.restart();
-    // What nobody was sent is passed again where that was not written down yet.
+    // Events that were sent to nobody are passed again if this was not yet on disk.
     wait_until_passed(&server, "orders", "picky", 3);
     let flaky = look(&server);
     assert_eq!(

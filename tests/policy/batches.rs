@@ -395,7 +395,7 @@ fn first_attempts_and_retries_share_a_pace_and_neither_starves_the_other() {
     );
 }
 
-/// Events in batches as they are sent: what is measured is the request's body, in whichever schema.
+/// Events in batches as they are sent: the limit applies to the body of the request, in any schema.
 #[test]
 fn the_preferred_size_is_that_of_the_body_in_every_schema() {
     let made = |from: Schema, to: Schema, data: usize| {

@@ -30,7 +30,7 @@ use super::sealed;
 /// Far from the epoch.
 pub(super) const START: Timestamp = Timestamp(1_000_000_000_000);
 
-/// What the endpoint does with a request: answers after so long, or never.
+/// How the endpoint handles a request: it responds after this time, or never.
 pub(super) type Endpoint = Box<dyn FnMut(&OutgoingBatch) -> Option<(Duration, RequestResult)>>;
 
 pub(super) struct Driver {
@@ -38,7 +38,7 @@ pub(super) struct Driver {
     pub(super) settings: SubscriptionSettings,
     pub(super) now: Timestamp,
     pub(super) disk: SimulatedStore,
-    /// What happened, each with its time.
+    /// The actions, each with its time.
     pub(super) lines: Vec<String>,
     /// How often the log, the due keys or events were asked for.
     pub(super) reads: u32,
@@ -67,7 +67,7 @@ pub(super) struct Driver {
     in_flight: VecDeque<(Timestamp, RequestId, RequestResult)>,
     /// When each dead letter is due.
     pub(super) aside: Vec<Timestamp>,
-    /// Answers about what is pending, where they are to come later.
+    /// Results of reads of pending deliveries that arrive later.
     pub(super) held_back: Option<VecDeque<Input>>,
     /// Every request that left, as the slot has it.
     pub(super) sent: BTreeMap<RequestId, Arc<OutgoingBatch>>,
@@ -170,7 +170,7 @@ impl Driver {
         self.in_flight.clear();
     }
 
-    /// A new process begins with what is on the disk.
+    /// A new process begins with the state on disk.
     pub(super) fn restart(&mut self, settings: SubscriptionSettings) {
         let end = Seq(self.log.len() as u64 + 1);
         // Numbers of requests begin anew in a process; here they go on, so that none is met twice.
@@ -409,7 +409,7 @@ impl Driver {
             Subscription::from_records(settings, &self.disk.cursor, end, requests, next, self.now);
     }
 
-    /// A request that timed out is answered with success after all.
+    /// A request that timed out succeeds late.
     pub(super) fn late(&mut self, request: u64) {
         let request = Arc::clone(&self.sent[&RequestId(request)]);
         self.absorb(Input::Late { request });

@@ -33,7 +33,7 @@ fn seconds(seconds: u64) -> Timestamp {
     START.after(Duration::from_secs(seconds))
 }
 
-/// In a line: where it is, what stands before it, its next attempts, its end.
+/// An explanation in one line: state, obstacles, next attempts, end.
 fn line(
     Explanation {
         state,
@@ -187,7 +187,7 @@ fn forecast_texts(forecast: &AttemptForecast) -> Vec<String> {
     texts
 }
 
-/// What the driver's disk says of an event, with these requests in flight.
+/// Explains an event from the driver's disk, with these requests in flight.
 fn ask(
     driver: &Driver,
     settings: &SubscriptionSettings,
@@ -219,7 +219,8 @@ fn ask(
     })
 }
 
-/// One event, published at the beginning and answered so: what `explain` shows at second `when`.
+/// One event that is published at the beginning and receives these responses: what `explain` shows
+/// at second `when`.
 fn check(settings: &SubscriptionSettings, script: Vec<RequestResult>, when: u64, expected: Expect) {
     let mut driver = Driver::new(settings.clone(), answers(script));
     driver.publish(&[("yes", 10)]);
@@ -523,7 +524,7 @@ fn a_probe_that_was_asked_for_is_waited_for_and_after_a_release_there_is_a_pace(
     let mut turn = 0;
     let endpoint = Box::new(move |_: &OutgoingBatch| {
         turn += 1;
-        // The tenth fails, and the probe is not answered.
+        // The tenth fails, and the probe has no response.
         (turn <= 10).then(|| (Duration::ZERO, status(if turn < 10 { 200 } else { 404 })))
     });
     let mut driver = Driver::new(settings.clone(), endpoint);

@@ -61,8 +61,8 @@ async fn whole_answer(
     )
 }
 
-/// What matters in a response, on a line each: status, headers, codes with the message. `…` is the
-/// invitation to report.
+/// The relevant parts of a response, each on a line: status, headers, codes with the message. `…`
+/// is the invitation to report.
 pub(super) async fn answer(endpoint: &Endpoint, request: TestRequest) -> String {
     let (status, headers, body) = whole_answer(endpoint, request).await;
     let mut shown = status.as_u16().to_string();
@@ -347,7 +347,7 @@ async fn talk(address: SocketAddr, parts: Vec<String>) -> String {
             .set_read_timeout(Some(Duration::from_secs(5)))
             .expect("a timeout can be set");
         for part in parts {
-            // The server may have answered and closed before it read all.
+            // The server may respond and close before it has read everything.
             if socket.write_all(part.as_bytes()).is_err() {
                 break;
             }

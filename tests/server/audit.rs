@@ -1,5 +1,4 @@
-//! The audit trail of the real binary: what is recorded, what is not, and how much of it is kept.
-//! The ids of requests.
+//! The audit trail of the real binary: its entries, and its limits. The ids of requests.
 
 use std::io::Write as _;
 
@@ -353,7 +352,7 @@ fn a_change_is_recorded_though_its_client_resets_the_connection() {
             .map(|topic| topic["name"].as_str().expect("a name").to_owned())
             .collect::<Vec<_>>()
     };
-    // Whatever was made is recorded, now or in a moment.
+    // Each change that was made is recorded, now or soon.
     wait_for("the records", LONG, || {
         let recorded: Vec<String> = lines(&trail(&server, "?top=1000"));
         made()

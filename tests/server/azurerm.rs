@@ -100,8 +100,8 @@ fn domain_topic() -> Resource {
     }
 }
 
-/// What `azurerm_eventgrid_event_subscription` sends: empty and null values for what is not
-/// configured, and the id of its scope in front.
+/// The body of `azurerm_eventgrid_event_subscription`: empty and null values for properties that
+/// are not configured, and the id of its scope first.
 fn subscription(scope: &str, name: &str, endpoint: &str) -> Resource {
     let body = |labels: &Value| {
         json!({"properties": {

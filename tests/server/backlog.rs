@@ -29,10 +29,10 @@ fn publish(server: &Server, key: &str, numbers: std::ops::Range<usize>) -> Vec<S
 
 #[test]
 fn a_backlog_needs_little_memory_and_no_time_at_a_restart() {
-    // A tail of 8 MiB: what is measured is the rest.
+    // The last 8 MiB of the log are not measured.
     let mut server = Server::start(&[("TOPIC__RECENT_EVENTS_BYTES", "8 MiB")]);
     let sink = Sink::start();
-    // What a start takes on this machine.
+    // The duration of a start on this machine.
     server.kill_9();
     let empty = server.restart();
     let key = server.topic("orders", "EventGridSchema");

@@ -26,7 +26,7 @@ const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.Event
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// What the last process noted of time.
+/// The time that the last process stored.
 fn noted(server: &Server) -> Value {
     serde_json::from_slice(&fs::read(server.data_dir().join("clock")).expect("it was noted"))
         .expect("JSON")
@@ -376,7 +376,7 @@ fn signatures_follow_the_wall_clock_at_once() {
     }
 }
 
-/// What a clock that is wrong by so much says, in every process but the test's own.
+/// A clock that is wrong by this much, in every process other than the test.
 const FAKETIME: [&str; 5] = [
     "env",
     "NO_FAKE_STAT=1",

@@ -318,14 +318,13 @@ fn keep_token(node: &Server) {
     fs::write(node.data_dir().join("admin-token"), TOKEN).expect("a file");
 }
 
-/// What an owner says when it has taken the store.
+/// The log line of an owner that has taken over the store.
 const TAKEN: &str = "this node owns the store";
 
-/// What a node says once it has joined.
+/// The log line of a node that has joined.
 const FOLLOWS: &str = "following the changelog";
 
-/// What the changelog of a shard says about its owners. It is read in parts, before the stream is
-/// trimmed.
+/// The owners of a shard, from its changelog. It is read in parts, before the stream is trimmed.
 struct ChangelogReader {
     stream: String,
     /// The last sequence that was read.

@@ -164,8 +164,8 @@ fn nothing_acknowledged_is_lost_in_cycles_of_load_and_kill_at_any_moment() {
         "batched",
         &SubscriptionSpec::new(&sink.url("/batched")).batch(10),
     );
-    // What falls due while its endpoint is left alone is put aside too, so that dead letters are
-    // written all the time.
+    // Events that fall due while their endpoint is suspended are dead-lettered too, so that dead
+    // letters are written all the time.
     let doomed = SubscriptionSpec::new(&sink.url("/doomed"))
         .batch(50)
         .attempts(2)

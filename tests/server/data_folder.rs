@@ -213,7 +213,7 @@ fn a_copy_is_reported_although_it_has_the_inode_numbers_of_the_original() {
     let place = server.data_dir().join("place");
     let content = fs::read(&place).expect("readable");
     // ext4 gives the new file the inode number of the removed one. Where another is given, it is a
-    // copy all the same.
+    // copy nevertheless.
     fs::remove_file(&place).expect("removed");
     fs::write(&place, content).expect("written");
     server.restart();

@@ -109,13 +109,26 @@ fn a_template_is_deployed_and_its_deployment_has_what_clients_read() {
     let first = server.admin("PUT", &path("main"), &whole);
     assert_eq!(first.status, 201, "{}", first.text());
     let view = await_end(&server, "main");
+    let topic = format!("{PROVIDER}/topics/orders-westus2");
+    let subscription = format!("{topic}/eventSubscriptions/billing");
+    assert_view_has_the_properties_of_azure(&view, &topic, &subscription);
+    let list = server.command("GET", &path(""), &Value::Null).json();
+    assert_eq!(list["value"], json!([view]));
+
+    assert_operations_are_listed(&server, &subscription);
+
+    deploy_again(&server, &sink, &whole);
+
+    assert_deployment_survives_a_restart(&mut server);
+    delete_the_deployment(&server, &subscription);
+}
+
+fn assert_view_has_the_properties_of_azure(view: &Value, topic: &str, subscription: &str) {
     let properties = &view["properties"];
     assert_eq!(properties["provisioningState"], "Succeeded", "{view}");
     assert_eq!(view["id"], path("main"));
     assert_eq!(view["type"], "Microsoft.Resources/deployments");
     assert_eq!(properties["mode"], "Incremental");
-    let topic = format!("{PROVIDER}/topics/orders-westus2");
-    let subscription = format!("{topic}/eventSubscriptions/billing");
     assert_eq!(
         properties["outputResources"],
         json!([{"id": topic}, {"id": subscription}])
@@ -148,10 +161,10 @@ fn a_template_is_deployed_and_its_deployment_has_what_clients_read() {
         duration.starts_with("PT") && duration.ends_with('S'),
         "{duration}"
     );
-    let list = server.command("GET", &path(""), &Value::Null).json();
-    assert_eq!(list["value"], json!([view]));
+}
 
-    let all = operations(&server, "main");
+fn assert_operations_are_listed(server: &Server, subscription: &str) {
+    let all = operations(server, "main");
     let codes: Vec<&Value> = all
         .iter()
         .map(|one| &one["properties"]["statusCode"])
@@ -169,27 +182,31 @@ fn a_template_is_deployed_and_its_deployment_has_what_clients_read() {
         all[0]["operationId"].as_str().expect("text")
     );
     assert_eq!(server.command("GET", &one, &Value::Null).json(), all[0]);
+}
 
-    // Again: nothing changes, so no endpoint is validated again.
+/// Nothing changes, so that no endpoint is validated again.
+fn deploy_again(server: &Server, sink: &Sink, whole: &Value) {
     sink.greet(
         &format!("/billing?code={SECRET}"),
         HandshakeReply::Refuse(500),
     );
-    let again = server.admin("PUT", &path("main"), &whole);
+    let again = server.admin("PUT", &path("main"), whole);
     assert_eq!(again.status, 200, "{}", again.text());
     assert_eq!(
-        await_end(&server, "main")["properties"]["provisioningState"],
+        await_end(server, "main")["properties"]["provisioningState"],
         "Succeeded"
     );
     assert_eq!(
-        operations(&server, "main")[0]["properties"]["statusCode"],
+        operations(server, "main")[0]["properties"]["statusCode"],
         "OK"
     );
+}
 
+fn assert_deployment_survives_a_restart(server: &mut Server) {
     let export = format!("{}/exportTemplate", path("main"));
     let before = server.command("POST", &export, &Value::Null).json();
     assert_eq!(before, json!({"template": template()}));
-    let shown = await_end(&server, "main");
+    let shown = await_end(server, "main");
     server.terminate();
     server.restart();
     assert_eq!(
@@ -197,9 +214,12 @@ fn a_template_is_deployed_and_its_deployment_has_what_clients_read() {
         shown
     );
     assert_eq!(server.command("POST", &export, &Value::Null).json(), before);
-    assert!(!format!("{shown}{before}{:?}", operations(&server, "main")).contains(SECRET));
+    assert!(!format!("{shown}{before}{:?}", operations(server, "main")).contains(SECRET));
     assert!(!server.logs().contains(SECRET));
-    // The deployment goes, and its resources stay.
+}
+
+/// The resources of a deleted deployment stay.
+fn delete_the_deployment(server: &Server, subscription: &str) {
     assert_eq!(
         server.command("DELETE", &path("main"), &Value::Null).status,
         204
@@ -210,7 +230,7 @@ fn a_template_is_deployed_and_its_deployment_has_what_clients_read() {
         204
     );
     assert_eq!(
-        server.command("GET", &subscription, &Value::Null).status,
+        server.command("GET", subscription, &Value::Null).status,
         200
     );
 }
@@ -267,8 +287,8 @@ fn a_deployment_ends_at_the_first_error_and_says_which_resource_failed() {
     assert!(view["properties"].get("outputs").is_none());
 }
 
-/// An event subscription to an endpoint that answers handshakes once the gate is open, and another
-/// one behind it.
+/// An event subscription to an endpoint that responds to handshakes once the gate is open, and
+/// another one behind it.
 fn slow_template(endpoint: &Endpoint) -> Value {
     let subscription = |name: &str| {
         json!({

@@ -18,7 +18,7 @@ const DOMAIN: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.Even
 /// Nobody subscribes to the last one.
 const TOPICS: [&str; 3] = ["north", "South", "nobody"];
 
-/// What every event goes to that it is for: a path of the sink is the place of the subscription.
+/// The event subscriptions and their domain topics. Each has its own path of the sink.
 const SUBSCRIPTIONS: [(&str, Option<&str>); 4] = [
     ("/eventSubscriptions/all-of-it", None),
     ("/topics/north/eventSubscriptions/hook", Some("north")),
@@ -70,7 +70,7 @@ fn publish(server: &Server, key: &str, name: &str, count: usize) {
     assert_eq!(response.status, 200, "{}", response.text());
 }
 
-/// What is to arrive at a subscription of `topic`, or of the whole domain.
+/// The events for a subscription of `topic`, or of the whole domain.
 fn expected(names: &[&str], topic: Option<&str>, count: usize) -> BTreeSet<String> {
     let topics = TOPICS
         .into_iter()

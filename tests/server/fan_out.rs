@@ -23,7 +23,7 @@ const PREFIX: &str = "/blobs/";
 /// About the number of bytes of a request.
 const REQUEST_BYTES: usize = 700_000;
 
-/// What each path is to receive: the id of an event, and the hash of its `data`.
+/// The expected events of each path: the id, and the hash of `data`.
 type Expected = HashMap<String, HashMap<String, u64>>;
 
 #[test]

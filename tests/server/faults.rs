@@ -146,8 +146,8 @@ fn two_thousand_events_a_second_survive_a_random_death_every_twenty_milliseconds
         millis("longest")
     );
     assert!(killed as usize > kills / 2, "{killed} were killed");
-    // What else the machine does is in it: a few milliseconds where that is little. A restart that
-    // waits for a timer is more, and half of them wait for nothing on any machine.
+    // The time includes other work of the machine: a few milliseconds if there is little. A restart
+    // that waits for a timer is more, and half of them wait for nothing on any machine.
     assert!(millis("p50") < 500.0 && millis("p99") < 5_000.0, "{report}");
     assert_eq!(
         report["ends"]["panicked"], 0,
@@ -249,7 +249,7 @@ fn an_actor_that_stalls_delays_no_other_and_goes_on_when_the_fault_ends() {
         "stall",
         &json!({"actor": "subscription", "topic": "orders", "subscription": "victim", "duration": "1m"}),
     );
-    // What was in flight still arrives.
+    // Requests in flight still arrive.
     let still = || {
         let victim = scene.sink.taken("/victim");
         let sibling = scene.sink.taken("/sibling");

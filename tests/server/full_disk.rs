@@ -13,7 +13,7 @@ use crate::support::{
     sink::{Behavior, Sink},
 };
 
-/// What the server says of itself when its store has failed: sysexits' I/O error.
+/// The exit status of a server whose store has failed: the I/O error of sysexits.
 const EX_IOERR: i32 = 74;
 
 /// A server on a small disk, with one subscription.
@@ -146,7 +146,7 @@ impl ServerOnSmallDisk {
         );
     }
 
-    /// There is room again: it heals by itself, and everything arrives.
+    /// There is space again: the server recovers without help, and everything arrives.
     fn assert_healed(mut self) {
         wait_for("the server to be ready again", LONG, || {
             self.readiness().0 == 200
@@ -341,7 +341,7 @@ fn a_disk_that_turns_read_only_under_load_ends_the_process_and_loses_nothing() {
         wait_for("publishers to be served", LONG, || {
             load.acknowledged() > before + 500
         });
-        // What ext4 does by itself on an error: files that are open for writing do not prevent it.
+        // ext4 does the same on an error, also with files that are open for writing.
         if !disk.remount("abort") {
             return;
         }

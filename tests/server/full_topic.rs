@@ -47,7 +47,7 @@ fn at_its_bound_a_topic_refuses_while_its_neighbour_takes_and_heals_when_its_lag
         "{message}"
     );
     assert!(message.contains("backlog is at its limit"), "{message}");
-    // What the quick one has taken is written a moment later.
+    // The outcomes of the fast endpoint are written a moment later.
     wait_for("the slow one to be named", LONG, || {
         publish(&server, "orders", &orders, taken)
             .text()

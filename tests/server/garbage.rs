@@ -1,4 +1,4 @@
-//! Invalid events are refused with the documented error and not stored, and the server goes on.
+//! Invalid events are refused with the documented error and not stored, and the server continues.
 
 use std::{
     io::{Read, Write},

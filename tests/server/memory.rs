@@ -23,8 +23,8 @@ use crate::support::{
     sink::{Behavior, Sink},
 };
 
-/// What an idle server may hold beside the pages of the program, which the benches include. With
-/// transparent huge pages it was 38 MB; without them it is 10.
+/// The maximum memory of an idle server without the pages of the program, which the benches
+/// include. With transparent huge pages it was 38 MB; without them it is 10.
 const IDLE: u64 = 16_000_000;
 
 const MIB: u64 = 1 << 20;

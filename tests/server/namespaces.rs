@@ -1,5 +1,5 @@
 //! Namespaces: addressed by path, by host, or by neither; opened by their keys; and still there
-//! after a kill. What is pushed from them, and what becomes of what is given up.
+//! after a kill. Push delivery from them, and their dead letters.
 
 use std::{fs, time::SystemTime};
 
@@ -114,7 +114,7 @@ fn a_topic_is_found_by_path_by_host_or_by_neither_where_there_is_one_namespace()
     server.restart();
     assert_eq!(publish(&server, "127.0.0.1", by_path, &shown), took);
     assert_eq!(publish(&server, "other.example", by_host, &other), took);
-    // What was deleted takes nothing, and a new one of its name has other keys.
+    // A deleted namespace accepts nothing, and a new one with its name has other keys.
     server.command("DELETE", &format!("{RG}/other"), &Value::Null);
     assert_eq!(
         publish(
@@ -398,7 +398,7 @@ impl<'a> PlantWithQueues<'a> {
         with_token(self.server, path, token, &[("host", self.own.as_str())])
     }
 
-    /// A token opens its resource, and what is below it.
+    /// A token opens its resource and all resources below it.
     fn assert_tokens_open_what_they_name(&self) {
         let token = self.token(&self.below(COLD));
         assert_eq!(self.status(&publish_path(COLD), &token), 200);
@@ -592,7 +592,7 @@ fn an_event_that_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
         &subscription("MyEventSubscription"),
         &pushed(&sink.url("/alarm"), 3),
     );
-    // What documents publish in binary mode.
+    // The event of the documentation in binary mode.
     let event = [
         ("ce-specversion", "1.0"),
         ("ce-type", "com.example.someevent"),
@@ -793,7 +793,7 @@ fn an_endpoint_of_a_namespace_says_yes_at_once_or_there_is_no_subscription() {
     wait_for("the event", LONG, || sink.taken("/alarm") == 1);
 }
 
-/// What documents publish: its bytes.
+/// The bytes of the event in the documentation.
 const SOME_EVENT: &str = include_str!("../data/someevent.cloud-event.json");
 
 #[test]

@@ -15,12 +15,12 @@ fn json(reported: &str) -> Value {
     serde_json::from_str(reported).unwrap_or_else(|error| panic!("{error}: {reported}"))
 }
 
-/// What a command prints that must be done.
+/// Runs a command that succeeds, and returns its output.
 fn done(server: &Server, arguments: &[&str]) -> String {
     operator(server, arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
 }
 
-/// What a command says that must not be done.
+/// Runs a command that is refused, and returns its message.
 fn refused(server: &Server, arguments: &[&str]) -> String {
     operator(server, arguments).expect_err("a refusal")
 }

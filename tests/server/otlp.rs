@@ -55,7 +55,7 @@ fn server(collector: &Endpoint) -> Server {
     Server::start(&[&traced[..], &[("DELIVERY__VALIDATE", "false")]].concat())
 }
 
-/// What the collector got, read by the script.
+/// The spans that the collector received, as the script reads them.
 fn spans(collector: &Endpoint) -> Vec<Span> {
     let requests = collector.requests();
     let heads = requests.iter().map(|request| request.head.as_str());

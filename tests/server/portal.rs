@@ -14,7 +14,7 @@ use crate::support::{
     sink::Sink,
 };
 
-/// What a portal link is for, below an event subscription.
+/// The operations of a portal link, below an event subscription.
 const OF_PORTALS: [(&str, &str); 12] = [
     ("GET", ""),
     ("PATCH", ""),
@@ -41,7 +41,7 @@ fn a_portal_token_tried_on_every_route_does_its_four_things_on_its_own_event_sub
     let portal = create_portal_token(&server);
     let endpoint = move_to(&sink.url("/new")).to_string();
     let before = state(&server);
-    // Those of others first: nothing of them changes.
+    // First the event subscriptions of others, which must not change.
     let counts_of_others = assert_responses_to(&server, &portal, "other", &endpoint);
     assert_eq!(
         state(&server),
@@ -464,30 +464,7 @@ fn lists_and_the_tail_have_what_the_scopes_of_a_token_cover() {
     let server = Server::start(&[]);
     let sink = Sink::start();
     let keys = ["orders", "bills"].map(|topic| server.topic(topic, "EventGridSchema"));
-    for (topic, name) in [("orders", "mine"), ("orders", "other"), ("bills", "mine")] {
-        let labels = if name == "mine" {
-            json!(["team=shop"])
-        } else {
-            json!([])
-        };
-        let spec = SubscriptionSpec::new(&sink.url("/"))
-            .dead_letters("letters")
-            .also(&json!({}), &json!({"labels": labels}));
-        server.subscribe(topic, name, &spec);
-    }
-    for (topic, key, names) in [
-        ("orders", &keys[0], &["mine", "other"][..]),
-        ("bills", &keys[1], &["mine"]),
-    ] {
-        for _ in 0..5 {
-            server.publish(topic, key, EVENT.as_bytes());
-        }
-        // A job that does not end by itself.
-        for name in names {
-            let replays = format!("{}/replays", subscription(topic, name));
-            server.command("POST", &replays, &json!({"eventsPerSecond": 0.001}));
-        }
-    }
+    create_subscriptions_with_jobs(&server, &sink, &keys);
     server.command(
         "PUT",
         &format!("{RG}/namespaces/plant"),
@@ -541,7 +518,6 @@ fn lists_and_the_tail_have_what_the_scopes_of_a_token_cover() {
     let tails = [&of_label, &of_topic, &all].map(|token| tail(&server, token));
     server.publish("bills", &keys[1], EVENT.as_bytes());
     server.publish("orders", &keys[0], EVENT.as_bytes());
-    // Events of topics and outcomes of event subscriptions, until the last that is expected.
     let expected: [&[&str]; 3] = [
         &["bills mine", "orders mine"],
         &["orders", "orders mine", "orders other"],
@@ -553,27 +529,60 @@ fn lists_and_the_tail_have_what_the_scopes_of_a_token_cover() {
             "orders other",
         ],
     ];
-    for (mut tail, expected) in tails.into_iter().zip(expected) {
-        let mut seen = BTreeSet::new();
-        while seen.len() < expected.len() {
-            let mut line = String::new();
-            tail.read_line(&mut line).expect("a line in time");
-            let Ok(line) = serde_json::from_str::<Value>(&line) else {
-                continue;
-            };
-            let Some(topic) = line["topic"].as_str() else {
-                continue;
-            };
-            let topic = topic.rsplit('/').next().expect("a name");
-            seen.insert(match line["subscription"].as_str() {
-                Some(subscription) => format!("{topic} {subscription}"),
-                None => topic.to_owned(),
-            });
+    for (tail, expected) in tails.into_iter().zip(expected) {
+        assert_tail_has(tail, expected);
+    }
+}
+
+/// Reads events of topics and outcomes of event subscriptions, until the last that is expected.
+fn assert_tail_has(mut tail: impl BufRead, expected: &[&str]) {
+    let mut seen = BTreeSet::new();
+    while seen.len() < expected.len() {
+        let mut line = String::new();
+        tail.read_line(&mut line).expect("a line in time");
+        let Ok(line) = serde_json::from_str::<Value>(&line) else {
+            continue;
+        };
+        let Some(topic) = line["topic"].as_str() else {
+            continue;
+        };
+        let topic = topic.rsplit('/').next().expect("a name");
+        seen.insert(match line["subscription"].as_str() {
+            Some(subscription) => format!("{topic} {subscription}"),
+            None => topic.to_owned(),
+        });
+    }
+    assert_eq!(
+        seen.iter().map(String::as_str).collect::<Vec<_>>(),
+        expected
+    );
+}
+
+/// Each event subscription has a job that runs until the end of the test.
+fn create_subscriptions_with_jobs(server: &Server, sink: &Sink, keys: &[String; 2]) {
+    for (topic, name) in [("orders", "mine"), ("orders", "other"), ("bills", "mine")] {
+        let labels = if name == "mine" {
+            json!(["team=shop"])
+        } else {
+            json!([])
+        };
+        let spec = SubscriptionSpec::new(&sink.url("/"))
+            .dead_letters("letters")
+            .also(&json!({}), &json!({"labels": labels}));
+        server.subscribe(topic, name, &spec);
+    }
+    for (topic, key, names) in [
+        ("orders", &keys[0], &["mine", "other"][..]),
+        ("bills", &keys[1], &["mine"]),
+    ] {
+        for _ in 0..5 {
+            server.publish(topic, key, EVENT.as_bytes());
         }
-        assert_eq!(
-            seen.iter().map(String::as_str).collect::<Vec<_>>(),
-            expected
-        );
+        // The job runs until the end of the test.
+        for name in names {
+            let replays = format!("{}/replays", subscription(topic, name));
+            server.command("POST", &replays, &json!({"eventsPerSecond": 0.001}));
+        }
     }
 }
 

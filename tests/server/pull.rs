@@ -493,8 +493,8 @@ fn each_event_is_acknowledged_once_by_many_consumers_across_a_kill() {
     server.assert_sound();
     server.restart();
     *at.lock().expect("no panic") = server.at();
-    // What was on its way at the kill comes back when its lock has expired, or was acknowledged
-    // without a response.
+    // Events whose request was interrupted by the kill are due again after their lock, or were
+    // acknowledged without a response.
     wait_for("all of them", 3 * LONG, || {
         ledger.lock().expect("no panic").len() == events && acknowledged(&ledger) + 8 * 7 >= events
     });

@@ -525,7 +525,7 @@ fn an_operator_retries_one_pending_event_and_then_all_of_them() {
     wait_for("the early attempt in its history", LONG, || {
         traced().contains("before its time")
     });
-    // The new due times are on disk once the command is answered, also if no attempt has an
+    // The new due times are on disk before the response to the command, also if no attempt has an
     // outcome.
     sink.set("/hook", Behavior::Hang);
     let output = operator(&server, &["subscriptions", "retry", topic, "hook"]).expect("done");

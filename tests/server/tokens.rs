@@ -790,7 +790,7 @@ fn a_scoped_token_does_not_learn_whether_a_resource_of_others_exists() {
     one_of_each_kind(&server, &sink, &["billing"]);
     let mine = json!({"tags": {"team": "mine"}, "properties": {}});
     server.command("PUT", &format!("{RG}/topics/mine"), &mine);
-    // Names of the same length, because messages and answers have lengths.
+    // Names of the same length, because responses contain lengths.
     let names = [
         ("0rders", "orders"),
         ("sh0ps", "shops"),

@@ -45,7 +45,7 @@ impl Acceptor {
 impl Drop for Acceptor {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        // Nobody may be there any more to be woken.
+        // The thread that this wakes may have ended.
         TcpStream::connect(self.at).ok();
     }
 }

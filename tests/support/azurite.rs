@@ -38,7 +38,7 @@ pub(crate) struct Azurite {
 }
 
 impl Azurite {
-    /// Makes a service, `blob` or `queue`, that is not started yet.
+    /// A server that is not started yet: `blob` or `queue`.
     pub(crate) fn new(service: &'static str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         Self {

@@ -15,10 +15,10 @@ use super::{
     http::{Client, header, read_head},
 };
 
-/// How a request is corrupted.
+/// How a request is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// The client receives 200, and the server receives nothing.
+    /// It receives 200 and goes nowhere.
     Swallow,
     /// The server receives the request twice.
     Repeat,

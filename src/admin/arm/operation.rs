@@ -21,15 +21,15 @@ use crate::{
 use gridhook_api::what_if::Difference;
 
 /// The response of a handler, which borrows from its input.
-pub(super) type Answer<'a> = LocalBoxFuture<'a, AdminResult>;
+pub(super) type HandlerFuture<'a> = LocalBoxFuture<'a, AdminResult>;
 
-/// The changes that a PUT would make.
-pub(super) type DifferenceAnswer<'a> = LocalBoxFuture<'a, AdminResult<Difference>>;
+/// The response to a PUT with `whatIf`: the changes that it would make.
+pub(super) type DifferenceFuture<'a> = LocalBoxFuture<'a, AdminResult<Difference>>;
 
 /// A bug: only the operation of a PUT is called.
 const NO_PUT: AdminError = AdminError::Broken("the operation is not a PUT");
 
-/// The input of a handler except the request itself, which a configuration file does not have.
+/// The input of a handler without the request itself: a configuration file has none.
 #[derive(Clone, Copy)]
 pub(crate) struct Input<'a> {
     pub(crate) control: &'a Control,
@@ -89,33 +89,33 @@ pub struct Operation {
     pub access: Access,
     /// Whether the operation lists resources, and leaves out those that the caller may not see.
     pub(super) is_list: bool,
-    /// Which shards of a cluster serve the operation; [`None`] means the control plane.
+    /// The shards of a cluster that serve the operation; [`None`] means the control plane.
     pub(crate) spread: Option<SpreadScope>,
     handler: Handler,
     description: Description,
 }
 
 enum Handler {
-    Call(for<'a> fn(Call<'a>) -> Answer<'a>),
+    Call(for<'a> fn(Call<'a>) -> HandlerFuture<'a>),
     /// PUT of a resource: makes the change, or reports the difference.
     Put(
-        for<'a> fn(Input<'a>) -> Answer<'a>,
-        for<'a> fn(Input<'a>) -> DifferenceAnswer<'a>,
+        for<'a> fn(Input<'a>) -> HandlerFuture<'a>,
+        for<'a> fn(Input<'a>) -> DifferenceFuture<'a>,
     ),
     /// PATCH of a resource: the same, for a handler that needs the request.
     Patch(
-        for<'a> fn(Call<'a>) -> Answer<'a>,
-        for<'a> fn(Input<'a>) -> DifferenceAnswer<'a>,
+        for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
+        for<'a> fn(Input<'a>) -> DifferenceFuture<'a>,
     ),
 }
 
 /// The handler that a closure body is.
-macro_rules! answer {
+macro_rules! handler {
     ($call:ident => $body:expr) => {
         |$call| Box::pin(async move { $body })
     };
 }
-pub(super) use answer;
+pub(super) use handler;
 
 const fn with_handler(
     method: Method,
@@ -134,7 +134,7 @@ const fn with_handler(
 }
 
 pub(super) const fn get(
-    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
     description: Description,
 ) -> Operation {
     with_handler(
@@ -147,7 +147,7 @@ pub(super) const fn get(
 
 /// GET of a list of resources.
 pub(super) const fn list(
-    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
     description: Description,
 ) -> Operation {
     let mut operation = get(handler, description);
@@ -158,7 +158,7 @@ pub(super) const fn list(
 /// POST, for callers with a role.
 pub(super) const fn post(
     access: Access,
-    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
     description: Description,
 ) -> Operation {
     with_handler(Method::POST, access, Handler::Call(handler), description)
@@ -166,8 +166,8 @@ pub(super) const fn post(
 
 /// PUT, with the difference for `whatIf`.
 pub(super) const fn put(
-    handler: for<'a> fn(Input<'a>) -> Answer<'a>,
-    difference: for<'a> fn(Input<'a>) -> DifferenceAnswer<'a>,
+    handler: for<'a> fn(Input<'a>) -> HandlerFuture<'a>,
+    difference: for<'a> fn(Input<'a>) -> DifferenceFuture<'a>,
     description: Description,
 ) -> Operation {
     with_handler(
@@ -180,7 +180,7 @@ pub(super) const fn put(
 
 /// The PUT of a deployment, whose handler needs the request. POST …/whatIf previews it.
 pub(super) const fn put_by_call(
-    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
     description: Description,
 ) -> Operation {
     with_handler(
@@ -192,7 +192,7 @@ pub(super) const fn put_by_call(
 }
 
 pub(super) const fn patch(
-    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
     description: Description,
 ) -> Operation {
     with_handler(
@@ -205,8 +205,8 @@ pub(super) const fn patch(
 
 /// PATCH, with the difference for `whatIf`.
 pub(super) const fn patch_with_difference(
-    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
-    difference: for<'a> fn(Input<'a>) -> DifferenceAnswer<'a>,
+    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
+    difference: for<'a> fn(Input<'a>) -> DifferenceFuture<'a>,
     description: Description,
 ) -> Operation {
     with_handler(
@@ -218,7 +218,7 @@ pub(super) const fn patch_with_difference(
 }
 
 pub(super) const fn delete(
-    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
     description: Description,
 ) -> Operation {
     with_handler(

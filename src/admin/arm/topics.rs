@@ -126,7 +126,7 @@ fn topic_response(
     }
 }
 
-/// What a body asks of a topic, a domain or a namespace topic.
+/// The body of the PUT of a topic, a domain or a namespace topic.
 enum RequestedTopic {
     Topic(Box<TopicSpec>),
     InNamespace(NamespaceTopicSpec),

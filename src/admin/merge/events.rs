@@ -24,7 +24,7 @@ pub(super) fn newest_in(body: &[u8]) -> Option<(Map<String, Value>, u64)> {
     Some((body, last))
 }
 
-/// The page that this query asks for, in the order of time.
+/// Merges the events of the page of a query, in the order of time.
 pub(super) fn merge_newest(
     query: &str,
     responses: &[ShardResponse],

@@ -190,7 +190,7 @@ merged_fields! { SUPERVISION: SupervisionReport = SupervisionReport {
 merged_fields! { CHAOS: ChaosReport = ChaosReport { active: Items, injected: Fields(&INJECTIONS) } }
 
 impl MergedFields {
-    /// The one of these tables that knows most of the fields of an object. Shards of another
+    /// The one of these tables that has most of the fields of an object. Shards of another
     /// version may have others.
     pub(super) fn choose_table(
         tables: &[&'static Self],

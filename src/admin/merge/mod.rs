@@ -1,6 +1,6 @@
 //! The responses of the shards of a cluster as one.
 //!
-//! A node asks each shard, and merges what comes back; all of it is pure. A list with pages needs
+//! A node sends a request to each shard, and merges the responses; merging is pure. A list with pages needs
 //! the response of every shard, because a page without one of them would look as if resources were
 //! gone. A report is given without those that have no owner, and names them.
 

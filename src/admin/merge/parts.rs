@@ -222,7 +222,7 @@ impl PartsMerge {
                         .find(|(of, _)| *of == shard.to_string());
                     match id {
                         Some((_, id)) => of_shard.path = format!("{before}{id}{after}"),
-                        // The leader says that there is none.
+                        // The leader reported that there is none.
                         None if shard == shards.leader && !ids.contains(':') => {}
                         None => return None,
                     }
@@ -359,7 +359,7 @@ fn dead_letters_of(shard: usize, shards: SpreadShards, body: &Bytes) -> Option<B
     body_at(&mut body, shard)?;
     divide_limit(&mut body, "rate", shards.count);
     if !is_leader {
-        // It is of all shards, and their progress is added.
+        // The total is that of all shards, and their progress is added.
         body.remove("total");
     }
     if let Some(Value::Array(keys)) = body.get_mut("keys") {

@@ -77,7 +77,7 @@ pub(super) fn merge_top(query: &str, responses: &[ShardResponse]) -> serde_json:
     };
     let of_shards = lines.len();
     let mut lines = one_for_each(lines)?;
-    // Those of a spread topic have a line in each shard.
+    // Event subscriptions of a spread topic have a line in each shard.
     let same = of_shards - lines.len();
     (all.subscriptions, all.matching) = (
         all.subscriptions.saturating_sub(same),

@@ -31,7 +31,7 @@ pub const DEPLOYMENT_NAME_CHARS_MAX: usize = 64;
 /// The code of the error of a deployment with a resource that failed.
 const FAILED: &str = "DeploymentFailed";
 
-/// A deployment as a body requests it.
+/// The body of the PUT of a deployment.
 #[derive(Clone, Debug)]
 pub struct DeploymentSpec {
     pub template: Value,

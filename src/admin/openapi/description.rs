@@ -1,5 +1,5 @@
-//! What a route's row says about an operation for the OpenAPI document. It is a constant: the
-//! schemas of its types are built with the document.
+//! The description of an operation in the table of routes, for the OpenAPI document. It is a
+//! constant: the schemas of its types are built with the document.
 
 use serde_json::{Value, json};
 use utoipa::ToSchema;

@@ -1,6 +1,6 @@
 //! The load generator: publishes at a fixed rate, independent of the server's state.
 //!
-//! No event is published twice: refused and unanswered requests are recorded, not retried.
+//! No event is published twice: requests that were refused or had no response are recorded, not retried.
 
 use std::{
     cell::{Cell, RefCell},

@@ -32,7 +32,7 @@ pub(crate) struct ListedItems {
 }
 
 impl ServerClient {
-    /// Reads pages until there are as many items as wanted, or no more.
+    /// Reads pages until the limit of items is reached, or the list ends.
     pub(crate) async fn read_pages(&self, list: PagedList<'_>) -> Result<ListedItems, ClientError> {
         let mut items = Vec::new();
         let mut next = None::<String>;
@@ -64,14 +64,16 @@ impl ServerClient {
         timeout: Duration,
     ) -> Result<LineStream<impl Stream<Item = Result<Bytes, PayloadError>> + Unpin>, ClientError>
     {
-        let response = request.await.map_err(|error| self.not_reached(&error))?;
+        let response = request
+            .await
+            .map_err(|error| self.connection_error(&error))?;
         let mut response = response.timeout(timeout);
         let status = response.status();
         if status.is_success() {
             let buffer = Vec::new();
             return Ok(LineStream { response, buffer });
         }
-        let body = response.body().await.map_err(disconnection)?;
+        let body = response.body().await.map_err(disconnection_error)?;
         let reason = http::error_reason(&body);
         Err(ClientError::Refused { status, reason })
     }
@@ -91,13 +93,13 @@ impl<S: Stream<Item = Result<Bytes, PayloadError>> + Unpin> LineStream<S> {
                 return Ok(self.buffer.drain(..=end).collect());
             }
             let chunk = self.response.next().await;
-            let ended = || ClientError::Disconnected("the response is complete".to_owned());
-            let chunk = chunk.ok_or_else(ended)?.map_err(disconnection)?;
+            let end_error = || ClientError::Disconnected("the response is complete".to_owned());
+            let chunk = chunk.ok_or_else(end_error)?.map_err(disconnection_error)?;
             self.buffer.extend_from_slice(&chunk);
         }
     }
 }
 
-fn disconnection(error: PayloadError) -> ClientError {
+fn disconnection_error(error: PayloadError) -> ClientError {
     ClientError::Disconnected(error.to_string())
 }

@@ -134,7 +134,7 @@ impl Init {
             return Err(InitError::Servers(self.nats.len()));
         }
         let servers = find_places(&self.nats, NATS_PORT, 1)?;
-        // Those for publishers, for operators, for each shard and for the control plane.
+        // A port for publishers, for operators, for each shard and for the control plane.
         let ports = self.shards + if self.shards > 1 { 3 } else { 2 };
         let nodes = find_places(&self.nodes, NODE_PORT, ports)?;
         fs::create_dir_all(&self.into).map_err(file_error(&self.into))?;

@@ -114,7 +114,7 @@ fn read_file(path: &Path, bytes_max: u64) -> Result<Bytes, SinkError> {
         return Err(SinkError::TooLong { bytes, bytes_max });
     }
     let mut content = Vec::new();
-    // It may grow meanwhile.
+    // The file may grow meanwhile.
     file.by_ref()
         .take(bytes)
         .read_to_end(&mut content)

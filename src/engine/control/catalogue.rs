@@ -66,7 +66,7 @@ pub struct InvalidCatalogue {
     pub problem: String,
 }
 
-/// What is wrong with a schema or an example of one, and what is allowed.
+/// An invalid schema, or example of one: the text says what is wrong, and what is allowed.
 #[derive(Debug, thiserror::Error)]
 enum InvalidSchema {
     #[error("could take more than {STEPS_MAX} steps to check")]
@@ -425,11 +425,9 @@ impl<'a> BoundedSchema<'a, '_> {
             cost = cost.plus(own);
         }
         if repeats {
-            // What is evaluated is found by evaluating the schemas beside it again.
-            (cost, most.0) = (
-                cost.scale(cost::UNEVALUATED),
-                "unevaluatedProperties or unevaluatedItems",
-            );
+            // To find what is unevaluated, the schemas beside the keyword are evaluated again.
+            cost = cost.scale(cost::UNEVALUATED);
+            most.0 = "unevaluatedProperties or unevaluatedItems";
         }
         let steps = cost.steps_for(USUAL_DATA_BYTES);
         if steps > STEPS_MAX {
@@ -516,7 +514,7 @@ impl<'a> BoundedSchema<'a, '_> {
                 self.schema_cost(value, depth + 1)?.for_each_part()
             }
             ("anyOf" | "oneOf" | "if" | "then" | "else", _) => {
-                // A verdict, and what a parent wants to know of it.
+                // Each is evaluated twice: for the verdict, and for the annotations of its parent.
                 self.schema_cost(value, depth + 1)?.scale(2.0)
             }
             ("uniqueItems", _) => CheckCost::UNIQUE,

@@ -1,5 +1,5 @@
-//! What exists in a cluster with several shards, as the store of the control plane says, for the
-//! shards that have the events.
+//! The definitions of a cluster with several shards: the records of its control plane, for the shards
+//! that have the events.
 
 use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
@@ -86,8 +86,8 @@ impl Definitions {
         records_from(&self.records, MetaKind::Namespace).map(|((_, name), _)| name.as_str())
     }
 
-    /// The records that a shard has: all namespaces, and the topics for which `is_here` says so
-    /// with what is below them.
+    /// The records that a shard has: all namespaces, and the topics for which `is_here` is true,
+    /// with everything below them.
     pub(super) fn select_records(&self, is_here: impl Fn(&TopicRecord) -> bool) -> Records {
         let mut selected = Records::new();
         for (key, value) in &self.records {

@@ -144,8 +144,8 @@ impl Sessions {
     ) -> Option<Timestamp> {
         let mut sessions = self.lock();
         let mut changes = Vec::new();
-        let ended = sessions.extract_if(|_, session| session.is_over(now));
-        changes.extend(ended.map(|(digest, _)| delete_change(digest)));
+        let expired_sessions = sessions.extract_if(|_, session| session.is_over(now));
+        changes.extend(expired_sessions.map(|(digest, _)| delete_change(digest)));
         while let Some(caller) = caller_to_cut(&sessions, &owner) {
             let own = sessions
                 .iter()
@@ -243,7 +243,7 @@ impl Sessions {
     }
 }
 
-/// The identifier of a session. It tells nothing about its secret.
+/// The identifier of a session. Its secret cannot be derived from it.
 pub fn session_id(record: &SessionRecord) -> &str {
     record.digest.get(..ID_DIGITS).unwrap_or(&record.digest)
 }
@@ -271,17 +271,17 @@ fn caller_to_cut(sessions: &SessionTable, owner: &SessionOwner) -> Option<String
     if !owner.is_administrator && own_sessions >= SESSIONS_OF_CALLER_MAX {
         return Some(owner.key.clone());
     }
-    let of_others: usize = counts
+    let operator_sessions: usize = counts
         .values()
         .filter(|count| !count.is_administrator)
         .map(|count| count.sessions)
         .sum();
     let is_full = sessions.len() >= SESSIONS_MAX;
-    let is_share_full = !owner.is_administrator && of_others >= SESSIONS_MAX - RESERVE;
+    let is_share_full = !owner.is_administrator && operator_sessions >= SESSIONS_MAX - RESERVE;
     if !is_full && !is_share_full {
         return None;
     }
-    let has_reserve_only = sessions.len() - of_others <= RESERVE;
+    let has_reserve_only = sessions.len() - operator_sessions <= RESERVE;
     let candidates = counts
         .iter()
         .filter(|(_, count)| !count.is_administrator || !(is_share_full || has_reserve_only));

@@ -26,7 +26,7 @@ use gridhook_journal::{Journal, MetaChange};
 use gridhook_record::token::{Grant, TokenRecord};
 use gridhook_store::keys::MetaKind;
 
-/// The beginning of every named token, which tells it from other tokens.
+/// The beginning of every named token, which no other token has.
 pub const PREFIX: &str = "ght_";
 
 /// Maximum number of named tokens.
@@ -225,7 +225,7 @@ impl Tokens {
                     "The maximum of {TOKENS_MAX} tokens is reached; revoke one first."
                 )));
             }
-            // Nobody knows the token before the response, so it may be in the table before it is
+            // No client has the token before the response, so it may be in the table before it is
             // stored.
             tokens.insert(Arc::clone(&token));
             write_changes(&self.journal, changes)

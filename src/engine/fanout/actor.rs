@@ -221,7 +221,7 @@ impl TopicActor {
     fn schedule_check(&mut self) {
         let topic = Arc::clone(&self.topic);
         self.next_check = Some(timers::call_after(self.hosts.check_interval, move || {
-            topic.check_is_due()
+            topic.note_check_due()
         }));
     }
 

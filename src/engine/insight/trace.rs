@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     control::filter_version::{Versions, in_force},
-    insight::event_finder::{self, EventSelector, ExplainAnswer},
+    insight::event_finder::{self, EventSelector, ExplainResult},
 };
 use gridhook_event::{Event, Seq, SubscriptionKey, Timestamp, Transformed};
 use gridhook_journal as journal;
@@ -121,9 +121,9 @@ pub async fn trace_subscription(
             match event_finder::explain_event(shared, reads, EventSelector::Seq(seq), end, now)
                 .await
             {
-                Ok(ExplainAnswer::Found(report)) => Some(report),
+                Ok(ExplainResult::Found(report)) => Some(report),
                 // It was deleted meanwhile.
-                Ok(ExplainAnswer::NotFound(_)) | Err(journal::Error::Unknown) => None,
+                Ok(ExplainResult::NotFound(_)) | Err(journal::Error::Unknown) => None,
                 Err(error) => return Err(error),
             }
         }

@@ -52,7 +52,7 @@ pub struct BearerAuth {
     pub issuer: Option<TokenIssuer>,
 }
 
-/// What a claim of an access token permits.
+/// The permission that a claim of an access token gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRule {
     /// The claim: `roles`, `scp`, `groups` or another.

@@ -52,7 +52,7 @@ impl DataCheck {
     }
 
     fn find_violation(&self) -> Option<String> {
-        // It is a part of a body that was read as text.
+        // The data is a part of a body that was read as text.
         let data = self
             .data
             .as_ref()

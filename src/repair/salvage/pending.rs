@@ -10,7 +10,7 @@ use gridhook_policy::{
 };
 use gridhook_store::{Family, StoreError, keys, ledger, log::EventFinder};
 
-/// What happens to a pending delivery or a dead letter.
+/// The fate of a pending delivery or a dead letter.
 enum RecordState {
     Keep,
     /// The record is deleted, because its subscription will read the event again.

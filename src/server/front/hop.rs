@@ -122,8 +122,8 @@ struct Handshake<'a> {
     side: &'a str,
 }
 
-/// Which end of a connection proves that it knows the secret. Nobody can send back the proof of the
-/// other end.
+/// The end of a connection that proves that it knows the secret. Nobody can send back the proof of
+/// the other end.
 #[derive(Clone, Copy)]
 enum Prover {
     Node,

@@ -49,7 +49,7 @@ pub(super) struct HeadTimeouts {
     /// Time for a head to arrive, and for the TLS handshake.
     pub(super) head: Duration,
     pub(super) idle: Duration,
-    /// For the response to be read.
+    /// Time for the client to read the response.
     pub(super) response: Duration,
 }
 
@@ -221,7 +221,7 @@ fn hop_handshake(
             };
             drop(slot);
             let Some(side) = side else {
-                // It is a node of this cluster, and has no deadline.
+                // The client is a node of this cluster, and has no deadline.
                 connection_below(&stream).stage().expect_no_request();
                 stream.read_u8().await.ok();
                 return Err(());

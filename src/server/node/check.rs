@@ -16,7 +16,7 @@ use gridhook_event::Timestamp;
 use gridhook_journal::changelog::nats::{NatsConnection, NatsError};
 
 use super::{
-    join::{nats_tls, read_secret, shared_settings},
+    join::{load_nats_tls, read_secret, shared_settings},
     nats::{nats_credentials, stream_names},
 };
 
@@ -48,12 +48,12 @@ pub(crate) fn examine_cluster(cluster: &Cluster, config: &Config) -> ClusterFind
     let mut findings = ClusterFindings::default();
     findings.note(read_secret(&cluster.secret_file));
     check_node_address(cluster, &mut findings);
-    let uses_tls = cluster.urls.iter().any(|url| url.starts_with("tls:"));
-    let tls = uses_tls.then(|| nats_tls(cluster, config, &mut Vec::new()));
-    let Ok(tls) = tls.transpose().map_err(|error| {
-        findings.problems.push(format!("TLS to NATS: {error}"));
-    }) else {
-        return findings;
+    let tls = match load_nats_tls(cluster, config, &mut Vec::new()) {
+        Ok(tls) => tls,
+        Err(error) => {
+            findings.problems.push(format!("TLS to NATS: {error}"));
+            return findings;
+        }
     };
     let mut connections = Vec::new();
     for url in &cluster.urls {

@@ -198,7 +198,8 @@ impl FollowPace {
     }
 }
 
-/// The mark of what a store has applied. A release has an epoch, too, which its number tells.
+/// The mark of the last record that a store has applied. Its epoch is computed from the sequence and
+/// the number within the epoch, because the position after a release has epoch 0.
 pub(super) fn mark_at(position: AppliedPosition) -> StreamMark {
     let AppliedPosition {
         sequence, number, ..
@@ -247,7 +248,7 @@ impl Follower {
         thread.thread().unpark();
         let outcome = tokio::task::spawn_blocking(move || thread.join().is_err()).await;
         if outcome.unwrap_or(true) {
-            // The store may lack a part of what the position says.
+            // The store may lack a part of what is before its position.
             tracing::error!("the thread that applies the changelog panicked");
             std::process::abort();
         }

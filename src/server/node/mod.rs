@@ -30,7 +30,7 @@ use tokio::sync::watch;
 pub(super) use self::{
     end_guard::EndGuard,
     follow::FollowPace,
-    join::{Joined, join, join_alone, living},
+    join::{Joined, join, join_alone, list_living_nodes},
     standby_context::standby_context,
     standing::Standing,
     tenure::{Ownership, StallReason, Tenure, TenureEnd, WriteStall},
@@ -104,11 +104,11 @@ pub enum ClusterError {
     Replicated,
 }
 
-/// What an operator does about a store that cannot follow.
+/// Advises an operator about a store that cannot follow.
 fn advice_for(error: &FollowError) -> &'static str {
     match error {
         FollowError::Foreign => {
-            "; gridhook help cluster tells how to bring existing topics into a cluster"
+            "; gridhook help cluster describes how to bring existing topics into a cluster"
         }
         FollowError::Trimmed { .. } => {
             "; whether it is of this cluster is not known, so nothing was changed; start the node \
@@ -143,7 +143,7 @@ pub(super) struct ClusterNode {
     connector: OwnerConnector,
     /// TLS of the listener for other nodes.
     tls: Option<rustls::ServerConfig>,
-    /// What the node shows to other nodes and to the servers of NATS.
+    /// The certificates that the node shows to other nodes and to the servers of NATS.
     pub(super) certificates: Vec<Arc<ReloadableCertificate>>,
     /// Host and port by which other nodes reach this one.
     address: String,
@@ -167,16 +167,16 @@ pub(super) struct ClusterNode {
 }
 
 impl ClusterNode {
-    /// Takes no shard any more, and gives up what it has once the server has.
+    /// Claims no shard any more, and gives up what it has once the server has.
     pub(super) fn begin_leave(&self) {
         self.stopping.send_replace(true);
         self.membership.begin_leave();
     }
 
     /// Returns once the node has left: another one may take over at once.
-    pub(super) async fn left(&mut self) {
+    pub(super) async fn wait_until_left(&mut self) {
         if let Some(member) = self.member.take() {
-            left(member, std::slice::from_ref(self)).await;
+            wait_until_left(member, std::slice::from_ref(self)).await;
         }
     }
 
@@ -193,7 +193,7 @@ impl ClusterNode {
         self.member.is_some()
     }
 
-    /// The shard cannot be served before an operator has acted. Another node takes it.
+    /// Records that the shard cannot be served before an operator has acted. Another node takes it.
     pub(super) fn fail(&self, cause: String) {
         let shard = self.claim.shard;
         let progress = &self.claim.progress;
@@ -247,7 +247,7 @@ impl ClusterNode {
         })
     }
 
-    /// Tells the next owner the time.
+    /// Reports the time of this node's clock, which the next owner continues.
     pub(super) fn share_time(&self, tenure: &Tenure, clock: Clock) {
         let progress = Arc::clone(&self.claim.progress);
         let store = Arc::clone(&tenure.store);
@@ -320,7 +320,7 @@ impl ClusterNode {
         })
     }
 
-    /// Gives the shard up, and returns once the driver knows.
+    /// Gives the shard up, and returns once the driver has recorded that.
     pub(super) async fn give_up(&self, tenure: &Tenure, why: GivenUp) {
         self.give_claim_up(&tenure.lease, why).await;
     }
@@ -330,17 +330,24 @@ impl ClusterNode {
     async fn give_claim_up(&self, lease: &Lease, why: GivenUp) {
         let mut role = self.claim.role.clone();
         self.claim.give_up(lease, why);
-        let given_up = role.wait_for(|role| !role.is_of(lease));
+        let role_change = role.wait_for(|role| !role.is_of(lease));
         // Otherwise the claim expires.
-        tokio::time::timeout(DRAIN_MAX, given_up).await.ok();
+        tokio::time::timeout(DRAIN_MAX, role_change).await.ok();
     }
 }
 
-/// Returns once a process has left: another one may take over at once. `nodes` are all of it.
-pub(super) async fn left(member: tokio::task::JoinHandle<MembershipEnd>, nodes: &[ClusterNode]) {
-    let late = futures_util::future::join_all(nodes.iter().map(ClusterNode::give_up_late));
-    let left = async { tokio::join!(member, late) };
-    if tokio::time::timeout(SYNC_INTERVAL, left).await.is_err() {
+/// Returns once a process has left: another one may take over at once. `nodes` are those of all its
+/// shards.
+pub(super) async fn wait_until_left(
+    member: tokio::task::JoinHandle<MembershipEnd>,
+    nodes: &[ClusterNode],
+) {
+    let late_claims = futures_util::future::join_all(nodes.iter().map(ClusterNode::give_up_late));
+    let departure = async { tokio::join!(member, late_claims) };
+    if tokio::time::timeout(SYNC_INTERVAL, departure)
+        .await
+        .is_err()
+    {
         tracing::warn!("the records of the cluster were not changed in time; they expire");
     }
 }

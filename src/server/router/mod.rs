@@ -8,9 +8,9 @@
 //!   from all of them.
 //! - A request of all shards is sent to each ([`parts`]), and the responses are merged
 //!   (`admin::merge`, [`streams`]).
-//! - The control plane has all records. This node's copy of it says which topics are spread, and
-//!   which namespaces there are. [`identity`] asks its owner about named tokens and sessions, and
-//!   tells other owners.
+//! - The control plane has all records. This node's copy of it has the topics that are spread, and
+//!   the namespaces. [`identity`] requests named tokens and sessions from its owner, and sends them
+//!   to other owners.
 //! - [`topics`] publishes what event subscriptions of one shard deliver to topics of another.
 //! - [`owner`] is what an owner serves to nodes, and to no client.
 //!
@@ -280,7 +280,7 @@ impl ThreadRouter {
             .forward_to_shard(shard, request, outgoing, side)
             .await?;
         if response.status() == StatusCode::NOT_FOUND && shard != leader {
-            // It was deleted, and this node does not know it yet.
+            // The topic was deleted, and this node does not know it yet.
             return Err(unavailable_response(
                 "the shards of the topic have changed; repeat the request",
             ));

@@ -146,12 +146,12 @@ impl io::Write for PieceSender {
 }
 
 #[derive(Deserialize)]
-struct FollowPosition {
+struct FollowedPosition {
     position: u64,
 }
 
 async fn wait_until_followed(
-    query: web::Query<FollowPosition>,
+    query: web::Query<FollowedPosition>,
     followed: web::Data<FollowedControl>,
 ) -> HttpResponse {
     match followed.wait_until_followed(query.position).await {
@@ -160,7 +160,7 @@ async fn wait_until_followed(
     }
 }
 
-/// Takes events back that no client received.
+/// Releases events that no client received.
 async fn return_leases(
     tokens: web::Json<Vec<String>>,
     sealer: web::Data<LockTokenSealer>,
@@ -220,7 +220,7 @@ async fn publish_forwarded(
     }
 }
 
-/// Asks the owner of the control plane for the identity behind a bearer token.
+/// Fetches the records about a bearer token from the owner of the control plane.
 pub(super) async fn fetch_identity(
     control: &Rc<Hops>,
     bearer: &str,

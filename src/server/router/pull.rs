@@ -1,8 +1,8 @@
 //! Pull delivery from a spread topic.
 //!
-//! - A receive request goes to one part after the other. A part without events at hand says so, and
-//!   the request waits there while the next part is asked; the first with events ends the wait, and
-//!   the others are canceled.
+//! - A receive request goes to one part after the other. A part without events at hand reports it,
+//!   and the request waits there while it goes to the next part; the first with events ends the
+//!   wait, and the others are canceled.
 //! - What was locked for a client that does not get it is given back, and does not count as a
 //!   delivery. So no response of a part is dropped unread.
 //! - A lock token goes to the shard that it names.
@@ -37,7 +37,8 @@ use gridhook_pull::{
     parts::{PartEvent, PartEvents, in_turn, merge_results, tokens_by_part},
 };
 
-/// The longest time for a part to say whether it has events. Then the next part is asked.
+/// The longest time in which a part reports whether events are at hand. Then the request goes to the
+/// next one.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
 /// The pause before a part without an owner is asked again.
@@ -235,7 +236,7 @@ impl ThreadRouter {
             result = receive_response(responses, None, received) => result.map(drop),
             () = peer.wait_until_gone() => Ok(()),
             () = sleep_until(receive.until) => Ok(()),
-            () = self.shards[receive.leader].forwarder().stopped() => Ok(()),
+            () = self.shards[receive.leader].forwarder().wait_until_stopped() => Ok(()),
             reason = token_end => Err(unavailable_response(reason)),
         }
     }

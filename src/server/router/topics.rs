@@ -162,7 +162,7 @@ impl OtherShards {
             let is_idle = idle.is_some();
             let mut connection = match idle {
                 Some(connection) => connection,
-                None => timeout(CONNECT_MAX, forwarder.open(&address))
+                None => timeout(CONNECT_MAX, forwarder.open_connection(&address))
                     .await
                     .map_err(io::Error::other)??,
             };

@@ -89,7 +89,7 @@ impl EncodedLines {
         subscription_key: SubscriptionKey,
     ) -> impl Iterator<Item = EncodedLine<'_>> {
         let mut reader = RecordReader::new(&self.bytes);
-        // They were encoded here, or decoded when a page was read.
+        // The bytes were encoded here, or decoded when a page was read.
         let mut next =
             move || EncodedLine::take(subscription_key, &mut reader).expect("lines can be decoded");
         (0..self.count).map(move |_| next())

@@ -352,7 +352,7 @@ impl Pages {
         }
         state.bytes += page.deleted.values().sum::<usize>();
         state.pages.extend(page.deleted);
-        // It may be there after all.
+        // The page may be there after all.
         state.pages.insert(page.number, 0);
         drop(state);
         self.ended.notify_all();

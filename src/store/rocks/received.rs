@@ -51,7 +51,7 @@ pub(super) fn finish_arrival(data_dir: &Path) -> io::Result<()> {
             arrival.join(WATERMARK),
             data_dir.join(WATERMARK),
         ))?;
-        // It names families of the store before.
+        // This file names families of the store before.
         if_there(fs::remove_file(data_dir.join(SPARED)))?;
         File::open(data_dir)?.sync_all()?;
         fs::rename(store, data_dir.join(STORE))?;

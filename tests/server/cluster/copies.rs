@@ -16,7 +16,7 @@ use crate::support::{
 
 const IN_PLACE: &str = "the copy of the store is in place";
 
-/// What a node says of a node of this name.
+/// The view that a node has of the node with this name.
 fn view(node: &Server, name: &str) -> Value {
     let view = node.command("GET", "/cluster/status", &Value::Null).json();
     let nodes = view["nodes"].as_array().cloned().unwrap_or_default();

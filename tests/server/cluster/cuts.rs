@@ -22,11 +22,11 @@ use crate::{
     },
 };
 
-/// What a node sends to read and write the records of the cluster, and not to write to the
-/// changelog.
+/// The messages of a node that read and write records of the cluster, without those that write to
+/// the changelog.
 const RECORDS: &str = "$KV.";
 
-/// What makes an append of the changelog a fence, and something that NATS does not know.
+/// The header that makes an append of the changelog a fence, and one that NATS does not know.
 pub(super) const FENCE: (&str, &str) = (
     "Nats-Expected-Last-Sequence:",
     "Nats-Unfenced-Last-Sequence:",

@@ -1,4 +1,5 @@
-//! Requests to any node: a standby forwards them to the owner, whose answers come back as they are.
+//! Requests to any node: a standby forwards them to the owner, and returns its responses
+//! unchanged.
 
 use std::{
     collections::BTreeSet,
@@ -31,8 +32,8 @@ use crate::{
     },
 };
 
-/// The head of a response, without what differs from one answer to the next: ids, times, the length
-/// of a text with the address of the node, and whether a refused body ends the connection.
+/// The head of a response, without what differs from one response to the next: ids, times, the
+/// length of a text with the address of the node, and whether a refused body ends the connection.
 fn without_changing(answer: &Answer) -> Vec<String> {
     let changing = [
         "date:",
@@ -279,7 +280,7 @@ fn assert_ownership_names_the_owner(node: &Server) {
 fn assert_cluster_metrics_are_documented(standby: &Server) {
     let metrics = standby.command("GET", "/metrics", &Value::Null).text();
     let exposed = cluster_metrics(&metrics);
-    let manual = include_str!("../../../src/manual/cluster.md");
+    let manual = include_str!("../../../src/manual/metrics.md");
     for text in [
         include_str!("../../../config/prometheus/gridhook.rules.yml"),
         include_str!("../../../config/grafana/gridhook.json"),
@@ -303,10 +304,10 @@ fn assert_cluster_metrics_are_documented(standby: &Server) {
     );
 }
 
-/// The names of the metrics of clusters in a text.
+/// The names of the metrics of clusters in a text, without their mere prefix.
 fn cluster_metrics(text: &str) -> BTreeSet<String> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
-        .filter(|word| word.starts_with("gridhook_cluster_"))
+        .filter(|word| word.starts_with("gridhook_cluster_") && !word.ends_with('_'))
         .map(str::to_owned)
         .collect()
 }
@@ -430,7 +431,7 @@ fn a_node_accepts_forwarded_requests_from_nodes_of_its_cluster_only() {
     let other = SocketAddr::from(([127, 0, 0, 1], 1));
     assert!(!handshake(address, other, "publishers").1);
     assert!(handshake(address, address, "publishers").1);
-    // Who proves to be a node may watch for longer than others may take for their proof.
+    // A proven node may watch for longer than the time limit of a proof.
     let (mut watching, confirmed) = handshake(address, address, "watch");
     assert!(confirmed);
     watching

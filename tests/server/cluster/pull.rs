@@ -487,7 +487,7 @@ fn a_client_that_waits_at_one_node_is_woken_by_an_event_in_any_shard() {
         });
     }
     assert!(seen.len() > 2, "{seen:?}");
-    // One that leaves gets nothing, and no attempt is counted.
+    // A client that disconnects gets no events, and no attempt is counted.
     let leaves = plant.wait_at(&plant.nodes()[1]);
     thread::sleep(Duration::from_millis(50));
     drop(leaves);
@@ -669,8 +669,8 @@ fn clients_that_pull_lose_nothing_while_owners_are_killed_and_paused() {
         plant.sharded.wait_for_shares(other, &[2, 2, 2]);
         balancer.turn_to(&plant.sharded.cluster.addresses());
     }
-    // What was received by a client of the killed node, or on its way to one, comes again when its
-    // lock ends.
+    // Events that a client of the killed node received, or that were on their way to it, are due
+    // again when their lock expires.
     let published = lock(&pulled).published.clone();
     wait_for("all events to be acknowledged", 3 * LOCK, || {
         published.is_subset(&lock(&pulled).acknowledged)

@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// What an endpoint asks for: longer than a takeover takes.
+/// The `Retry-After` of an endpoint in seconds: longer than a takeover.
 const ASKED: u32 = 10;
 
 /// How late an attempt may be on a machine that stands still for a moment.

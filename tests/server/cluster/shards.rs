@@ -159,7 +159,7 @@ fn shares(node: &Server) -> Vec<usize> {
     shares
 }
 
-/// What a node that has ended has on disk of each shard is what its rules say.
+/// Asserts that each store on the disk of a stopped node is sound.
 pub(super) fn assert_shards_sound(node: &Server) {
     for shard in 0..=SHARDS {
         let (status, report) = fsck(&node.data_dir().join("shards").join(shard.to_string()));

@@ -797,7 +797,6 @@ fn a_change_of_a_spread_topic_reaches_every_shard_though_a_node_is_lost_in_its_m
     // Leases that no pause ends.
     let mut sharded = Sharded::start(&[("CLUSTER__EXPIRY", "60s")]);
     let sink = Sink::start();
-    let topic = format!("{SCOPE}/{NAME}");
     let owners = |node: &Server| -> Vec<String> {
         let view = node
             .command("GET", "/cluster/ownership", &Value::Null)
@@ -815,46 +814,12 @@ fn a_change_of_a_spread_topic_reaches_every_shard_though_a_node_is_lost_in_its_m
     let names = ["a", "b", "c"];
     let is_asked = |name: &&str| **name == owners[usize::from(SHARDS)];
     let asked = names.iter().position(is_asked).expect("a node");
-    // One that the owner of the control plane has, too.
+    // A shard that the owner of the control plane owns, too.
     let near = owners.iter().position(|name| *name == names[asked]);
     let near = near.expect("it has its share");
     let lost = (asked + 1) % 3;
 
-    // A paused owner answers nothing for longer than a change waits.
-    let paused = lost;
-    sharded.cluster.nodes[paused].signal("STOP");
-    let create = |node: &Server| {
-        operator(
-            node,
-            &[
-                "topics",
-                "create",
-                &topic,
-                "--partitions",
-                "6",
-                "--tag",
-                "team=shop",
-            ],
-        )
-    };
-    let error = create(&sharded.cluster.nodes[asked]).expect_err("two shards do not answer");
-    assert!(
-        error.contains("not every shard that it concerns has it yet"),
-        "{error}"
-    );
-    assert!(
-        error.contains("repeat the request to wait for that"),
-        "{error}"
-    );
-    sharded.cluster.nodes[paused].signal("CONT");
-    create(&sharded.cluster.nodes[asked]).expect("it is created already, and now everywhere");
-    assert_eq!(
-        shards_with_topic(&sharded.cluster.nodes[asked]).len(),
-        usize::from(SHARDS)
-    );
-    let error = operator(&sharded.cluster.nodes[asked], &["topics", "create", &topic])
-        .expect_err("it is another one");
-    assert!(error.contains("already exists"), "{error}");
+    create_while_a_node_is_paused(&sharded.cluster.nodes, asked, lost);
 
     // A killed one: the next owner of its shards takes the change.
     let node = &sharded.cluster.nodes[asked];
@@ -896,7 +861,7 @@ fn a_change_of_a_spread_topic_reaches_every_shard_though_a_node_is_lost_in_its_m
         response.text()
     );
     let keys = nodes[0]
-        .command("POST", &format!("{topic}/listKeys"), &Value::Null)
+        .command("POST", &format!("{SCOPE}/{NAME}/listKeys"), &Value::Null)
         .json();
     let key = keys["key1"].as_str().expect("a key");
     for number in 0..60 {
@@ -905,4 +870,39 @@ fn a_change_of_a_spread_topic_reaches_every_shard_though_a_node_is_lost_in_its_m
         });
     }
     wait_for("the events", LONG, || sink.taken("/all") == 60);
+}
+
+/// A paused owner sends no response for longer than a change waits.
+fn create_while_a_node_is_paused(nodes: &[Server], asked: usize, paused: usize) {
+    let topic = format!("{SCOPE}/{NAME}");
+    nodes[paused].signal("STOP");
+    let create = |node: &Server| {
+        operator(
+            node,
+            &[
+                "topics",
+                "create",
+                &topic,
+                "--partitions",
+                "6",
+                "--tag",
+                "team=shop",
+            ],
+        )
+    };
+    let error = create(&nodes[asked]).expect_err("two shards do not answer");
+    assert!(
+        error.contains("not every shard that it concerns has it yet"),
+        "{error}"
+    );
+    assert!(
+        error.contains("repeat the request to wait for that"),
+        "{error}"
+    );
+    nodes[paused].signal("CONT");
+    create(&nodes[asked]).expect("it is created already, and now everywhere");
+    assert_eq!(shards_with_topic(&nodes[asked]).len(), usize::from(SHARDS));
+    let error =
+        operator(&nodes[asked], &["topics", "create", &topic]).expect_err("it is another one");
+    assert!(error.contains("already exists"), "{error}");
 }

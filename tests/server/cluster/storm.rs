@@ -34,8 +34,7 @@ const FAULT: Duration = Duration::from_secs(3);
 /// The most events that an owner has in flight, of one event subscription.
 const IN_FLIGHT: usize = 250;
 
-/// What is on the way from a slow node to NATS takes so many milliseconds: more than half of a
-/// renewal.
+/// The delay in milliseconds of messages from a slow node to NATS: more than half of a renewal.
 const SLOW: u64 = 300;
 
 /// The proxies between each node and the servers of NATS.

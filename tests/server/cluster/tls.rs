@@ -53,7 +53,7 @@ fn with_leases(of_node: Vec<(&'static str, String)>) -> Vec<(&'static str, Strin
         .collect()
 }
 
-/// What a publish through a node is answered.
+/// The status of a publish through a node.
 fn status_of(node: &Server, key: &str) -> u16 {
     let body = load::body(&["e0".to_owned()], "s");
     let response = node.client().ask(

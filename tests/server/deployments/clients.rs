@@ -65,7 +65,7 @@ fn nested_deployments_and_states_of_new_resources_work_as_with_apply() {
         .map(|one| one["properties"]["targetResource"]["resourceName"].clone())
         .collect();
     assert_eq!(ids, ["second", "first"]);
-    // What needs something that does not exist fails, after the rest.
+    // A resource that needs a missing one fails, after the others.
     let template = json!({"resources": [
         {"type": "Microsoft.EventGrid/topics", "apiVersion": "2022-06-15", "name": "third", "location": "local"},
         {"type": "Microsoft.EventGrid/topics", "apiVersion": "2022-06-15", "name": "fourth", "location": "local",

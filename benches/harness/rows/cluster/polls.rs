@@ -38,7 +38,7 @@ struct Queue {
     idle: f64,
 }
 
-/// What polls cost.
+/// The costs of polls.
 struct Spent {
     /// Microseconds of processor time for a poll without an event.
     a_poll: f64,

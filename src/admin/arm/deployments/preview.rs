@@ -1,4 +1,5 @@
-//! What a deployment would change, and whether its resources are valid.
+//! The preview of a deployment: the changes that it would make, and whether its resources are
+//! valid.
 
 use crate::AdminResult;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,7 @@ use gridhook_record::topic::TopicRecord;
 /// Why a resource cannot be compared whose values need the state of another one.
 const NEEDS_STATE: &str = "its values need the state of a resource that does not exist yet";
 
-/// What the deployment would do with a resource.
+/// The effect that the deployment would have on a resource.
 pub(super) enum Preview {
     /// How the resource differs from the existing one; without changes the deployment leaves it
     /// alone.
@@ -48,7 +49,7 @@ pub(super) async fn compare_resources(
         let is_below_new = missing.iter().any(|above| is_below(&id, above));
         let target = ResourceTarget::new(resource)?;
         let difference = if is_below_new {
-            // It cannot be compared before its parent exists.
+            // A resource cannot be compared before its parent exists.
             check_below_new(caller, resource, &target, &planned_topics).map(|()| None)
         } else {
             target.difference(caller).await.map(Some)

@@ -11,7 +11,7 @@ use crate::model::{InvalidRequest, tolerance::boolean_of};
 use gridhook_policy::property::PropertySource;
 use gridhook_record::subscription::{SubscriptionRecord, Webhook};
 
-/// What GET shows instead of a secret, as Azure does.
+/// The text that GET shows instead of a secret, as Azure does.
 pub(super) const HIDDEN: &str = "Hidden";
 
 /// Bytes of the hash of a signing secret that are shown.
@@ -36,8 +36,8 @@ pub(crate) fn hide_attributes(mappings: &mut [Value]) {
 }
 
 /// A signing secret is shown by its kind and a fingerprint: `whsec_[hidden:3f2a]`. The fingerprint
-/// is too short to help anybody guess 24 random bytes, and tells an operator which of the secrets
-/// it is.
+/// is too short to help guess 24 random bytes, and long enough to distinguish the secrets of an
+/// operator.
 pub(crate) fn hidden_signing(secret: &str) -> String {
     if is_hidden_signing(secret) {
         return secret.to_owned();

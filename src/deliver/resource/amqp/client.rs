@@ -264,7 +264,7 @@ impl Publisher {
                 .await
             {
                 Ok(confirm) => confirms.push(confirm),
-                // Those before it may be confirmed all the same.
+                // Earlier messages may be confirmed nevertheless.
                 Err(error) => {
                     problem = Some(error);
                     break;

@@ -190,7 +190,7 @@ impl AuditedOperation {
                 index.complete(number, &mut state.record, self.trail.limits)
             }
             Some(number) if index.position(number).is_some() => vec![put(number, &state.record)],
-            // It was trimmed meanwhile.
+            // The record was trimmed meanwhile.
             Some(_) => Vec::new(),
             None => {
                 if !index.admit(&mut state.record) {

@@ -128,7 +128,7 @@ impl Registry {
         // A deleted subscription has none.
         if let Some(child) = self
             .find_topic(topic)
-            .and_then(|topic| topic.child_named(subscription))
+            .and_then(|topic| topic.find_child_named(subscription))
         {
             child.shared.clear_faults();
         }

@@ -22,7 +22,7 @@ pub struct SubscriptionCensus<'a> {
     pub record: &'a SubscriptionRecord,
     /// The cursor, without the open events.
     pub cursor: &'a Cursor,
-    /// The endpoint, beyond what the cursor says of it.
+    /// The state of the endpoint that is not in the cursor.
     pub endpoint: &'a EndpointView,
     /// Number of events of the log that the event subscription has not passed, before its filter.
     pub backlog: u64,
@@ -192,7 +192,7 @@ impl TopicHandle {
 
     /// The snapshot of one subscription, by the key of its record in any case.
     pub fn snapshot(&self, name: &str) -> Option<SubscriptionSnapshot> {
-        self.child_named(name)
+        self.find_child_named(name)
             .map(|child| SubscriptionSnapshot::from_handle(child, self.log_end()))
     }
 
@@ -209,7 +209,7 @@ impl TopicHandle {
         name: &str,
         visit: impl FnOnce(SubscriptionCensus<'_>) -> T,
     ) -> Option<T> {
-        self.child_named(name)
+        self.find_child_named(name)
             .map(|child| self.visit_counted(&child, visit))
     }
 

@@ -65,7 +65,7 @@ pub enum Error {
     Unknown(String),
     #[error("{0}")]
     Refused(String),
-    /// The event subscription cannot be delivered as it says.
+    /// The event subscription cannot be delivered with these properties.
     #[error(transparent)]
     Plan(Box<PlanError>),
     #[error("{}", .0.cause)]
@@ -530,7 +530,7 @@ pub(super) fn refused_plan(error: PlanError) -> Error {
 
 fn known_child(topic: &TopicHandle, name: &str) -> Result<Arc<SubscriptionHandle>, Error> {
     topic
-        .child_named(name)
+        .find_child_named(name)
         .ok_or_else(|| Error::Unknown(format!("there is no event subscription '{name}'")))
 }
 

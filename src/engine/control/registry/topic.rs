@@ -19,7 +19,7 @@ use super::{Error, domain};
 use crate::{
     control::catalogue::Catalogue,
     fanout::{TopicActor, meter::TopicMeter},
-    insight::event_finder::{EventSelector, ExplainAnswer, explain_event},
+    insight::event_finder::{EventSelector, ExplainResult, explain_event},
     supervision::{Lifeline, LifelineWatch, Supervision, SupervisionHistory},
 };
 use gridhook_event::{
@@ -43,7 +43,7 @@ const INBOX_BYTES: usize = 8 * 1024 * 1024;
 pub struct SubscriptionStatus {
     /// The cursor, without the open events.
     pub cursor: Cursor,
-    /// The endpoint, beyond what the cursor says of it.
+    /// The state of the endpoint that is not in the cursor.
     pub endpoint: EndpointView,
     /// Events of the log that it has not passed, before its filter.
     pub backlog: u64,
@@ -243,12 +243,14 @@ impl TopicHandle {
 
     /// Finds a subscription by the key of its record in any case.
     pub fn find_subscription(&self, name: &str) -> Option<Arc<SubscriptionRecord>> {
-        Some(Arc::clone(&self.child_named(name)?.shared.plan().record))
+        Some(Arc::clone(
+            &self.find_child_named(name)?.shared.plan().record,
+        ))
     }
 
     /// How the subscription with this key is delivered.
     pub fn delivery_plan(&self, name: &str) -> Option<Arc<DeliveryPlan>> {
-        Some(self.child_named(name)?.shared.plan())
+        Some(self.find_child_named(name)?.shared.plan())
     }
 
     pub fn subscription_record(&self, number: SubscriptionId) -> Option<Arc<SubscriptionRecord>> {
@@ -272,13 +274,13 @@ impl TopicHandle {
         &self,
         name: &str,
     ) -> Result<Option<SubscriptionStatus>, journal::Error> {
-        let Some(child) = self.child_named(name) else {
+        let Some(child) = self.find_child_named(name) else {
             return Ok(None);
         };
         let state = child.shared.current_state();
         let (backlog, unread) = state.count_backlog(self.log_end().unwrap_or(state.low));
         let oldest_unread = match unread {
-            Some(read) => self.appended_at(read).await?,
+            Some(sequence) => self.appended_at(sequence).await?,
             None => None,
         };
         Ok(Some(SubscriptionStatus {
@@ -311,16 +313,22 @@ impl TopicHandle {
     pub async fn explain_event(
         &self,
         name: &str,
-        wanted: EventSelector,
+        selector: EventSelector,
         now: Timestamp,
-    ) -> Result<Option<ExplainAnswer>, journal::Error> {
-        let Some(child) = self.child_named(name) else {
+    ) -> Result<Option<ExplainResult>, journal::Error> {
+        let Some(child) = self.find_child_named(name) else {
             return Ok(None);
         };
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
-        explain_event(&child.shared, self.journal.reader_pool(), wanted, end, now)
-            .await
-            .map(Some)
+        explain_event(
+            &child.shared,
+            self.journal.reader_pool(),
+            selector,
+            end,
+            now,
+        )
+        .await
+        .map(Some)
     }
 
     /// Pending deliveries of a subscription in the order of their due times, and whether these are
@@ -334,7 +342,7 @@ impl TopicHandle {
         from: DueKey,
         max: usize,
     ) -> Result<Option<(Vec<DueKey>, bool)>, journal::Error> {
-        let Some(child) = self.child_named(name) else {
+        let Some(child) = self.find_child_named(name) else {
             return Ok(None);
         };
         self.journal
@@ -376,7 +384,7 @@ impl TopicHandle {
 
     /// The shared state of one subscription, by the key of its record in any case.
     pub fn find_shared_state(&self, name: &str) -> Option<Arc<SharedState>> {
-        Some(Arc::clone(&self.child_named(name)?.shared))
+        Some(Arc::clone(&self.find_child_named(name)?.shared))
     }
 
     /// Starts the actor of a subscription if it does not run.
@@ -386,7 +394,7 @@ impl TopicHandle {
         }
     }
 
-    pub(super) fn child_named(&self, name: &str) -> Option<Arc<SubscriptionHandle>> {
+    pub(super) fn find_child_named(&self, name: &str) -> Option<Arc<SubscriptionHandle>> {
         let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
         children.get(&name.to_ascii_lowercase()).cloned()
     }
@@ -436,7 +444,8 @@ impl TopicHandle {
     /// Sets the address of the actor that now runs.
     pub fn set_mailbox(&self, mailbox: Addr<TopicActor>) {
         let mut inbox = self.lock_inbox();
-        (inbox.mailbox, inbox.check_is_due) = (Some(mailbox), false);
+        inbox.mailbox = Some(mailbox);
+        inbox.check_is_due = false;
     }
 
     /// Takes the next message. If there is none, the next one wakes the actor with this waker.
@@ -463,7 +472,7 @@ impl TopicHandle {
     }
 
     /// Notes that the actor's periodic check is due.
-    pub fn check_is_due(&self) {
+    pub fn note_check_due(&self) {
         let mut inbox = self.lock_inbox();
         inbox.check_is_due = true;
         let wake = inbox.take_wake();
@@ -471,13 +480,14 @@ impl TopicHandle {
         wake.send_wake();
     }
 
-    /// Lets the actor stop. False if a message has arrived.
+    /// Marks the actor as stopped. Returns false if a message has arrived, so that it must go on.
     pub fn try_retire(&self) -> bool {
         let mut inbox = self.lock_inbox();
         if inbox.changed || !inbox.chunks.is_empty() {
             return false;
         }
-        (inbox.mailbox, inbox.waker) = (None, None);
+        inbox.mailbox = None;
+        inbox.waker = None;
         // Under the lock, so that a later message starts a new actor.
         self.running.store(false, Ordering::Release);
         true

@@ -241,7 +241,7 @@ impl TopicHandle {
         let publication = publication.filter(|publication| publication.seq == seq);
         let mut subscriptions = Vec::new();
         let has_more = 'all: loop {
-            // The last one only says whether there is another page.
+            // The last one is read only to find whether there is another page.
             let (subscribers, next) = self
                 .next_subscribers(behind, max - subscriptions.len() + 1)
                 .await?;
