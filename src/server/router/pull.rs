@@ -41,7 +41,7 @@ use gridhook_pull::{
 /// next one.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
-/// The pause before a part without an owner is asked again.
+/// The pause before a part without an owner is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 struct Receive {
@@ -278,7 +278,7 @@ impl ThreadRouter {
                 Err(_) => {
                     note_waiting();
                     tokio::select! {
-                        () = sleep(AGAIN) => {}
+                        () = sleep(RETRY_PAUSE) => {}
                         _ = cancellation.changed() => return,
                     }
                 }
