@@ -312,5 +312,5 @@ pub(super) fn has_recorded_body(path: &path::ArmPath) -> bool {
     ];
     recorded_actions
         .iter()
-        .any(|action| path.route.template.ends_with(action))
+        .any(|end| path.route.template.ends_with(end))
 }
