@@ -35,10 +35,7 @@ use gridhook_admin::request_id;
 use gridhook_dashboard::{session::adopt_session, shorten_json};
 use gridhook_metrics::ListenerCounters;
 use gridhook_publish as publish;
-use gridhook_publish::{
-    auth::host::{LocalAddress, RequestAuthority},
-    http::Publisher,
-};
+use gridhook_publish::{auth::host::LocalAddress, http::Publisher};
 
 /// The HTTP services of a listener.
 #[derive(Clone)]
@@ -173,11 +170,16 @@ where
         is_hop,
     };
     let stall = find_write_stall(&request);
-    let authority = check_host(&request)
-        .and_then(|authority| refuse_stalled(stall.as_ref()).map(|()| authority));
-    let response = match authority {
-        Err(refusal) => Either::Left(ready(Ok(request.into_response(refusal)))),
-        Ok(authority) => {
+    let publisher = request.app_data::<web::Data<Publisher>>();
+    let host = publisher.map(|publisher| publisher.check_host(request.request()));
+    let early_response = match (publisher, &host) {
+        (Some(publisher), Some(Err(refusal))) => Some(publisher.respond_refused(refusal)),
+        _ => refuse_stalled(stall.as_ref()),
+    };
+    let response = match early_response {
+        Some(refusal) => Either::Left(ready(Ok(request.into_response(refusal)))),
+        None => {
+            let authority = host.and_then(Result::ok);
             let direct = authority.filter(|_| publish::http::route_directly(&mut request));
             let response = match direct {
                 Some(authority) => Either::Left(Box::pin(publish::http::publish_directly(
@@ -207,18 +209,6 @@ fn begin_request(request: &mut ServiceRequest, is_hop: bool) -> Option<Rc<Reques
     }
     adopt_session(request);
     stage
-}
-
-/// The host that a request was sent to; [`None`] at a listener without publishers. The error is
-/// the response to an invalid host.
-fn check_host(request: &ServiceRequest) -> Result<Option<RequestAuthority>, HttpResponse> {
-    let Some(publisher) = request.app_data::<web::Data<Publisher>>() else {
-        return Ok(None);
-    };
-    publisher
-        .check_host(request.request())
-        .map(Some)
-        .map_err(|refusal| publisher.respond_refused(&refusal))
 }
 
 /// A request without a response yet.

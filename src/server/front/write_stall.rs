@@ -27,12 +27,10 @@ pub(super) fn find_write_stall(request: &ServiceRequest) -> Option<WriteStall> {
     }
 }
 
-/// Refuses a request if writes wait already.
-pub(super) fn refuse_stalled(stall: Option<&WriteStall>) -> Result<(), HttpResponse> {
-    match stall.and_then(WriteStall::reason) {
-        Some(reason) => Err(unavailable_response(explain_stall(reason))),
-        None => Ok(()),
-    }
+/// The refusal of a request if writes wait already.
+pub(super) fn refuse_stalled(stall: Option<&WriteStall>) -> Option<HttpResponse> {
+    let reason = stall?.reason()?;
+    Some(unavailable_response(explain_stall(reason)))
 }
 
 /// Responds to a request whose write waits for too long.
