@@ -133,7 +133,7 @@ fn publish_large_bodies(standby: &Server, key: &str, sink: &Sink) {
     let ids: Vec<String> = (0..2_000).map(|id| format!("e{id}")).collect();
     let body = load::body(&ids, "s");
     assert!(body.len() > 200_000, "{}", body.len());
-    standby.publish("orders", &key, &body);
+    standby.publish("orders", key, &body);
     let mut chunked = format!(
         "POST {} HTTP/1.1\r\nhost: {}\r\naeg-sas-key: {key}\r\ntransfer-encoding: chunked\r\n\r\n",
         events_path("orders"),
