@@ -17,10 +17,10 @@ use hdrhistogram::Histogram;
 
 use super::{load::histogram, time::now};
 
-/// About what a small group of publishes appends.
+/// The bytes of an append: about as many as a small group of publishes has.
 const BYTES: usize = 1024;
 
-/// Seldom enough to be no load.
+/// The pause between two syncs, long enough that they are no load.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Somebody who appends a little to a file and syncs it, again and again.
@@ -29,11 +29,11 @@ pub(crate) struct Probe {
     thread: JoinHandle<Syncs>,
 }
 
-/// What a [`Probe`] measured.
+/// The result of a [`Probe`].
 pub(crate) struct Syncs {
-    /// How long they took, in nanoseconds.
+    /// The durations of the syncs, in nanoseconds.
     pub(crate) took: Histogram<u64>,
-    /// The processor time of each, with its append, in microseconds.
+    /// The processor time of each sync with its append, in microseconds.
     pub(crate) each: f64,
 }
 
@@ -64,7 +64,7 @@ impl Probe {
         Self { stop, thread }
     }
 
-    /// Ends, with what it measured.
+    /// Ends the probe, and returns its result.
     pub(crate) fn stop(self) -> Syncs {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("a probe does not panic")

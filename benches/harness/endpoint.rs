@@ -38,8 +38,8 @@ const PIECE: usize = 4096;
 /// Endpoints that have the same part of an address.
 const BLOCK: usize = 250;
 
-/// What has arrived takes no longer than this to arrive.
-const LONG: Duration = Duration::from_secs(600);
+/// The longest time for published events to arrive.
+const ARRIVAL_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Default)]
 struct Shared {
@@ -53,7 +53,7 @@ struct Shared {
 struct Seen {
     /// Nanoseconds from an event's time until it was here.
     ways: Histogram<u64>,
-    /// When the events that failed once were answered, by their times.
+    /// The times of the failed responses to events, by the stamps of the events.
     failed: HashMap<u64, u64>,
     /// Nanoseconds between the time that these were due and that of their return.
     late: Histogram<u64>,
@@ -69,7 +69,7 @@ impl Default for Seen {
     }
 }
 
-/// A webhook on loopback.
+/// A webhook on loopback that counts events.
 pub(crate) struct Endpoint {
     at: SocketAddr,
     secure: bool,
@@ -87,17 +87,17 @@ pub(crate) fn distinct_url(port: u16, number: usize) -> String {
 }
 
 impl Endpoint {
-    /// On one thread, which ends with the process.
+    /// Starts an endpoint on one thread, which ends with the process.
     pub(crate) fn start() -> Self {
         Self::listen("127.0.0.1:0", None)
     }
 
-    /// The same over https.
+    /// Starts an endpoint with https.
     pub(crate) fn start_secure(tls: Arc<rustls::ServerConfig>) -> Self {
         Self::listen("127.0.0.1:0", Some(tls.into()))
     }
 
-    /// The same at all addresses of loopback. Connections from elsewhere are closed.
+    /// Starts an endpoint at all addresses of loopback. It closes connections from elsewhere.
     pub(crate) fn start_everywhere() -> Self {
         Self::listen("0.0.0.0:0", None)
     }
@@ -131,39 +131,38 @@ impl Endpoint {
         )
     }
 
-    /// Its port.
     pub(crate) fn port(&self) -> u16 {
         self.at.port()
     }
 
-    /// How many events were answered with 200.
+    /// The number of events to which the endpoint responded 200.
     pub(crate) fn events(&self) -> u64 {
         self.shared.events.load(Ordering::Relaxed)
     }
 
-    /// And in how many requests.
+    /// The number of requests to which the endpoint responded 200.
     pub(crate) fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
-    /// How many connections are open.
+    /// The number of open connections.
     pub(crate) fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// When the last one came.
+    /// The time at which the last request arrived, in nanoseconds of [`now`].
     pub(crate) fn last(&self) -> u64 {
         self.shared.last.load(Ordering::Relaxed)
     }
 
     /// Waits until this number of events were answered with 200.
     pub(crate) fn wait_for(&self, events: u64) {
-        wait_for(&format!("{events} events to arrive"), LONG, || {
+        wait_for(&format!("{events} events to arrive"), ARRIVAL_MAX, || {
             self.events() >= events
         });
     }
 
-    /// How long events were on their way since this was asked last, and how late what had failed.
+    /// The delays of events since the last call, and how late events arrived that had failed.
     pub(crate) fn take(&self) -> (Histogram<u64>, Histogram<u64>) {
         let mut seen = self.shared.seen();
         (

@@ -31,11 +31,11 @@ use super::{
     store::Store,
 };
 
-/// What a process is to be, where it is one of these.
+/// The variable that says what a process of the bench is: a floor.
 pub(crate) const ROLE: &str = "BENCH_ROLE";
 
-/// What a line of such a process begins with: a test's process has other lines, too.
-const SAYS: &str = "floor: ";
+/// The beginning of a line of such a process: a test's process has other lines, too.
+const LINE_PREFIX: &str = "floor: ";
 
 /// A process of that kind.
 pub(crate) struct Floor {
@@ -133,7 +133,7 @@ impl Floor {
         }
     }
 
-    /// Its process id.
+    /// The process id of the floor.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -153,7 +153,7 @@ impl Floor {
                 .read_line(&mut line)
                 .expect("a process that speaks");
             assert!(read > 0, "the process of a floor has ended");
-            if let Some((_, said)) = line.split_once(SAYS) {
+            if let Some((_, said)) = line.split_once(LINE_PREFIX) {
                 return said.trim().to_owned();
             }
         }
@@ -162,7 +162,7 @@ impl Floor {
 
 impl Drop for Floor {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         self.child.kill().ok();
         self.child.wait().ok();
     }
@@ -217,7 +217,7 @@ pub(crate) fn is_one() -> bool {
 }
 
 fn say(what: &str) {
-    println!("{SAYS}{what}");
+    println!("{LINE_PREFIX}{what}");
 }
 
 /// The least that awc can do: no timeout, no redirects.

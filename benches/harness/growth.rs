@@ -79,13 +79,13 @@ fn each(bench: &Bench, endpoint: &Endpoint, process: u32, targets: &[Target]) ->
     )
 }
 
-/// One, ten, a hundred …
+/// The powers of ten up to 10^`powers`.
 fn sizes(powers: u32) -> impl Iterator<Item = u64> {
     (0..=powers).map(|power| 10_u64.pow(power))
 }
 
-/// What lies there comes in hundreds.
-fn whole(size: u64) -> u64 {
+/// Rounds down to hundreds: events of a backlog are published by the hundred.
+fn round_to_hundreds(size: u64) -> u64 {
     size / 100 * 100
 }
 
@@ -133,8 +133,8 @@ fn by_backlog(bench: &Bench, endpoint: &Endpoint, powers: u32) -> Vec<(u64, f64)
     let points = sizes(powers)
         .filter(|size| *size == 1 || *size >= 100)
         .map(|size| {
-            fill_backlog(&targets[0], whole(size) - lying);
-            lying = whole(size);
+            fill_backlog(&targets[0], round_to_hundreds(size) - lying);
+            lying = round_to_hundreds(size);
             stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| spec);
             let cost = each(bench, endpoint, stage.server.id(), &targets);
             stage.server.unsubscribe("orders", "billing");
@@ -154,8 +154,13 @@ fn by_retries(bench: &Bench, endpoint: &Endpoint, powers: u32) -> Vec<(u64, f64)
             stage.subscribe("orders", "fails", &endpoint.url(RETRIED), |spec| {
                 spec.batch(100)
             });
-            fill_queue(&stage, "orders", &targets[0], whole(size) - pending);
-            pending = whole(size);
+            fill_queue(
+                &stage,
+                "orders",
+                &targets[0],
+                round_to_hundreds(size) - pending,
+            );
+            pending = round_to_hundreds(size);
             stage.subscribe("orders", "fails", &endpoint.url(RETRIED), |spec| spec);
             (size, each(bench, endpoint, stage.server.id(), &targets))
         });

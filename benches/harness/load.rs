@@ -21,13 +21,12 @@ use hdrhistogram::Histogram;
 use super::time::{nanoseconds, now};
 use crate::support::http::Stream;
 
-/// The type of all events.
 pub(crate) const TYPE: &str = "Bench.Event";
 
-/// What all subjects begin with.
+/// The beginning of all subjects.
 pub(crate) const SUBJECT: &str = "/bench";
 
-/// What stands before the stamp of an event, and nowhere else.
+/// The byte before the stamp of an event, which is nowhere else.
 pub(crate) const MARK: u8 = b'~';
 
 /// The digits of a stamp, and of an id.
@@ -44,36 +43,34 @@ const STACK: usize = 128 * 1024;
 
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
-/// Where to publish to.
+/// A topic to publish to.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) at: SocketAddr,
     pub(crate) path: String,
     pub(crate) key: String,
-    /// Whom it trusts, where it is called over https.
+    /// The authorities that the publisher trusts, for https.
     pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
 }
 
-/// What a request is like.
+/// The size of a request and of its events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// How many events it has.
+    /// The number of events of a request.
     pub(crate) events: usize,
-    /// How long each of them is, with the two bytes around it.
+    /// The length of each event, with the two bytes around it.
     pub(crate) bytes: usize,
-    /// The stamp of its events; none: the time when each was to leave.
+    /// The stamp of the events; [`None`] for the time at which each was due to leave.
     pub(crate) stamp: Option<u64>,
 }
 
 impl Shape {
-    /// One event of 512 bytes.
     pub(crate) const ONE: Self = Self {
         events: 1,
         bytes: 512,
         stamp: Some(PLAIN),
     };
 
-    /// One event of 1 KiB.
     pub(crate) const KIBIBYTE: Self = Self {
         bytes: 1024,
         ..Self::ONE
@@ -86,24 +83,24 @@ impl Shape {
     };
 }
 
-/// How much is sent.
+/// The end of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Amount {
-    /// This number of requests.
+    /// After this number of requests.
     Requests(u64),
-    /// For so long, and one in any case.
+    /// After this time, but not before one request was sent.
     For(Duration),
 }
 
-/// What was sent.
+/// The result of a load.
 #[derive(Debug)]
 pub(crate) struct Sent {
     pub(crate) events: u64,
-    /// How long the answers took, in nanoseconds.
+    /// The times until the responses, in nanoseconds.
     pub(crate) answers: Histogram<u64>,
 }
 
-/// Sends to all of `targets` in turn, as fast as it is answered.
+/// Sends to all of `targets` in turn, each request as soon as the last one has its response.
 pub(crate) fn closed(targets: &[Target], shape: Shape, connections: usize, amount: Amount) -> Sent {
     let begin = now();
     let taken = AtomicU64::new(0);
@@ -207,7 +204,7 @@ fn publish(targets: &[Target], shape: Shape, next: &Next<'_>) -> Sent {
     sent
 }
 
-/// Reads an answer, which must be 200 and fit in one page.
+/// Reads a response, which must be 200 and fit in one page.
 fn read_answer(stream: &mut Stream) {
     let mut answer = [0; 4096];
     let mut length = 0;
@@ -231,7 +228,7 @@ fn read_answer(stream: &mut Stream) {
     );
 }
 
-/// What a head says of its body's length.
+/// The length of the body that a head announces.
 pub(crate) fn content_length(head: &[u8]) -> usize {
     let Some(at) = memchr::memmem::find(head, b"content-length: ") else {
         return 0;

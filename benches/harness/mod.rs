@@ -33,10 +33,10 @@ use serde_json::json;
 use self::row::Row;
 pub(crate) use self::{floor::is_one as is_floor, row::Verdict, scale::Scale};
 
-/// What a bench is given.
+/// Inputs of every bench.
 pub(crate) struct Bench {
     pub(crate) scale: Scale,
-    /// Starts this program again, so that it can be a floor.
+    /// Starts this program again, as the process of a floor.
     pub(crate) again: fn() -> Command,
 }
 
@@ -62,7 +62,7 @@ pub(crate) const BENCHES: [(&str, Run); 15] = [
 ];
 
 impl Bench {
-    /// Runs a bench, prints its table and writes it down. Returns what became of its lines.
+    /// Runs a bench, prints its table and writes it to a file. Returns the verdicts of its rows.
     pub(crate) fn run(&self, name: &str, run: Run) -> Vec<Verdict> {
         println!("\n--- {name}");
         let rows = run(self);

@@ -2,10 +2,10 @@
 
 use plotters::prelude::*;
 
-/// One thing that grows.
+/// The plot of one thing that grows.
 pub(crate) struct Panel {
     pub(crate) title: &'static str,
-    /// Its size, and microseconds for an event.
+    /// Sizes, and microseconds for an event at that size.
     pub(crate) points: Vec<(u64, f64)>,
 }
 

@@ -18,20 +18,20 @@ use crate::support::http::Client;
 /// Events in a request that fills a queue.
 const FILL: u64 = 500;
 
-/// Publishers that fill it.
+/// The number of publishers that fill the queue.
 const PUBLISHERS: u64 = 4;
 
-/// What stands before a lock token, and nowhere else.
+/// The text before a lock token, which is nowhere else.
 const TOKEN: &[u8] = br#""lockToken":""#;
 
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
-/// What was received and acknowledged.
+/// The result of pulling.
 pub(crate) struct Pulled {
     pub(crate) events: u64,
     pub(crate) calls: u64,
     pub(crate) took: Duration,
-    /// How long the answers took, in nanoseconds.
+    /// The times until the responses, in nanoseconds.
     pub(crate) receives: Histogram<u64>,
     pub(crate) acknowledgements: Histogram<u64>,
 }
@@ -59,12 +59,12 @@ impl Pulled {
     }
 }
 
-/// One client of a queue.
+/// A client that receives and acknowledges.
 pub(crate) struct Consumer {
     client: Client,
     receive: String,
     acknowledge: String,
-    shown: String,
+    authorization: String,
 }
 
 impl Consumer {
@@ -75,13 +75,13 @@ impl Consumer {
             client: Client::new(target.at),
             receive: format!("{}?maxEvents={most}&maxWaitTime=30", way("receive")),
             acknowledge: way("acknowledge"),
-            shown: shown(target),
+            authorization: authorization_value(target),
         }
     }
 
     /// The lock tokens of what it is given.
     pub(crate) fn receive(&mut self) -> Vec<String> {
-        let headers = [("authorization", self.shown.as_str())];
+        let headers = [("authorization", self.authorization.as_str())];
         let answer = self
             .client
             .ask("POST", &self.receive, &headers, b"")
@@ -95,11 +95,11 @@ impl Consumer {
         tokens.collect()
     }
 
-    /// Says that these are done, and so they must be.
+    /// Acknowledges events, which must succeed.
     pub(crate) fn acknowledge(&mut self, tokens: &[String]) {
         let body = format!(r#"{{"lockTokens":["{}"]}}"#, tokens.join(r#"",""#));
         let headers = [
-            ("authorization", self.shown.as_str()),
+            ("authorization", self.authorization.as_str()),
             ("content-type", "application/json"),
         ];
         let answer = self
@@ -112,8 +112,8 @@ impl Consumer {
     }
 }
 
-/// How a client shows what it may.
-pub(crate) fn shown(target: &Target) -> String {
+/// The value of `Authorization` for a target.
+pub(crate) fn authorization_value(target: &Target) -> String {
     format!("SharedAccessKey {}", target.key)
 }
 
@@ -181,7 +181,7 @@ pub(crate) fn publish(client: &mut Client, target: &Target, events: u64) {
     let first = NUMBERS.fetch_add(events, Ordering::Relaxed);
     let events: Vec<String> = (first..first + events).map(event).collect();
     let headers = [
-        ("authorization", &*shown(target)),
+        ("authorization", &*authorization_value(target)),
         ("content-type", "application/cloudevents-batch+json"),
     ];
     let body = format!("[{}]", events.join(","));

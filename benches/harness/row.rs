@@ -10,7 +10,7 @@ use super::rows::USUAL;
 /// How a figure is compared with its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Against {
-    /// Its floor, in the same run: the budget is an upper bound of the ratio.
+    /// The budget is an upper bound of the ratio to the floor in the same run.
     Floor,
     /// The budget is an upper bound.
     Most,
@@ -21,7 +21,7 @@ pub(crate) enum Against {
 /// The verdict on a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// As fast as possible.
+    /// The figure is within the stretch goal, too.
     Stretch,
     Met,
     /// Missed by less than the runs differ from each other.
@@ -43,23 +43,23 @@ impl fmt::Display for Verdict {
 /// A line of the table.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// Its number in the table of budgets.
+    /// The number of the row in the table of budgets.
     pub(crate) number: &'static str,
     pub(crate) what: &'static str,
-    /// What is on.
+    /// The features that are on in the measured server.
     pub(crate) on: String,
-    /// Of floor and figure.
+    /// The unit of floor and figure.
     pub(crate) unit: &'static str,
-    /// What the floor is.
+    /// The work that the floor does.
     pub(crate) floor_is: &'static str,
     pub(crate) against: Against,
     pub(crate) budget: f64,
     pub(crate) stretch: f64,
-    /// Of each run.
+    /// The figure of each run.
     pub(crate) figures: Vec<f64>,
-    /// Of the same runs; empty where there is none.
+    /// The floor of each run; empty if there is none.
     pub(crate) floors: Vec<f64>,
-    /// Further figures of the last run.
+    /// Further figures of the last run, with their units.
     pub(crate) beside: Vec<(String, f64)>,
 }
 
@@ -87,7 +87,7 @@ impl Row {
         }
     }
 
-    /// What is held against the budget, of each run.
+    /// The value of each run that is compared with the budget.
     fn values(&self) -> Vec<f64> {
         match self.against {
             Against::Floor => self
@@ -100,12 +100,12 @@ impl Row {
         }
     }
 
-    /// What is held against the budget: the median of the runs.
+    /// The value that is compared with the budget: the median of the runs.
     pub(crate) fn value(&self) -> f64 {
         median(&self.values())
     }
 
-    /// How far the runs are from their median, in the median.
+    /// The median distance of the runs from their median.
     pub(crate) fn noise(&self) -> f64 {
         let value = self.value();
         median(

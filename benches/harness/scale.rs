@@ -1,22 +1,22 @@
-//! How much is measured.
+//! How much a bench measures.
 
 use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
 
-/// How much is measured.
+/// How much a bench measures.
 pub(crate) struct Scale {
     pub(crate) name: &'static str,
-    /// How often a pair of floor and figure is measured.
+    /// The number of times that a pair of floor and figure is measured.
     pub(crate) runs: usize,
-    /// For how long each time.
+    /// The duration of each measurement.
     pub(crate) time: Duration,
-    /// Publishers at a time.
+    /// The number of publishers at a time.
     pub(crate) connections: usize,
-    /// Subscriptions that an event is fanned out to.
+    /// The number of subscriptions that an event is fanned out to.
     pub(crate) fan_out: u64,
-    /// Events that are, in a run.
+    /// The number of events that are fanned out in a run.
     pub(crate) fanned: u64,
     /// Topics that share a load.
     pub(crate) topics: usize,
@@ -32,17 +32,17 @@ pub(crate) struct Scale {
     pub(crate) probes: u64,
     /// Clients that wait for events that never come.
     pub(crate) polls: usize,
-    /// How far each axis of the plots goes, in powers of ten: topics, subscriptions, backlog, retry
+    /// The end of each axis of the plots, in powers of ten: topics, subscriptions, backlog, retry
     /// queue.
     pub(crate) growth: [u32; 4],
-    /// Where tables are written.
+    /// The folder for tables.
     pub(crate) results: PathBuf,
-    /// Where plots are written.
+    /// The folder for plots.
     pub(crate) plots: PathBuf,
 }
 
 impl Scale {
-    /// The one of that name.
+    /// Finds the scale with this name.
     pub(crate) fn named(name: &str) -> Result<Self, String> {
         match name {
             "full" => Ok(Self::full()),
@@ -54,7 +54,7 @@ impl Scale {
         }
     }
 
-    /// As the budgets are meant.
+    /// The scale for which the budgets are meant.
     fn full() -> Self {
         Self {
             name: "full",
@@ -76,7 +76,7 @@ impl Scale {
         }
     }
 
-    /// For a caller that changes something and measures again.
+    /// The scale for somebody who changes something and measures again.
     fn quick() -> Self {
         let results = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-quick");
         Self {

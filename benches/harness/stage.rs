@@ -32,23 +32,23 @@ const NAMESPACE: &str =
 pub(crate) struct Stage {
     pub(crate) server: Server,
     folder: tempfile::TempDir,
-    /// Whom its publishers trust, where it speaks https.
+    /// The authorities that publishers trust, for https.
     tls: Option<Arc<rustls::ClientConfig>>,
 }
 
 impl Stage {
-    /// With the defaults, but for what stands between a bench and its load: endpoints are not
-    /// asked, rates are not bounded.
+    /// Starts a server with the defaults, except that endpoints are not validated and rates are not
+    /// limited.
     pub(crate) fn start() -> Self {
         Self::with(&[])
     }
 
-    /// The same with these settings.
+    /// Starts a server with further settings.
     pub(crate) fn with(settings: &[(&str, &str)]) -> Self {
         Self::speaking(folder(), None, settings)
     }
 
-    /// The same over https, with TLS 1.3 only.
+    /// Starts a server with https, TLS 1.3 only.
     pub(crate) fn secure(authority: &Authority) -> Self {
         let folder = folder();
         authority.issue("127.0.0.1").write(folder.path(), "server");
@@ -125,12 +125,11 @@ impl Stage {
         }
     }
 
-    /// Its folder.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// What its data takes on disk, in bytes.
+    /// The size of the server's data on disk, in bytes.
     pub(crate) fn on_disk(&self) -> u64 {
         let mut folders: Vec<PathBuf> = vec![self.server.data_dir()];
         let mut bytes = 0;
@@ -178,27 +177,26 @@ pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder")
 }
 
-/// What a load cost.
+/// The cost of a load.
 #[derive(Debug)]
 pub(crate) struct Cost {
-    /// What was published.
     pub(crate) sent: Sent,
-    /// What arrived of it, in events.
+    /// The number of events that arrived.
     pub(crate) arrived: u64,
-    /// In how many requests.
+    /// The number of requests in which they arrived.
     pub(crate) requests: u64,
-    /// How long it took until the last one arrived.
+    /// The time until the last event arrived.
     pub(crate) took: Duration,
-    /// Processor time of the process that was measured.
+    /// Processor time of the measured process.
     pub(crate) processor: Duration,
-    /// What it had the disk write.
+    /// Bytes that the process had the disk write.
     pub(crate) written: Option<u64>,
-    /// Flushes of the cache of the disk, by any process.
+    /// Flushes of the disk's cache, by any process.
     pub(crate) syncs: Option<u64>,
 }
 
 impl Cost {
-    /// Of what `load` publishes, of which each event arrives `times` times, for a process.
+    /// Measures what `load` costs a process. Each event of it arrives `times` times.
     pub(crate) fn measure(
         process: u32,
         endpoint: &Endpoint,
@@ -208,7 +206,7 @@ impl Cost {
         Self::measure_all(&[process], endpoint, times, load)
     }
 
-    /// The same for several processes together.
+    /// Measures what `load` costs several processes together.
     pub(crate) fn measure_all(
         processes: &[u32],
         endpoint: &Endpoint,
@@ -245,7 +243,6 @@ impl Cost {
         self.arrived as f64 / self.took.as_secs_f64()
     }
 
-    /// Further figures to print, with their units.
     pub(crate) fn beside(&self) -> Vec<(String, f64)> {
         let mut beside = vec![
             ("events/s".to_owned(), self.rate()),

@@ -71,7 +71,7 @@ fn write(db: &DB, taken: &mpsc::Receiver<Write>) {
         db.write_opt(std::mem::take(&mut batch), &synced)
             .expect("a disk that takes it");
         for (number, done) in waiting {
-            // Its publisher may be gone.
+            // The publisher may be gone.
             done.send(number).ok();
         }
     }

@@ -13,7 +13,6 @@ pub(crate) fn now() -> u64 {
     nanoseconds(begin.elapsed())
 }
 
-/// The same as a number.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

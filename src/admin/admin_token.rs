@@ -46,7 +46,7 @@ pub enum TokenOrigin {
 
 #[derive(Clone)]
 pub struct AdminToken {
-    /// Shared by all clones, so that it can be replaced.
+    /// The text of the token. All clones share it, so that it can be replaced.
     text: Arc<RwLock<String>>,
     replaced: Arc<watch::Sender<()>>,
     origin: TokenOrigin,
@@ -96,7 +96,7 @@ impl AdminToken {
             .into()
     }
 
-    /// What tells that the token was replaced.
+    /// A channel that changes when the token is replaced.
     pub(super) fn replacements(&self) -> watch::Receiver<()> {
         self.replaced.subscribe()
     }

@@ -28,7 +28,8 @@ use gridhook_api::{
 use gridhook_engine::control::audit::{AuditFilter, AuditedOperation};
 use gridhook_record::audit::{AuditChange, AuditRecord, SESSION_PATH};
 
-/// For how long a response that must not wait for the changelog of a cluster waits for its record.
+/// How long a response waits for its audit record where it must not wait for the changelog of a
+/// cluster.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum length of a recorded path.
@@ -86,13 +87,14 @@ pub(super) fn expect_status(status: StatusCode) {
     }
 }
 
-/// Marks a request that other shards of the cluster are asked, too, so that one of them records it.
-/// In the extensions of the request.
+/// The shard that records a request, if several shards of the cluster receive it. The router puts
+/// this into the extensions of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartRecord {
-    /// Another shard does.
+    /// Another shard records the request.
     Elsewhere,
-    /// This one does if it has done what is asked for. Another one is asked otherwise.
+    /// This shard records the request if it has done what is asked for; otherwise another one is
+    /// asked to.
     IfDone,
 }
 
@@ -297,9 +299,10 @@ fn entry_view(number: u64, record: AuditRecord) -> AuditEntry {
     }
 }
 
-/// Whether the body of a POST says what is done, and has neither events nor secrets.
-pub(super) fn has_telling_body(path: &path::ArmPath) -> bool {
-    let telling = [
+/// Whether the audit trail has the body of a POST: it describes the change, and has neither events
+/// nor secrets.
+pub(super) fn has_recorded_body(path: &path::ArmPath) -> bool {
+    let recorded_actions = [
         "/regenerateKey",
         "/redrive",
         "/purge",
@@ -307,5 +310,7 @@ pub(super) fn has_telling_body(path: &path::ArmPath) -> bool {
         "/unblock",
         "/retry",
     ];
-    telling.iter().any(|end| path.route.template.ends_with(end))
+    recorded_actions
+        .iter()
+        .any(|end| path.route.template.ends_with(end))
 }

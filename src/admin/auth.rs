@@ -78,10 +78,9 @@ impl Role {
     }
 }
 
-/// Who may use an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Access {
-    /// The role that it needs; [`None`] if it needs no token.
+    /// The role that the operation needs; [`None`] if it needs no token.
     pub role: Option<Role>,
     /// Whether the role [`Role::Portal`] is enough.
     pub is_for_portals: bool,
@@ -109,7 +108,7 @@ impl Access {
         is_for_portals: false,
     };
 
-    /// The same access, and for portal links.
+    /// Also admits the holders of portal links.
     pub(super) const fn or_portal(self) -> Self {
         Self {
             is_for_portals: true,
@@ -124,7 +123,7 @@ impl Access {
     }
 }
 
-/// What the control plane knows of a bearer token.
+/// The records of the control plane about a bearer token.
 #[derive(Clone, Deserialize, Serialize)]
 pub struct ForwardedIdentity {
     /// The token that a session of the dashboard stands for.
@@ -134,7 +133,7 @@ pub struct ForwardedIdentity {
 }
 
 impl ForwardedIdentity {
-    /// Whether only the control plane knows a bearer token.
+    /// Whether only the control plane can check a bearer token.
     pub fn is_needed(bearer: &str) -> bool {
         bearer.starts_with(tokens::PREFIX) || bearer.starts_with(session::PREFIX)
     }
@@ -143,7 +142,7 @@ impl ForwardedIdentity {
 /// The caller of a request.
 #[derive(Clone, Debug)]
 pub enum AdminCaller {
-    /// A holder of the admin token, and what tells that it was replaced.
+    /// A holder of the admin token. The channel changes when the token is replaced.
     Admin(watch::Receiver<()>),
     /// A holder of a named token.
     Named(Arc<Token>),
@@ -154,7 +153,7 @@ pub enum AdminCaller {
 }
 
 impl AdminCaller {
-    /// The identity for `systemData`.
+    /// Name and kind of the caller for `systemData`.
     pub(super) fn identity(&self) -> (&str, IdentityType) {
         match self {
             Self::Admin(_) => ("admin", IdentityType::Key),
@@ -173,7 +172,7 @@ impl AdminCaller {
         }
     }
 
-    /// What tells the caller from all others.
+    /// A key that no other caller has.
     pub(super) fn identity_key(&self) -> String {
         match self {
             Self::Admin(_) => "admin".to_owned(),
@@ -196,10 +195,10 @@ impl AdminCaller {
     pub(super) async fn wait_until_ended(&self, wall: WallTime) {
         match self {
             Self::Named(token) => token.wait_for_end(wall).await,
-            Self::Admin(replaced) => {
-                let mut replaced = replaced.clone();
-                // An error: the server ends.
-                replaced.changed().await.ok();
+            Self::Admin(replacements) => {
+                let mut replacements = replacements.clone();
+                // It fails if the server ends.
+                replacements.changed().await.ok();
             }
             Self::Holder(holder) => {
                 tokio::time::sleep(holder.expires.since(wall.to_timestamp())).await
@@ -218,31 +217,30 @@ pub(super) async fn authorize(
     request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> actix_web::Result<ServiceResponse<BoxBody>> {
-    let Some(needed) = access.role else {
+    let Some(role) = access.role else {
         return next.call(request).await;
     };
     let control = request.app_data::<web::Data<Control>>();
     let control = control
         .ok_or(AdminError::Broken("no control plane is set up"))?
         .clone();
-    if needed == Role::Metrics && control.exposition.may_read(bearer_token(request.request())) {
+    if role == Role::Metrics && control.exposition.may_read(bearer_token(request.request())) {
         return next.call(request).await;
     }
-    let all_granted = authenticate(request.request(), &control).await;
-    let all_permissions = all_granted.as_ref().ok().cloned();
-    let permitted = all_granted.and_then(|permissions| permissions.narrowed_to(access, &target));
-    let permitted =
-        permitted.and_then(|permissions| check_announced(request.request()).map(|()| permissions));
-    let operation = audit::begin_request(
-        &control,
-        needed,
-        request.request(),
-        all_permissions.as_ref(),
-    );
-    let is_detached = operation.is_some() || needed >= Role::Operate;
+    let authentication = authenticate(request.request(), &control).await;
+    let all_permissions = authentication.as_ref().ok().cloned();
+    let authorization = authentication
+        .and_then(|permissions| permissions.narrowed_to(access, &target))
+        .and_then(|permissions| {
+            check_announced_length(request.request())?;
+            Ok(permissions)
+        });
+    let operation =
+        audit::begin_request(&control, role, request.request(), all_permissions.as_ref());
+    let is_detached = operation.is_some() || role >= Role::Operate;
     let http = operation.is_some().then(|| request.request().clone());
     let handling = async move {
-        match permitted {
+        match authorization {
             Ok(permissions) => {
                 let id = request_id::current_id().map(tracing::field::display);
                 let operator = all_permissions
@@ -255,7 +253,7 @@ pub(super) async fn authorize(
             }
             // Build the response here: actix renders an `Err` outside of this task, so it would
             // lack the id of the request.
-            Err(refused) => Ok(request.error_response(refused)),
+            Err(error) => Ok(request.error_response(error)),
         }
     };
     let recording = record_outcome(operation, http, handling);
@@ -271,8 +269,8 @@ pub(super) async fn authorize(
     Ok(response)
 }
 
-/// Refuses a body whose announced length is too much, before the client is asked for it.
-fn check_announced(request: &HttpRequest) -> AdminResult<()> {
+/// Refuses a body whose `Content-Length` is too large, before the client sends it.
+fn check_announced_length(request: &HttpRequest) -> AdminResult<()> {
     let length = request
         .headers()
         .get(CONTENT_LENGTH)
@@ -317,36 +315,27 @@ async fn run_detached(
         .map_err(|_| AdminError::Broken("the handler of the request panicked"))
 }
 
-/// What a token permits. A session permits what the token permits that it stands for.
+/// Finds what the token of a request permits. A session permits what the token permits that it
+/// stands for.
 async fn authenticate(request: &HttpRequest, control: &Control) -> AdminResult<Permissions> {
     let text = bearer_token(request).ok_or(AdminError::NoToken)?;
-    let token = request
+    let admin_token = request
         .app_data::<web::Data<AdminToken>>()
         .ok_or(AdminError::Broken("no admin token is set up"))?;
     let now = control.clock.now();
-    let permissions_of = |given: &str| {
-        let replaced = token.replacements();
-        if !token.matches(given) {
-            return control.permissions_of(request, given);
-        }
-        Ok(Permissions::new(
-            AdminCaller::Admin(replaced),
-            vec![Grant::for_server(TokenRole::Admin)],
-        ))
-    };
     if control.has_dashboard && text.starts_with(session::PREFIX) {
         let sessions = control.registry.sessions();
-        let (given, session) = sessions
+        let (token, session) = sessions
             .find_token(text, now)
             .ok_or(AdminError::SessionEnded)?;
         request.extensions_mut().insert(session);
-        let permissions = permissions_of(&given);
+        let permissions = control.find_permissions(request, admin_token, &token);
         if let Err(AdminError::WrongToken | AdminError::RefusedToken(_)) = &permissions {
             sessions.end_session(text);
         }
         return permissions;
     }
-    let permissions = permissions_of(text);
+    let permissions = control.find_permissions(request, admin_token, text);
     if let Err(AdminError::WrongToken | AdminError::RefusedToken(_)) = &permissions {
         control.failed_auth.delay_refusal(request, now).await;
     }
@@ -354,8 +343,8 @@ async fn authenticate(request: &HttpRequest, control: &Control) -> AdminResult<P
 }
 
 impl Control {
-    /// What the other shards of a cluster need to check a bearer token that only this store knows;
-    /// [`None`] if it does not.
+    /// The records with which the other shards of a cluster check a bearer token; [`None`] if this
+    /// store has none of it.
     pub fn forwarded_identity(&self, bearer: &str) -> Option<ForwardedIdentity> {
         let stands_for = if self.has_dashboard && bearer.starts_with(session::PREFIX) {
             let now = self.clock.now();
@@ -379,15 +368,28 @@ impl Control {
             .then_some(ForwardedIdentity { stands_for, record })
     }
 
-    /// What a named token or an access token of the issuer permits.
-    fn permissions_of(&self, request: &HttpRequest, token: &str) -> AdminResult<Permissions> {
+    /// Finds what the admin token, a named token or an access token of the issuer permits.
+    fn find_permissions(
+        &self,
+        request: &HttpRequest,
+        admin_token: &AdminToken,
+        token: &str,
+    ) -> AdminResult<Permissions> {
+        // Before the comparison, so that no replacement is missed.
+        let replacements = admin_token.replacements();
+        if admin_token.matches(token) {
+            return Ok(Permissions::new(
+                AdminCaller::Admin(replacements),
+                vec![Grant::for_server(TokenRole::Admin)],
+            ));
+        }
         let wall = self.clock.wall_time();
         if token.starts_with(tokens::PREFIX) {
-            let found = match request.extensions().get::<ForwardedToken>() {
+            let named_token = match request.extensions().get::<ForwardedToken>() {
                 Some(forwarded) => forwarded.verify_text(token, wall),
                 None => self.registry.tokens().find_token(token, wall),
             };
-            return match found {
+            return match named_token {
                 Ok(token) => {
                     let grants = token.grants().to_vec();
                     Ok(Permissions::new(AdminCaller::Named(token), grants))

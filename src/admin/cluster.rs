@@ -6,7 +6,7 @@
 //! waits for.
 
 use crate::{AdminResult, respond_json};
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use actix_web::{
     HttpRequest, HttpResponse, Resource, guard,
@@ -32,141 +32,59 @@ use gridhook_cluster::{
     balance::NodeId,
     control_of,
     membership::{ClusterSnapshot, Membership, RequestError},
-    records::{ClusterRecords, CopyProgress, SettingDifference, ShardPosition},
+    records::{
+        ClusterRecords, CopyProgress, NodeRecord, OwnershipRecord, SettingDifference, Versioned,
+    },
 };
 use gridhook_metrics::{Counter, ListenerCounters};
 use gridhook_publish::auth::failed_auth::FailedAuthLimiter;
 
-/// What a node knows of its cluster.
+/// The cluster as a node sees it, and what it has counted.
 pub struct ClusterContext {
     /// The name of the cluster.
     pub cluster: String,
     /// The name of the node.
     pub node: String,
-    /// Its part in the cluster.
+    /// This node's part in the cluster.
     pub membership: Membership,
     pub forwarded: Arc<ForwardCounters>,
-    /// How often it put a copy of an owner's store in the place of its own.
+    /// How often this node replaced its store by a copy of an owner's.
     pub copies: Counter,
     /// The size at which the stream of each shard takes no more; [`None`] for the limit of NATS.
     pub stream_bytes_max: Vec<Option<u64>>,
 }
 
-/// How many requests a node forwarded.
+/// Counts of the requests that this node forwarded.
 #[derive(Debug, Default)]
 pub struct ForwardCounters {
-    /// Those to which the owner responded.
+    /// Requests to which the owner responded.
     pub answered: Counter,
-    /// Those that no owner accepted, or responded to.
+    /// Requests that no owner accepted or responded to.
     pub failed: Counter,
     /// Requests to owners, also those of the node itself.
     pub sent: Counter,
 }
 
 impl ClusterContext {
-    /// How the node sees its cluster.
+    /// The cluster as this node sees it.
     pub(super) fn snapshot(&self) -> ClusterSnapshot {
         self.membership.snapshot.borrow().clone()
     }
 
     fn cluster_view(&self) -> ClusterView {
-        let ClusterSnapshot {
-            me,
-            records,
-            alive,
-            takeovers,
-            read,
-            problem,
-            ..
-        } = self.snapshot();
-        let differences = me
-            .map(|me| records.setting_differences(&me, &alive))
-            .unwrap_or_default();
-        let nodes = records.nodes.iter().map(|(name, node)| {
-            let id = &node.value.id;
-            let owns = records.shards.iter().enumerate();
-            let owns = owns
-                .filter(|(_, shard)| shard.value.owner_id.as_ref() == Some(id))
-                .map(|(number, _)| number);
-            let mut owns: Vec<usize> = owns.collect();
-            let control = control_of(records.shards.len());
-            let owned_count = owns.len();
-            owns.retain(|shard| Some(*shard) != control);
-            let owns_control_plane = owns.len() < owned_count;
-            let is_drained = records
-                .drained
-                .get(name)
-                .is_some_and(|(drained, _)| *drained);
-            let is_alive = alive.contains(id);
-            let state = match (is_alive, is_drained) {
-                (false, _) => NodeState::Dead,
-                (true, true) if owns.is_empty() => NodeState::Drained,
-                (true, true) => NodeState::Draining,
-                (true, false) if !node.value.failures.is_empty() => NodeState::Failed,
-                (true, false) if node.value.behind => NodeState::CatchingUp,
-                (true, false) if node.value.leaving => NodeState::Leaving,
-                (true, false) => NodeState::Alive,
-            };
-            let copies = node
-                .value
-                .positions
-                .iter()
-                .enumerate()
-                .filter_map(|(shard, at)| {
-                    let CopyProgress { received, bytes } = at.copy.filter(|_| is_alive)?;
-                    Some(CopyView {
-                        shard,
-                        received,
-                        bytes,
-                    })
-                });
-            let positions =
-                |of: fn(&ShardPosition) -> u64| node.value.positions.iter().map(of).collect();
-            let differences = differences
-                .iter()
-                .filter(|difference| difference.node == *name);
-            let differences = differences.cloned().map(
-                |SettingDifference {
-                     setting,
-                     here,
-                     there,
-                     ..
-                 }| SettingDifferenceView {
-                    setting,
-                    here,
-                    there,
-                },
-            );
-            let failures = node.value.failures.iter();
-            let failures = failures.map(|(shard, cause)| ShardFailureView {
-                shard: *shard,
-                cause: cause.clone(),
-            });
-            ClusterNodeView {
-                name: name.clone(),
-                id: id.0.clone(),
-                address: node.value.address.clone(),
-                version: node.value.version.clone(),
-                state,
-                owns,
-                owns_control_plane,
-                applied: positions(|at| at.applied),
-                flushed: positions(|at| at.flushed),
-                copies: copies.collect(),
-                complete: (0..records.shards.len())
-                    .filter(|shard| node.value.is_complete(*shard))
-                    .collect(),
-                setting_differences: differences.collect(),
-                failures: failures.collect(),
-                last_renewal: node.written.clone(),
-            }
-        });
+        let snapshot = self.snapshot();
+        let differences = match &snapshot.me {
+            Some(me) => snapshot.records.setting_differences(me, &snapshot.alive),
+            None => BTreeSet::new(),
+        };
+        let nodes = snapshot.records.nodes.iter();
+        let nodes = nodes.map(|(name, node)| node_view(&snapshot, name, node, &differences));
         ClusterView {
             name: self.cluster.clone(),
             node: self.node.clone(),
-            problem,
-            read_seconds_ago: read.map(|read| read.elapsed().as_secs_f64()),
-            takeovers,
+            problem: snapshot.problem.clone(),
+            read_seconds_ago: snapshot.read.map(|read| read.elapsed().as_secs_f64()),
+            takeovers: snapshot.takeovers,
             nodes: nodes.collect(),
         }
     }
@@ -184,39 +102,130 @@ impl ClusterContext {
 
     fn ownership_view(&self) -> OwnershipView {
         let records = self.snapshot().records;
-        let name = |id: &NodeId| node_name(&records, id);
-        let holders = |shard| {
-            let nodes = records.nodes.iter();
-            nodes.filter(move |(_, node)| node.value.is_complete(shard))
-        };
-        let shards = records
-            .shards
-            .iter()
-            .enumerate()
-            .filter(|(_, shard)| shard.revision > 0)
-            .map(|(number, shard)| {
-                let record = shard.value.clone();
-                ShardOwnershipView {
-                    fully_qualified_namespace: record.scope.fully_qualified_namespace,
-                    event_hub_name: record.scope.event_hub_name,
-                    consumer_group: record.scope.consumer_group,
-                    partition_id: if control_of(records.shards.len()) == Some(number) {
-                        "control".to_owned()
-                    } else {
-                        record.partition_id
-                    },
-                    owner_name: record.owner_id.as_ref().map(name),
-                    owner_id: record.owner_id.map(|owner| owner.0),
-                    last_modified_time: shard.written.clone(),
-                    e_tag: shard.revision.to_string(),
-                    wanted_by: record.wanted_by.as_ref().map(name),
-                    claims: record.claims,
-                    copies: holders(number).map(|(name, _)| name.clone()).collect(),
-                }
-            });
-        OwnershipView {
-            value: shards.collect(),
+        let mut shards = Vec::new();
+        for (number, shard) in records.shards.iter().enumerate() {
+            if shard.revision > 0 {
+                shards.push(shard_ownership_view(&records, number, shard));
+            }
         }
+        OwnershipView { value: shards }
+    }
+}
+
+/// A node as the node with this snapshot sees it.
+fn node_view(
+    snapshot: &ClusterSnapshot,
+    name: &str,
+    node: &Versioned<NodeRecord>,
+    differences: &BTreeSet<SettingDifference>,
+) -> ClusterNodeView {
+    let records = &snapshot.records;
+    let record = &node.value;
+    let shards = 0..records.shards.len();
+    let mut owns: Vec<usize> = shards
+        .clone()
+        .filter(|shard| records.shards[*shard].value.owner_id.as_ref() == Some(&record.id))
+        .collect();
+    let control = control_of(records.shards.len());
+    let owns_control_plane = control.is_some_and(|control| owns.contains(&control));
+    owns.retain(|shard| Some(*shard) != control);
+    let is_alive = snapshot.alive.contains(&record.id);
+    let mut copies = Vec::new();
+    for (shard, position) in record.positions.iter().enumerate() {
+        if let Some(CopyProgress { received, bytes }) = position.copy.filter(|_| is_alive) {
+            copies.push(CopyView {
+                shard,
+                received,
+                bytes,
+            });
+        }
+    }
+    let differences = differences
+        .iter()
+        .filter(|difference| difference.node == *name);
+    let positions = record.positions.iter();
+    let failures = record.failures.iter();
+    ClusterNodeView {
+        name: name.to_owned(),
+        id: record.id.0.clone(),
+        address: record.address.clone(),
+        version: record.version.clone(),
+        state: node_state(snapshot, name, record, !owns.is_empty()),
+        owns,
+        owns_control_plane,
+        applied: positions.clone().map(|position| position.applied).collect(),
+        flushed: positions.map(|position| position.flushed).collect(),
+        copies,
+        complete: shards.filter(|shard| record.is_complete(*shard)).collect(),
+        setting_differences: differences.map(difference_view).collect(),
+        failures: failures
+            .map(|(shard, cause)| ShardFailureView {
+                shard: *shard,
+                cause: cause.clone(),
+            })
+            .collect(),
+        last_renewal: node.written.clone(),
+    }
+}
+
+fn node_state(
+    snapshot: &ClusterSnapshot,
+    name: &str,
+    record: &NodeRecord,
+    owns_any: bool,
+) -> NodeState {
+    let drain = snapshot.records.drained.get(name);
+    let is_drained = drain.is_some_and(|(is_drained, _)| *is_drained);
+    if !snapshot.alive.contains(&record.id) {
+        NodeState::Dead
+    } else if is_drained && owns_any {
+        NodeState::Draining
+    } else if is_drained {
+        NodeState::Drained
+    } else if !record.failures.is_empty() {
+        NodeState::Failed
+    } else if record.behind {
+        NodeState::CatchingUp
+    } else if record.leaving {
+        NodeState::Leaving
+    } else {
+        NodeState::Alive
+    }
+}
+
+fn difference_view(difference: &SettingDifference) -> SettingDifferenceView {
+    SettingDifferenceView {
+        setting: difference.setting.clone(),
+        here: difference.here.clone(),
+        there: difference.there.clone(),
+    }
+}
+
+fn shard_ownership_view(
+    records: &ClusterRecords,
+    number: usize,
+    shard: &Versioned<OwnershipRecord>,
+) -> ShardOwnershipView {
+    let record = shard.value.clone();
+    let name = |id: &NodeId| node_name(records, id);
+    let nodes = records.nodes.iter();
+    let copies = nodes.filter(|(_, node)| node.value.is_complete(number));
+    ShardOwnershipView {
+        fully_qualified_namespace: record.scope.fully_qualified_namespace,
+        event_hub_name: record.scope.event_hub_name,
+        consumer_group: record.scope.consumer_group,
+        partition_id: if control_of(records.shards.len()) == Some(number) {
+            "control".to_owned()
+        } else {
+            record.partition_id
+        },
+        owner_name: record.owner_id.as_ref().map(name),
+        owner_id: record.owner_id.map(|owner| owner.0),
+        last_modified_time: shard.written.clone(),
+        e_tag: shard.revision.to_string(),
+        wanted_by: record.wanted_by.as_ref().map(name),
+        claims: record.claims,
+        copies: copies.map(|(name, _)| name.clone()).collect(),
     }
 }
 
@@ -228,7 +237,7 @@ fn node_name(records: &ClusterRecords, id: &NodeId) -> String {
     }
 }
 
-/// The context of a node; an error for a server of its own.
+/// The context of a node; an error for a server without a cluster.
 fn cluster_context(request: &HttpRequest) -> AdminResult<&ClusterContext> {
     let cluster_context = request.app_data::<web::Data<ClusterContext>>();
     let no_cluster = "This server is no node of a cluster (cluster.engine is none).";
@@ -261,7 +270,7 @@ pub(super) async fn ownership(request: HttpRequest) -> AdminResult {
     respond_json(&cluster_context(&request)?.ownership_view())
 }
 
-/// `POST /cluster/move`: asks the owner of a shard to give it up to another node.
+/// `POST /cluster/move`: requests that the owner of a shard gives it up to another node.
 pub(super) async fn move_shard(request: HttpRequest, body: web::Payload) -> AdminResult {
     let cluster_context = cluster_context(&request)?;
     let MoveBody { shard, node } = model::read(model::parse_body(&read_body(body).await?)?)?;
@@ -273,7 +282,7 @@ pub(super) async fn move_shard(request: HttpRequest, body: web::Payload) -> Admi
     Ok(HttpResponse::Accepted().json(cluster_context.ownership_view()))
 }
 
-/// `POST /cluster/drain`: asks a node to give up what it owns and take nothing, or ends that.
+/// `POST /cluster/drain`: requests that a node gives up what it owns and claims nothing, or ends that.
 pub(super) async fn drain_node(request: HttpRequest, body: web::Payload) -> AdminResult {
     let cluster_context = cluster_context(&request)?;
     let DrainBody { node, drain } = model::read(model::parse_body(&read_body(body).await?)?)?;
@@ -297,32 +306,33 @@ pub(super) async fn forget_node(request: HttpRequest, body: web::Payload) -> Adm
     respond_json(&cluster_context.cluster_view())
 }
 
-/// The same by a standby while there is no owner: the log has it in place of the audit trail.
+/// Drains a node by a standby while there is no owner. The change is in the log in place of the audit
+/// trail.
 async fn drain_without_owner(request: HttpRequest, body: web::Payload) -> AdminResult {
-    note_change(&request);
+    log_change(&request);
     drain_node(request, body).await
 }
 
-/// The same for [`forget`].
+/// Forgets a node, as [`drain_without_owner`] drains one.
 async fn forget_without_owner(request: HttpRequest, body: web::Payload) -> AdminResult {
-    note_change(&request);
+    log_change(&request);
     forget_node(request, body).await
 }
 
-fn note_change(request: &HttpRequest) {
+fn log_change(request: &HttpRequest) {
     let client = request.peer_addr().map(|peer| peer.ip().to_string());
     tracing::warn!(
         path = request.path(),
         client,
-        "there is no owner, so this node answers an operator"
+        "there is no owner, so this node serves an operator"
     );
 }
 
-/// What a standby serves itself.
+/// What a standby responds with itself, instead of forwarding the request.
 #[derive(Clone)]
 pub struct StandbyContext {
     pub cluster_context: web::Data<ClusterContext>,
-    /// Who may read what it serves.
+    /// Who may read what the standby serves.
     pub access: web::Data<StandbyAccess>,
     pub readers: MetricsAccess,
     pub listeners: Vec<Arc<ListenerCounters>>,
@@ -341,14 +351,14 @@ pub struct StandbyAccess {
 
 impl StandbyAccess {
     fn has_admin_token(&self, headers: &HeaderMap) -> bool {
-        let given = headers.get(AUTHORIZATION).and_then(bearer_in);
-        given.is_some_and(|given| self.token.matches(given))
+        let token = headers.get(AUTHORIZATION).and_then(bearer_in);
+        token.is_some_and(|token| self.token.matches(token))
     }
 
     /// Checks that a request has the admin token.
     async fn authorize_request(&self, request: &HttpRequest) -> AdminResult<()> {
-        let given = bearer_token(request).ok_or(AdminError::NoToken)?;
-        if self.token.matches(given) {
+        let token = bearer_token(request).ok_or(AdminError::NoToken)?;
+        if self.token.matches(token) {
             return Ok(());
         }
         self.failed_auth
@@ -427,7 +437,8 @@ pub fn configure_front(
     );
 }
 
-/// A resource for requests with the admin token. Other tokens go to the owner, which knows them.
+/// A resource for requests with the admin token. Requests with other tokens are forwarded to the
+/// owner, which has their records.
 fn admin_resource(path: &str, access: web::Data<StandbyAccess>) -> Resource {
     web::resource(path).guard(guard::fn_guard(move |request| {
         access.has_admin_token(request.head().headers())

@@ -3,7 +3,7 @@
 //!
 //! A filter, keys, or `all` select dead letters. A body without any of them is refused, so that not
 //! everything is redriven or purged by mistake. Long operations run in parts: a response with
-//! `next` asks for another request with it as `after`.
+//! `next` is followed by another request with that value as `after`.
 
 mod body;
 pub(super) mod newest;

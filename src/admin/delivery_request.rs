@@ -39,7 +39,7 @@ struct RangeQuery {
     /// The shard of a spread topic. The router reads it.
     #[serde(rename = "shard")]
     _shard: Option<u32>,
-    /// Azure's clients send it with every request.
+    /// The API version. Azure's clients send it with every request.
     #[serde(rename = "api-version")]
     _api_version: Option<String>,
 }

@@ -31,7 +31,7 @@ pub enum AdminError {
     /// The body is valid, and the change is refused.
     #[error("{0}")]
     Refused(String),
-    /// The event subscription cannot be delivered as it says.
+    /// The event subscription cannot be delivered with these properties.
     #[error(transparent)]
     Plan(Box<PlanError>),
     #[error(
@@ -41,7 +41,7 @@ pub enum AdminError {
     NoToken,
     #[error("The access token is invalid.")]
     WrongToken,
-    /// The session is unknown.
+    /// The session has ended, or never existed.
     #[error("The session has ended; sign in again.")]
     SessionEnded,
     /// The access token of the issuer is invalid.
@@ -76,10 +76,8 @@ pub enum AdminError {
         /// The setting that names the users.
         setting: &'static str,
     },
-    /// No resource is in this Azure subscription.
     #[error("The subscription '{0}' could not be found.")]
     NoSubscription(String),
-    /// No resource is in this resource group.
     #[error("Resource group '{0}' could not be found.")]
     NoResourceGroup(String),
     #[error("No HTTP resource was found that matches the request URI '{0}'.")]
@@ -105,7 +103,7 @@ pub enum AdminError {
     #[error("The condition '{condition}' failed: {}. Nothing was changed; read the resource \
         again.", describe_state(.current.as_deref()))]
     Precondition {
-        /// The header with its value.
+        /// The header of the precondition with its value.
         condition: String,
         /// The ETag of the resource; [`None`] if it does not exist.
         current: Option<String>,
@@ -115,7 +113,7 @@ pub enum AdminError {
     /// The request about a deployment is refused.
     #[error(transparent)]
     Deployment(#[from] DeploymentError),
-    /// The validation expired.
+    /// The code of an endpoint validation has expired.
     #[error("{0}")]
     Gone(String),
     /// The body is larger than this many bytes.
@@ -124,7 +122,7 @@ pub enum AdminError {
     /// The body was not received in time.
     #[error("The request's body was not received within {} seconds.", .0.as_secs())]
     Slow(Duration),
-    /// The body ended early.
+    /// The connection ended before the body did.
     #[error("The body could not be read: {0}.")]
     Body(String),
     /// The store cannot be written at present.
@@ -180,7 +178,6 @@ impl AdminError {
         }
     }
 
-    /// Whether the resource does not exist.
     pub(super) fn is_not_found(&self) -> bool {
         self.status_code() == StatusCode::NOT_FOUND
     }
@@ -274,7 +271,8 @@ impl From<ComputeError> for AdminError {
     }
 }
 
-/// Begins with Azure's message, which programs may search for.
+/// The message of a refused validation. It begins with Azure's message, which programs may search
+/// for.
 fn validation_message(refusal: &ValidationRefusal) -> String {
     let ValidationRefusal {
         endpoint,

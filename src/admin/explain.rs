@@ -17,7 +17,7 @@ use gridhook_api::explain::{
 };
 use gridhook_engine::{
     control::registry,
-    insight::event_finder::{EventReport, EventSelector, ExplainAnswer, SearchedRange},
+    insight::event_finder::{EventReport, EventSelector, ExplainResult, SearchedRange},
 };
 use gridhook_event::Seq;
 use gridhook_policy::explain::{
@@ -178,7 +178,7 @@ pub(super) async fn explain(call: Call<'_>, path: &TopicPath, name: &str) -> Adm
         .await?
         .map_err(registry::Error::from)?;
     match answer.ok_or_else(|| no_subscription(path, name))? {
-        ExplainAnswer::Found(report) => {
+        ExplainResult::Found(report) => {
             let EventReport {
                 seq,
                 id,
@@ -204,7 +204,7 @@ pub(super) async fn explain(call: Call<'_>, path: &TopicPath, name: &str) -> Adm
                 forecast: forecast.as_ref().map(forecast_view),
             })
         }
-        ExplainAnswer::NotFound(SearchedRange {
+        ExplainResult::NotFound(SearchedRange {
             in_flight,
             pending,
             from,

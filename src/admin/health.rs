@@ -30,14 +30,14 @@ pub struct ServerHealth {
     /// Unset until the store is open.
     journal: OnceLock<Box<dyn Fn() -> journal::JournalState + Send + Sync>>,
     damage: OnceLock<Box<dyn Fn() -> DamageSummary + Send + Sync>>,
-    /// What a node of a cluster is for each shard, in the order of their numbers.
+    /// The roles of this node of a cluster, by the number of the shard.
     shards: OnceLock<Box<dyn Fn() -> Vec<NodeShard> + Send + Sync>>,
     /// The stream that the journal appends to first. It is full before the data folder is.
     stream: OnceLock<String>,
     step: Mutex<StartStep>,
 }
 
-/// What a node of a cluster is for a shard.
+/// The role of this node of a cluster for one shard.
 #[derive(Clone, Debug)]
 pub struct NodeShard {
     pub state: ShardState,
@@ -90,14 +90,14 @@ pub struct StartStep {
 /// Progress of a step, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepProgress {
-    /// Bytes that are read.
+    /// Bytes read so far.
     pub done: u64,
-    /// Bytes to read.
+    /// Total number of bytes to read.
     pub of: u64,
 }
 
 impl StartStep {
-    /// A step without progress.
+    /// A step that reports no progress.
     pub fn new(what: &'static str) -> Self {
         Self::with_progress(what, || None)
     }

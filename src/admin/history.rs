@@ -74,7 +74,7 @@ struct RecorderState {
 }
 
 impl Scope {
-    /// A number that tells it from all others, for the file.
+    /// The number of the scope in the file.
     fn number(&self) -> u64 {
         match self {
             Self::Server => 0,
@@ -128,7 +128,7 @@ pub async fn record_history(control: web::Data<Control>) {
         control.record_figures();
         if sample.is_multiple_of(SAVE_EVERY) {
             let saved = web::Data::clone(&control);
-            // An error: the server ends.
+            // An error means that the server ends.
             web::block(move || saved.save_history()).await.ok();
         }
         let now = control.clock.now().since(Timestamp(0));

@@ -169,9 +169,9 @@ pub struct Control {
     history: history::Recorder,
     pub edition_tables: EditionTables,
     settings: RwLock<Vec<SettingView>>,
-    /// Of a core of a process with several.
+    /// Set for the core of a shard, which has others beside it in its process.
     pub shard: Option<ShardCore>,
-    /// Who may use what bodies refer to.
+    /// The rules by which callers may use resources that bodies refer to.
     pub uses: uses::UseRules,
     /// Whether deployments leave out the resources of other services.
     pub ignores_foreign: bool,
@@ -238,7 +238,7 @@ impl Control {
         }
     }
 
-    /// Computes on these threads what operators ask for.
+    /// Sets the threads on which the control plane computes for operators.
     #[must_use]
     pub fn with_compute(self, compute: Compute) -> Self {
         Self { compute, ..self }
@@ -351,10 +351,9 @@ fn compute_caller(caller: &AdminCaller) -> ComputeCaller {
     ComputeCaller::Operator(caller.identity().0.to_owned())
 }
 
-/// Whether faults may be injected.
+/// Whether the paths of fault injection exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChaosMode {
-    /// The paths exist.
     Enabled,
     /// The paths do not exist.
     Disabled,
@@ -362,9 +361,8 @@ pub enum ChaosMode {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenerRole {
-    /// Everything.
+    /// The control plane and the data plane.
     Both,
-    /// The control plane.
     Operators,
     /// The data plane: publishers, consumers and endpoints.
     Publishers,

@@ -14,14 +14,15 @@ use gridhook_policy::record::{LedgerEntry, LedgerLine};
 /// Maximum ranges of time of one page.
 const RANGES: usize = 64;
 
-/// The first range.
+/// Length of the first range of time that is read.
 const RANGE: Duration = Duration::from_secs(3600);
 
-/// The shortest one: no instant has more lines than one read.
+/// The shortest range of time that is read: no instant has more lines than one read.
 pub(crate) const INSTANT: Duration = Duration::from_micros(1);
 
 pub(crate) struct NewestLines {
-    /// At least as many as were asked for, if there are: all of the last instant are in one page.
+    /// At least as many lines as were asked for, if that many exist: all lines of the last instant
+    /// are in one page.
     pub(crate) lines: Vec<(SubscriptionKey, LedgerLine)>,
     /// The time before which the next page begins, unless this is the last one.
     pub(crate) next: Option<Timestamp>,

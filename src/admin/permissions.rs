@@ -1,4 +1,4 @@
-//! What a caller may do, and with which resources.
+//! The permissions of a caller: operations, and the resources that they are allowed on.
 
 use crate::AdminResult;
 use actix_web::{HttpMessage, HttpRequest};
@@ -16,7 +16,7 @@ use gridhook_record::{
     topic::TopicRecord,
 };
 
-/// What a request concerns, which the scopes of a token must cover.
+/// The resources that a request concerns, which the scopes of a token must cover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// The caller's own session, for every caller.
@@ -42,7 +42,7 @@ impl Target {
 #[derive(Clone, Debug)]
 pub(super) struct Permissions {
     pub(super) caller: AdminCaller,
-    /// What of the token is for the operation and its target.
+    /// The grants of the token for the operation and its target.
     grants: Vec<Grant>,
     /// All that the token permits.
     all_grants: Vec<Grant>,
@@ -186,7 +186,7 @@ impl Permissions {
             .any(|grant| grant.covers_resource(Some(resource)))
     }
 
-    /// What of the permissions is for an operation on a target.
+    /// The permissions for an operation on a target.
     pub(super) fn narrowed_to(mut self, access: Access, target: &Target) -> AdminResult<Self> {
         let Some(needed) = access.role else {
             return Ok(self);

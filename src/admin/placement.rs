@@ -1,4 +1,5 @@
-//! Which shards of a cluster serve a request, by the tables of routes and the names in its path.
+//! The choice of the shards of a cluster that serve a request, by the tables of routes and the
+//! names in its path.
 
 use std::sync::LazyLock;
 
@@ -20,21 +21,21 @@ pub enum Merge {
     Union,
     /// The shards are asked in turn for the one that has it.
     Found,
-    /// All shards do it; the first response counts.
+    /// All shards carry out the request; the first response counts.
     Each,
-    /// `/top`.
+    /// By the rules of the response of `/top`.
     Top,
-    /// `/history`.
+    /// By the rules of the response of `/history`.
     History,
-    /// `/jobs`.
+    /// By the rules of the response of `/jobs`.
     Jobs,
-    /// `/deadLetters`.
+    /// By the rules of the response of `/deadLetters`.
     DeadLetters,
-    /// `/audit`.
+    /// By the rules of the response of `/audit`.
     Audit,
-    /// `/supervision`.
+    /// By the rules of the response of `/supervision`.
     Supervision,
-    /// `/clock`.
+    /// By the rules of the response of `/clock`.
     Clock,
     /// Numbers are added, lists are joined.
     Sum,
@@ -51,12 +52,12 @@ pub enum Merge {
 pub(super) enum ShardScope {
     /// Any: the response does not depend on what a shard has.
     Any,
-    /// That with the control plane.
+    /// The shard with the control plane.
     Control,
     All(Merge),
-    /// That of the topic in the query, or all without one.
+    /// The shard of the topic in the query; all shards if the query names none.
     ByTopic(Merge),
-    /// That of the topic in the body, or all without one.
+    /// The shard of the topic in the body; all shards if the body names none.
     ByBody(Merge),
 }
 
@@ -68,7 +69,7 @@ pub struct TopicName {
 }
 
 impl TopicName {
-    /// A topic, or one of a namespace.
+    /// The name of a topic, or of a topic in `namespace`.
     pub fn new(namespace: Option<&str>, name: &str) -> Self {
         Self {
             namespace: namespace.map(str::to_owned),
@@ -81,7 +82,7 @@ impl TopicName {
         self.namespace.as_ref().unwrap_or(&self.name)
     }
 
-    /// The key of its record.
+    /// The key of the topic's record.
     pub fn topic_key(&self) -> String {
         match &self.namespace {
             Some(namespace) => key_in_namespace(namespace, &self.name),
@@ -90,18 +91,18 @@ impl TopicName {
     }
 }
 
-/// Which shards a request concerns that is about a spread topic.
+/// The shards that a request about a spread topic concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpreadScope {
-    /// One that has an owner, best this node.
+    /// One shard that has an owner, preferably this node.
     Near,
-    /// Any that has events for a client of pull delivery.
+    /// Any shard that has events for a client of pull delivery.
     Receive,
-    /// Those that gave out the lock tokens in the body.
+    /// The shards that gave out the lock tokens in the body.
     Settle,
-    /// The one that the request names, or the one that leads it.
+    /// The shard that the request names, or else the one that leads the topic.
     One,
-    /// All, with a part of the response each.
+    /// All shards, each with a part of the response.
     Parts(PartsMerge),
     All(Merge),
 }
@@ -109,14 +110,14 @@ pub enum SpreadScope {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
     Any,
-    /// To that with the control plane.
+    /// The shard with the control plane.
     Control,
-    /// To the shard of the domain or namespace with this name.
+    /// The shard of the domain or namespace with this name.
     Named(String),
-    /// To the shard of this topic, or to these if it is spread.
+    /// The shard of this topic, or the shards in the scope if the topic is spread.
     Topic(TopicName, SpreadScope),
     All(Merge),
-    /// To the shard that [`placement_of_body`] finds.
+    /// The shard that [`placement_of_body`] finds.
     ByBody(Merge),
 }
 
@@ -126,8 +127,8 @@ static PATTERNS: LazyLock<Vec<(ResourceDef, &'static GridhookRoute)>> = LazyLock
         .collect()
 });
 
-/// Where a request to the control plane goes. What no route knows goes to any shard, which refuses
-/// it.
+/// The shards that serve a request to the control plane. A request without a route goes to any shard,
+/// which refuses it.
 pub fn placement(method: &Method, path: &str, query: &str) -> Placement {
     if let Some((_, route)) = PATTERNS.iter().find(|(pattern, _)| pattern.is_match(path)) {
         return match route.shards {
@@ -152,8 +153,8 @@ pub fn placement(method: &Method, path: &str, query: &str) -> Placement {
     }
 }
 
-/// Where a request goes that may name a topic in its body. A body that cannot be read goes to any
-/// shard, which refuses it.
+/// Chooses the shards for a request that may name a topic in its body. A body that cannot be read
+/// goes to any shard, which refuses it.
 pub fn placement_of_body(merge: Merge, body: &[u8]) -> Placement {
     #[derive(Deserialize)]
     struct Named {
@@ -177,7 +178,7 @@ fn topic_in(query: &str, merge: Merge) -> Option<Placement> {
     })
 }
 
-/// What a resource id, or the key of a topic, names.
+/// The topic or other resource that a resource id, or the key of a topic, names.
 enum Placed {
     /// A topic that may be spread.
     Topic(TopicName),

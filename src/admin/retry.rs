@@ -39,7 +39,7 @@ pub(super) async fn retry_deliveries(call: Call<'_>, path: &TopicPath, name: &st
                 .await
                 .map_err(registry::Error::from)?;
             let (mut keys, is_end) = page.ok_or_else(|| no_subscription(path, name))?;
-            // Those that wait for another event of their order key are last.
+            // Deliveries that wait for another event of their order key are last.
             let waiting = keys.partition_point(|key| key.due < BLOCKING);
             let is_end = is_end || waiting < keys.len();
             keys.truncate(waiting);
@@ -85,7 +85,7 @@ pub(super) async fn retry_deliveries(call: Call<'_>, path: &TopicPath, name: &st
         .await
         .map_err(registry::Error::from)?
         .ok_or_else(|| no_subscription(path, name))?;
-    let waits_until = wait_of(&status)
+    let waits_until = wait_end(&status)
         .filter(|until| control.clock.now() < *until)
         .map(|until| until.to_string());
     info!(
@@ -101,8 +101,8 @@ pub(super) async fn retry_deliveries(call: Call<'_>, path: &TopicPath, name: &st
     })
 }
 
-/// Until when the endpoint is not called.
-fn wait_of(SubscriptionStatus { cursor, .. }: &SubscriptionStatus) -> Option<Timestamp> {
+/// The time until which the endpoint is not called.
+fn wait_end(SubscriptionStatus { cursor, .. }: &SubscriptionStatus) -> Option<Timestamp> {
     match cursor.health {
         Health::Suspended { until, .. } => Some(until),
         Health::Healthy { .. } | Health::Probing { .. } => cursor.pace.not_before,

@@ -21,7 +21,7 @@ use gridhook_engine::control::sessions::{IDLE, LIFETIME, OpenSession, Sessions, 
 use gridhook_event::Timestamp;
 use gridhook_record::session::{SessionOwner, SessionRecord};
 
-/// Of each half of a secret: 256 bits cannot be guessed.
+/// Length of each half of a secret: 256 bits cannot be guessed.
 const SECRET_BYTES: usize = 32;
 
 /// Maximum length of the name of a browser.

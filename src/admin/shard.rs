@@ -6,7 +6,7 @@
 //! (`Registry::follow_definitions`). A spread topic has a part in each of them.
 //!
 //! - A change is in the changelog of the control plane first. Its response is sent once the owner of each
-//!   shard that it concerns has followed it. If one does not in time, the response says so; the
+//!   shard that it concerns has followed it. If one does not in time, the response reports it; the
 //!   change takes effect all the same.
 //! - A change of a topic or an event subscription also waits for an owner: otherwise events that are
 //!   published after the response could be stored before the next owner has followed it. A change of
@@ -40,20 +40,20 @@ pub trait ShardOwners: Send + Sync {
 #[error("{0}")]
 pub struct FollowDelay(pub String);
 
-/// What a core knows of the shards.
+/// The place of a core among the shards.
 pub struct ShardCore {
-    /// The number of its shard.
+    /// The number of the core's shard.
     pub own: usize,
     /// The number of shards with topics.
     pub shards: usize,
-    /// The owners of these, if it has the control plane.
+    /// The owners of the shards with topics, if this core has the control plane.
     pub owners: Option<Box<dyn ShardOwners>>,
 }
 
 /// The shards that a change concerns.
 pub(super) struct ConcernedShards {
     numbers: BTreeSet<usize>,
-    /// Whether each must have an owner.
+    /// Whether a change waits until each of these shards has an owner.
     need_owners: bool,
 }
 
@@ -135,7 +135,7 @@ impl Control {
 }
 
 impl ConcernedShards {
-    /// Those of a topic before and after a change.
+    /// Joins the shards of a topic before and after a change.
     pub(super) fn joined(mut self, other: Self) -> Self {
         self.numbers.extend(other.numbers);
         self

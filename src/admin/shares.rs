@@ -32,7 +32,7 @@ pub(super) struct CallerShares {
 }
 
 impl CallerShares {
-    /// `max` things.
+    /// All callers together can hold `max` things.
     pub(super) fn new(max: usize) -> Self {
         Self {
             max,
@@ -40,7 +40,7 @@ impl CallerShares {
         }
     }
 
-    /// Takes one of them. A caller can hold a quarter of all.
+    /// Takes one share. A caller can hold a quarter of all.
     pub(super) fn take_share(&self, holder: &Holder) -> Option<Share> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let total: usize = held.values().sum();
@@ -57,7 +57,7 @@ impl CallerShares {
     }
 }
 
-/// One of them, given back when it is dropped.
+/// One share, given back when it is dropped.
 pub(super) struct Share {
     held: Arc<Mutex<BTreeMap<String, usize>>>,
     key: String,
@@ -182,10 +182,10 @@ pub(super) async fn check_new_job(
     Ok(())
 }
 
-/// What exists of a limited number of stored resources.
+/// How many of a limited number of stored resources exist.
 struct StoredResources {
     all: usize,
-    /// Those that the caller created.
+    /// Resources that the caller created.
     own: usize,
     max: usize,
     what: &'static str,

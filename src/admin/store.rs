@@ -138,8 +138,8 @@ struct ProgressReporter {
 }
 
 impl ProgressReporter {
-    /// At most one line each [`PROGRESS_INTERVAL`], and none while the client reads slowly. Breaks
-    /// once the client has disconnected.
+    /// Sends at most one line each [`PROGRESS_INTERVAL`], and none while the client reads slowly.
+    /// Breaks once the client has disconnected.
     fn report_progress(&mut self, progress: &BackupProgress) -> ControlFlow<()> {
         let now = self.clock.now();
         if now < self.last.after(PROGRESS_INTERVAL) {

@@ -168,7 +168,6 @@ enum ActorOwner {
     Store(String),
 }
 
-/// Totals of all actors.
 #[derive(Default)]
 struct ActorHistory {
     actors: usize,

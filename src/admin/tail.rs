@@ -45,7 +45,7 @@ struct TailQuery {
     events: bool,
     outcomes: bool,
     data: bool,
-    /// Only this topic or domain, and only this domain topic.
+    /// The only topic or domain to follow, and the only domain topic within it.
     topic: Option<(PartitionId, Option<String>)>,
     subscription: Option<String>,
     event_type: Option<String>,
@@ -107,7 +107,7 @@ pub(super) async fn stream_tail(request: HttpRequest, control: web::Data<Control
 
 struct TailStream {
     query: TailQuery,
-    /// Of a caller who does not see everything.
+    /// Set for a caller who does not see everything.
     permissions: Option<Permissions>,
     subscriber: FeedSubscriber,
     control: web::Data<Control>,

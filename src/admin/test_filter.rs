@@ -223,7 +223,7 @@ fn report_response(report: Vec<u8>) -> HttpResponse {
 struct SampleReader {
     topic: Arc<TopicHandle>,
     events: std::vec::IntoIter<Event>,
-    /// What is not read yet.
+    /// The part of the log that is not read yet.
     rest: Range<Seq>,
 }
 

@@ -71,8 +71,8 @@ struct SubscriptionSample<'a> {
     figures: SubscriptionSnapshot,
     windows: SubscriptionWindows,
     rates: Option<TopRates>,
-    /// Read for those that are listed, and for all if they are sorted by it.
-    /// The quantiles p50, p95 and p99.
+    /// The quantiles p50, p95 and p99 of the response times. They are read for listed lines, and
+    /// for all lines if these are sorted by a quantile.
     response_times: [Option<f64>; 3],
 }
 
@@ -124,7 +124,7 @@ impl SubscriptionSample<'_> {
         }
     }
 
-    /// The response times, those of these positions in this order.
+    /// The rank by response times: the quantiles at these positions, in this order.
     fn rank_by_response(&self, order: [usize; 3]) -> [f64; 3] {
         order.map(|position| round_figure(self.response_times[position].unwrap_or_default()))
     }
@@ -184,7 +184,7 @@ pub(super) async fn get_top(request: HttpRequest, control: web::Data<Control>) -
     let mut skip = query.parse_offset()?;
     let is_part = request.extensions().contains::<OneOfShards>();
     if is_part {
-        // Those before the page are among the first ones of all shards, but not of each.
+        // Lines before the page are among the first ones of all shards, but not of each.
         (top, skip) = (top + skip, 0);
         if top > merge::LINES_MAX {
             let problem = format!(

@@ -120,7 +120,7 @@ fn transformed_view(
     }
 }
 
-/// When the attempt after this one was due; [`None`] if the line is of no attempt.
+/// The time at which the attempt after this one was due; [`None`] if the line is of no attempt.
 fn next_attempt(line: &LedgerLine) -> Option<gridhook_event::Timestamp> {
     match line.entry.what {
         LedgerEvent::Attempted { next, .. } => next,
@@ -133,7 +133,7 @@ pub(super) fn invalid_continuation() -> InvalidRequest {
     InvalidRequest::new("continue", problem)
 }
 
-/// A line of a history, which says when an attempt was made before its time.
+/// A line of a history, with a note if the attempt was made before it was due.
 fn history_line_view(
     earlier: &[LedgerLine],
     line: &LedgerLine,

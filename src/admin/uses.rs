@@ -2,8 +2,8 @@
 //!
 //! A body names services of `delivery.resources`, stores of dead letters, proxies, client
 //! certificates, the audience of an access token of the server, and namespace topics. The server
-//! acts on all of them with its own credentials, so a scope that covers the path of a request says
-//! nothing about them. A use is permitted
+//! acts on all of them with its own credentials, so a scope that covers the path of a request does
+//! not cover them. A use is permitted
 //!
 //! - to a caller for whom the operation is permitted in the whole server,
 //! - of a namespace topic, to a caller who may publish there,
@@ -77,7 +77,7 @@ impl Reference<'_> {
         }
     }
 
-    /// The setting that names its users.
+    /// The setting that names who may use the thing.
     fn setting_name(&self) -> &'static str {
         match self {
             Self::NamespaceTopic(_) => "the role publish of the token for that topic",
@@ -91,7 +91,7 @@ impl Reference<'_> {
         }
     }
 
-    /// Whether requests carry it to the endpoint.
+    /// Whether requests to the endpoint carry the referenced thing.
     fn is_carried(&self) -> bool {
         match self {
             Self::Proxy(_) | Self::Certificate(_) | Self::Audience(_) | Self::Secrets => true,
@@ -100,7 +100,7 @@ impl Reference<'_> {
     }
 }
 
-/// What an event subscription uses.
+/// Lists what an event subscription refers to.
 fn list_references(record: &SubscriptionRecord) -> Vec<Reference<'_>> {
     let webhook = &record.webhook;
     let destination = record.resource.as_deref().map(|resource| match resource {
@@ -130,7 +130,7 @@ fn list_references(record: &SubscriptionRecord) -> Vec<Reference<'_>> {
     all.into_iter().flatten().collect()
 }
 
-/// What `after` uses and `before` does not, and what requests carry to another origin.
+/// Lists what `after` uses and `before` does not, and what requests carry to another origin.
 fn new_references<'a>(
     before: Option<&'a SubscriptionRecord>,
     after: &'a SubscriptionRecord,

@@ -34,7 +34,7 @@ pub(super) async fn confirm_endpoint(
         )
         .await?
     {
-        ValidationOutcome::Taken(record) => {
+        ValidationOutcome::Confirmed(record) => {
             tracing::info!(subscription = %record.name, version = record.version, "endpoint \
                 validated");
             Ok(HttpResponse::Ok().body(

@@ -101,7 +101,7 @@ impl RecordedWindows {
         }
     }
 
-    /// What was recorded, at this time. Keep it for a moment only: recording waits.
+    /// The recorded windows at this time. Keep the view for a moment only: recording waits.
     pub(super) fn view_at(&self, now: Timestamp) -> WindowsView<'_> {
         let state = self.lock();
         let now = whole_seconds(now);
@@ -236,7 +236,7 @@ impl WindowsView<'_> {
         std::array::from_fn(|window| self.reported_length(window))
     }
 
-    /// The figures of one window, of an event subscription with these sums that has passed so many
+    /// The figures of one window, of an event subscription with these sums that has passed `passed`
     /// events.
     fn compute_window(
         &self,

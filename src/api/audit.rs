@@ -1,4 +1,4 @@
-//! The audit trail.
+//! The request and response bodies of the audit trail.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -106,25 +106,25 @@ pub struct CopyView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = ClusterNodeState)]
 pub enum NodeState {
-    /// It owns shards, or can take them.
+    /// The node owns shards, or can take them.
     Alive,
-    /// It applies what the changelog has of a shard, and does not take that before it has
+    /// The node applies the changelog of a shard, and does not take the shard before it has
     /// everything.
     CatchingUp,
-    /// It takes no shard, because it stops or cannot serve.
+    /// The node takes no shard, because it stops or cannot serve.
     Leaving,
-    /// It is alive, and cannot serve a shard before an operator has acted.
+    /// The node is alive, and cannot serve a shard before an operator has acted.
     Failed,
-    /// An operator drains it, and it still owns shards.
+    /// An operator drains the node, and it still owns shards.
     Draining,
-    /// An operator has drained it.
+    /// An operator has drained the node.
     Drained,
-    /// It does not renew its record.
+    /// The node does not renew its record.
     Dead,
 }
 
 impl NodeState {
-    /// Its name, for people.
+    /// The name in the output of commands.
     pub fn name(self) -> &'static str {
         match self {
             Self::Alive => "alive",

@@ -1,4 +1,4 @@
-//! Durations in ISO 8601.
+//! Durations in ISO 8601, as Azure writes them in properties.
 
 use jiff::{Span, SpanRelativeTo};
 use thiserror::Error;

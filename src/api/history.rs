@@ -1,4 +1,4 @@
-//! The course of figures.
+//! Recorded figures over time.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -37,7 +37,6 @@ impl<T> Page<T> {
 pub struct ReadOnly<T>(pub Option<T>);
 
 impl<T> ReadOnly<T> {
-    /// Whether the property is missing.
     pub fn is_none(&self) -> bool {
         self.0.is_none()
     }

@@ -51,9 +51,9 @@ pub struct EventSubscription<P: Serialize> {
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum AnySubscriptionProperties {
-    /// Of a namespace topic
+    /// An event subscription of a namespace topic
     Namespace(Box<NamespaceSubscriptionProperties>),
-    /// Of a topic, a domain or a domain topic
+    /// An event subscription of a topic, a domain or a domain topic
     Topic(Box<SubscriptionProperties>),
 }
 

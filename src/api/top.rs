@@ -38,7 +38,7 @@ pub enum SortOrder {
 }
 
 impl SortOrder {
-    /// Whether it is by a quantile of the response times.
+    /// Whether lines are sorted by a quantile of the response times.
     pub fn is_by_response(self) -> bool {
         matches!(
             self,
@@ -74,14 +74,11 @@ pub enum HealthFilter {
 /// The recorded window of rates and shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum RateWindow {
-    /// The last minute.
     #[default]
     #[serde(rename = "1m")]
     Minute,
-    /// The last hour.
     #[serde(rename = "1h")]
     Hour,
-    /// The last day.
     #[serde(rename = "24h")]
     Day,
 }

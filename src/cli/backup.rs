@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustix::{fs::Mode, process::umask};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     Serve,
@@ -149,7 +149,6 @@ impl CommandError for BackupCommandError {
 #[derive(Debug)]
 pub struct Outcome {
     pub text: String,
-    /// Whether the check found no damage.
     pub is_sound: bool,
 }
 
@@ -160,7 +159,7 @@ impl From<Outcome> for CommandOutcome {
 }
 
 impl Backup {
-    /// The part that needs no server, if it is asked for. It must run outside of an asynchronous
+    /// The subcommand that needs no server, if there is one. It must run outside of an asynchronous
     /// runtime.
     pub fn offline_command(&self) -> Option<&OfflineBackup> {
         self.offline.as_ref()
@@ -201,7 +200,10 @@ fn format_backup(backup: &BackupView) -> String {
 }
 
 /// Opens a destination to read from it.
-fn open(backup: &config::Backup, url: Option<&str>) -> Result<Repository, BackupCommandError> {
+fn open_repository(
+    backup: &config::Backup,
+    url: Option<&str>,
+) -> Result<Repository, BackupCommandError> {
     let destination = backup_destination(backup, url)
         .map_err(|error| BackupCommandError::Destination(error.to_string()))?;
     let Some(destination) = destination else {
@@ -212,7 +214,7 @@ fn open(backup: &config::Backup, url: Option<&str>) -> Result<Repository, Backup
 }
 
 impl OfflineBackup {
-    /// Lists or rehearses.
+    /// Runs the command. Needs the settings of the server, and no running server.
     pub fn run(&self) -> Result<Outcome, BackupCommandError> {
         match self {
             Self::List(arguments) => arguments.list_backups(),
@@ -234,7 +236,7 @@ impl DestinationArgs {
 
     fn list_backups(&self) -> Result<Outcome, BackupCommandError> {
         let config = Config::load(&Serve::with_flags(self.config.clone(), None).setting_sources())?;
-        let repository = open(&config.backup, self.destination_url().as_deref())?;
+        let repository = open_repository(&config.backup, self.destination_url().as_deref())?;
         let BackupList {
             mut readable,
             mut unreadable,
@@ -242,46 +244,18 @@ impl DestinationArgs {
         let folders = repository.folder_backups()?;
         readable.extend(folders.readable);
         unreadable.extend(folders.unreadable);
-        let mut json: Vec<_> = readable
-            .iter()
-            .map(|StoredBackup { name, is_sealed, manifest }| {
-                let made = &manifest.made;
-                let bytes = manifest.total_bytes();
-                json!({"name": name, "made": made, "sound": manifest.sound, "encrypted": is_sealed, "bytes": bytes})
-            })
-            .collect();
-        json.extend(
-            unreadable
-                .iter()
-                .map(|one| json!({"name": one.name, "problem": one.problem})),
-        );
-        let text = self.printed.format_value(&json!({ "value": json }), |_| {
-            if readable.is_empty() {
-                return format!("no backups in {}", repository.address());
-            }
-            let mut table = TextTable::new(["NAME", "MADE", "STORE", "ENCRYPTED", "BYTES"]);
-            for StoredBackup {
-                name,
-                is_sealed,
-                manifest,
-            } in &readable
-            {
-                let state = if manifest.sound { "sound" } else { "damaged" };
-                let encryption = if *is_sealed { "yes" } else { "no" };
-                let bytes = manifest.total_bytes().to_string();
-                table.add_row([
-                    name.clone(),
-                    manifest.made.clone(),
-                    state.to_owned(),
-                    encryption.to_owned(),
-                    bytes,
-                ]);
-            }
-            let problems = unreadable
-                .iter()
-                .map(|one| format!("\n{}", describe_unreadable(one)));
-            table.to_string() + &problems.collect::<String>()
-        });
+        let mut backups: Vec<Value> = readable.iter().map(backup_to_json).collect();
+        for UnreadableBackup { name, problem } in &unreadable {
+            backups.push(json!({"name": name, "problem": problem}));
+        }
+        let text = self
+            .printed
+            .format_value(&json!({ "value": backups }), |_| {
+                if readable.is_empty() {
+                    return format!("no backups in {}", repository.address());
+                }
+                format_backups(&readable, &unreadable)
+            });
         Ok(Outcome {
             text,
             is_sound: unreadable.is_empty(),
@@ -289,7 +263,41 @@ impl DestinationArgs {
     }
 }
 
-/// Prints that a backup is passed over.
+fn backup_to_json(backup: &StoredBackup) -> Value {
+    let manifest = &backup.manifest;
+    json!({
+        "name": backup.name,
+        "made": manifest.made,
+        "sound": manifest.sound,
+        "encrypted": backup.is_sealed,
+        "bytes": manifest.total_bytes(),
+    })
+}
+
+/// A table of backups, and a line for each that cannot be read.
+fn format_backups(readable: &[StoredBackup], unreadable: &[UnreadableBackup]) -> String {
+    let mut table = TextTable::new(["NAME", "MADE", "STORE", "ENCRYPTED", "BYTES"]);
+    for backup in readable {
+        let manifest = &backup.manifest;
+        let state = if manifest.sound { "sound" } else { "damaged" };
+        let encryption = if backup.is_sealed { "yes" } else { "no" };
+        table.add_row([
+            backup.name.clone(),
+            manifest.made.clone(),
+            state.to_owned(),
+            encryption.to_owned(),
+            manifest.total_bytes().to_string(),
+        ]);
+    }
+    let mut text = table.to_string();
+    for backup in unreadable {
+        text.push('\n');
+        text.push_str(&describe_unreadable(backup));
+    }
+    text
+}
+
+/// Prints that a backup is skipped.
 fn warn_of_unreadable(unreadable: &UnreadableBackup) {
     print::print_note(&format!("gridhook: {}", describe_unreadable(unreadable)));
 }
@@ -310,7 +318,7 @@ impl Rehearse {
         let config = Config::load(
             &Serve::with_flags(config.clone(), self.data_dir.clone()).setting_sources(),
         )?;
-        let repository = open(
+        let repository = open_repository(
             &config.backup,
             self.destination.destination_url().as_deref(),
         )?;
@@ -383,7 +391,7 @@ impl Restore {
         };
         let stored = match self.backup.to_str().filter(|text| is_address(text)) {
             Some(url) => {
-                let repository = open(&config.backup, Some(url))?;
+                let repository = open_repository(&config.backup, Some(url))?;
                 let stored =
                     repository.find_sound(self.name.as_deref(), &mut warn_of_unreadable)?;
                 Some((repository, stored))

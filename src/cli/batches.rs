@@ -18,7 +18,6 @@ use gridhook_dead_letter::file;
 
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLimits {
-    /// Maximum number of events.
     pub events: usize,
     /// Maximum bytes; a larger event is sent alone.
     pub bytes: usize,
@@ -51,7 +50,7 @@ pub enum BatchesError {
     Json {
         /// The number of the event, from 1.
         event: usize,
-        /// The error and its position.
+        /// The error of the input, and its position.
         error: serde_json::Error,
     },
     /// The input cannot be read.

@@ -22,7 +22,7 @@ use gridhook_api::cluster::{
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(
-    after_help = "With the admin token every node answers as it sees the cluster; with another token the owner answers.
+    after_help = "With the admin token, every node shows the cluster as it sees it; with another token, the owner does.
 
 Examples:
   gridhook cluster init --nats 10.0.1.1,10.0.1.2,10.0.1.3 --nodes 10.0.0.1,10.0.0.2,10.0.0.3
@@ -43,16 +43,16 @@ pub struct Cluster {
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Verb {
     #[command(flatten)]
-    Asked(Request),
+    Request(Request),
     /// Write the files of a new cluster
     Init(Init),
     /// List everything that is wrong with the set-up of a cluster
     Check(Check),
-    /// Let a new cluster go on with the data folder of a node whose cluster has lost its streams
+    /// Rebuild a cluster that has lost its streams from the data folder of a node
     Reseed(Reseed),
 }
 
-/// What a node is asked.
+/// A request to a node.
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Request {
     /// List the nodes
@@ -65,7 +65,7 @@ enum Request {
         #[command(flatten)]
         client: ClientArgs,
     },
-    /// Ask the owner of a shard to give it up to another node
+    /// Move a shard: its owner gives it up to another node
     Move {
         #[command(flatten)]
         client: ClientArgs,
@@ -75,7 +75,7 @@ enum Request {
         /// Name of the next owner
         node: String,
     },
-    /// Ask a node to give up what it owns and take nothing
+    /// Drain a node: it gives up what it owns and claims nothing
     Drain {
         #[command(flatten)]
         client: ClientArgs,
@@ -100,7 +100,7 @@ enum Request {
 impl Cluster {
     pub(super) fn run(self, program: &Program) -> Result<CommandOutcome, CommandFailure> {
         match self.command {
-            Verb::Asked(request) => block_on(request.run()),
+            Verb::Request(request) => block_on(request.run()),
             Verb::Init(init) => Ok(init.run()?.into()),
             Verb::Check(check) => Ok(check.run(program)?),
             Verb::Reseed(reseed) => Ok(reseed.run(program)?.into()),
@@ -168,8 +168,8 @@ fn format_nodes(view: &ClusterView) -> String {
         *newest = applied.max().unwrap_or_default();
     }
     for node in &view.nodes {
-        let behind = newest.iter().enumerate();
-        let behind = behind.map(|(shard, newest)| newest - applied_sequence(node, shard));
+        let shards = newest.iter().enumerate();
+        let behind = shards.map(|(shard, newest)| newest - applied_sequence(node, shard));
         let copies: Vec<String> = node.complete.iter().map(usize::to_string).collect();
         let mut owns: Vec<String> = node.owns.iter().map(usize::to_string).collect();
         owns.extend(node.owns_control_plane.then(|| "control".to_owned()));
@@ -186,11 +186,10 @@ fn format_nodes(view: &ClusterView) -> String {
             node.version.clone(),
         ]);
     }
-    let problem = view
-        .problem
-        .as_ref()
-        .map(|problem| format!("the records cannot be read: {problem}\n"));
-    let problem = problem.unwrap_or_default();
+    let problem = match &view.problem {
+        Some(problem) => format!("the records cannot be read: {problem}\n"),
+        None => String::new(),
+    };
     format!(
         "cluster {}, as {} sees it\n{problem}\n{table}{}",
         view.name,
@@ -227,7 +226,7 @@ fn format_state_advice(node: &ClusterNodeView) -> String {
     }
 }
 
-/// What an operator does about nodes that need it.
+/// Advises an operator about nodes that need help.
 fn format_advice(view: &ClusterView) -> String {
     let mut lines: String = view.nodes.iter().map(format_state_advice).collect();
     for node in &view.nodes {

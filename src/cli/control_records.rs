@@ -19,7 +19,7 @@ struct SubscriptionNumber {
     number: SubscriptionId,
 }
 
-/// The highest assigned numbers.
+/// The highest numbers that the control plane has assigned. They are never assigned again.
 #[derive(Default, Deserialize, Serialize)]
 struct GivenNumbers {
     partitions: u32,

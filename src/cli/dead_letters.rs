@@ -93,7 +93,6 @@ impl FilterArgs {
             .collect()
     }
 
-    /// The filter in a body, if there is one.
     fn filter_body(&self) -> Option<DeadLetterFilter> {
         let Self {
             stage,
@@ -414,7 +413,7 @@ impl ListArgs {
 struct ListedDeadLetters {
     value: Vec<DeadLetter>,
     problems: Vec<DeadLetterProblem>,
-    /// Whether there are no more.
+    /// Whether the list has all dead letters, and was not cut at a limit.
     complete: bool,
 }
 

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::{
-    client::{ClientArgs, ClientError, ResourceName, body_of, encode_segment},
+    client::{ClientArgs, ClientError, ResourceName, encode_segment, read_body},
     format::{self, NONE, optional_or_dash, text_or_dash},
     list,
     output::TextTable,
@@ -94,7 +94,7 @@ impl EventTypes {
                 target.client.get_and_format(&path, format_facts).await
             }
             EventTypesCommand::Put { target, body } => {
-                let body = json!({"properties": body_of(Some(&body))?});
+                let body = json!({"properties": read_body(Some(&body))?});
                 let session = target.client.control.open_session()?;
                 let put: Value = session
                     .send_request(Method::PUT, &target.event_type_path(), Some(&body))

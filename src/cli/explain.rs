@@ -11,7 +11,9 @@ use super::{
     client::{ClientArgs, ClientError, ResourceName, short_name},
     format::{self, count_with_noun, group_thousands, text_or_dash},
 };
-use gridhook_api::explain::{EventNotFound, ExplainView, ObstacleView, SearchedView, StateView};
+use gridhook_api::explain::{
+    EventNotFound, ExplainView, ForecastView, ObstacleView, SearchedView, StateView,
+};
 use gridhook_clock::Clock;
 
 #[derive(Debug, clap::Args)]
@@ -46,27 +48,26 @@ impl Explain {
             .topic
             .subscription_path(&self.subscription, &format!("/explain?{}", query.finish()));
         let session = self.client.control.open_session()?;
-        let answer: Value = match session
+        let response: Result<Value, ClientError> = session
             .send_request(Method::GET, &path, None::<&Value>)
-            .await
-        {
+            .await;
+        let explanation = match response {
             Err(ClientError::Refused {
                 status: StatusCode::NOT_FOUND,
                 reason,
-            }) => {
-                return Err(not_found(&self.event, reason));
-            }
-            answer => answer?,
+            }) => return Err(not_found_error(&self.event, reason)),
+            response => response?,
         };
         let topic = short_name(&self.topic.path(""));
-        self.client
-            .format_response(&answer, |answer| format_explanation(answer, &topic, clock))
+        self.client.format_response(&explanation, |explanation| {
+            format_explanation(explanation, &topic, clock)
+        })
     }
 }
 
 /// The error for an event that was not found: lists where the server searched. Other responses are
 /// passed on.
-fn not_found(event: &str, reason: String) -> ClientError {
+fn not_found_error(event: &str, reason: String) -> ClientError {
     let Ok(EventNotFound { searched, .. }) = serde_json::from_str(reason.trim()) else {
         return ClientError::Refused {
             status: StatusCode::NOT_FOUND,
@@ -90,68 +91,62 @@ fn not_found(event: &str, reason: String) -> ClientError {
     ))
 }
 
-fn format_explanation(answer: &ExplainView, topic: &str, clock: &Clock) -> String {
+fn format_explanation(explanation: &ExplainView, topic: &str, clock: &Clock) -> String {
     let at = |time: &str| format::format_instant(time, clock);
-    let id = format::optional_or_dash(answer.id.as_deref(), text_or_dash);
-    let sequence = group_thousands(answer.sequence);
-    let state = format_state(answer, topic, &at);
-    let mut lines = format!(
+    let id = format::optional_or_dash(explanation.id.as_deref(), text_or_dash);
+    let sequence = group_thousands(explanation.sequence);
+    let state = format_state(explanation, topic, &at);
+    let mut text = format!(
         "event {id}, sequence {sequence}, for {}: {state}",
-        text_or_dash(&answer.subscription)
+        text_or_dash(&explanation.subscription)
     );
-    // Writing into a String does not fail.
-    for obstacle in &answer.obstacles {
-        write!(lines, "\n  blocked: {}", format_obstacle(obstacle, &at)).ok();
+    for obstacle in &explanation.obstacles {
+        text.push_str("\n  blocked: ");
+        text.push_str(&format_obstacle(obstacle, &at));
     }
-    if let Some(forecast) = &answer.forecast {
-        if answer.delivery_mode == "Queue" {
-            lines.push_str("\n  if no client settles it:");
-        } else {
-            write!(
-                lines,
-                "\n  if each attempt fails with {}:",
-                text_or_dash(&forecast.if_each_fails_with)
-            )
-            .ok();
-        }
-        for attempt in &forecast.attempts {
-            write!(
-                lines,
-                "\n    attempt {} not before {}",
-                attempt.number,
-                at(&attempt.not_before)
-            )
-            .ok();
-        }
-        if let Some(end) = &forecast.end {
-            // The time to live ends an event at the attempt that is due next, not between two
-            // attempts.
-            let when = if end.reason == "TimeToLiveExceeded" {
-                ", when its next attempt would be due"
-            } else {
-                ""
-            };
-            write!(
-                lines,
-                "\n    dead-lettered or dropped for {} at {}{when}",
-                text_or_dash(&end.reason),
-                at(&end.at)
-            )
-            .ok();
-        }
+    if let Some(forecast) = &explanation.forecast {
+        text.push_str(&format_forecast(forecast, &explanation.delivery_mode, &at));
     }
-    lines
+    text
 }
 
-fn format_state(answer: &ExplainView, topic: &str, at: &impl Fn(&str) -> String) -> String {
-    let times = |times: u32| count_with_noun(times.into(), "time");
-    let received = |count, outcome: &str, last: &str| {
-        let times = times(count);
-        let last = at(last);
-        let outcome = text_or_dash(outcome);
-        format!("received {times}, the last at {last} with outcome {outcome}")
+/// The attempts that would follow, each on a line.
+fn format_forecast(
+    forecast: &ForecastView,
+    delivery_mode: &str,
+    at: &impl Fn(&str) -> String,
+) -> String {
+    let mut text = if delivery_mode == "Queue" {
+        "\n  if no client settles it:".to_owned()
+    } else {
+        let outcome = text_or_dash(&forecast.if_each_fails_with);
+        format!("\n  if each attempt fails with {outcome}:")
     };
-    match &answer.state {
+    for attempt in &forecast.attempts {
+        let number = attempt.number;
+        let not_before = at(&attempt.not_before);
+        // Writing into a String does not fail.
+        write!(text, "\n    attempt {number} not before {not_before}").ok();
+    }
+    if let Some(end) = &forecast.end {
+        let reason = text_or_dash(&end.reason);
+        let time = at(&end.at);
+        write!(
+            text,
+            "\n    dead-lettered or dropped for {reason} at {time}"
+        )
+        .ok();
+        if end.reason == "TimeToLiveExceeded" {
+            // The time to live ends an event at the attempt that is due next, not between two
+            // attempts.
+            text.push_str(", when its next attempt would be due");
+        }
+    }
+    text
+}
+
+fn format_state(explanation: &ExplainView, topic: &str, at: &impl Fn(&str) -> String) -> String {
+    match &explanation.state {
         StateView::InFlight {
             attempt,
             since,
@@ -180,7 +175,7 @@ fn format_state(answer: &ExplainView, topic: &str, at: &impl Fn(&str) -> String)
             format!(
                 "blocks its order key after {last_outcome}: gridhook subscriptions unblock {topic} \
                  {} KEY gives it up",
-                text_or_dash(&answer.subscription)
+                text_or_dash(&explanation.subscription)
             )
         }
         StateView::HeldBack { .. } => {
@@ -204,9 +199,9 @@ fn format_state(answer: &ExplainView, topic: &str, at: &impl Fn(&str) -> String)
             last_outcome,
             last_received,
         } => {
-            let received = received(*delivery_count, last_outcome, last_received);
+            let deliveries = format_deliveries(*delivery_count, last_outcome, &at(last_received));
             format!(
-                "released with a delay: not available before {}; {received}",
+                "released with a delay: not available before {}; {deliveries}",
                 at(until)
             )
         }
@@ -216,8 +211,8 @@ fn format_state(answer: &ExplainView, topic: &str, at: &impl Fn(&str) -> String)
             last_outcome,
             last_received,
         } => {
-            let received = received(*delivery_count, last_outcome, last_received);
-            format!("available to clients since {}; {received}", at(since))
+            let deliveries = format_deliveries(*delivery_count, last_outcome, &at(last_received));
+            format!("available to clients since {}; {deliveries}", at(since))
         }
         StateView::SentByAnEarlierProcess => {
             "in flight when the server stopped; it is sent again".to_owned()
@@ -239,10 +234,17 @@ fn format_state(answer: &ExplainView, topic: &str, at: &impl Fn(&str) -> String)
         // By its id it is found only while the log has it; its sequence is enough for the ledger.
         StateView::Completed => format!(
             "delivery has ended; gridhook trace {} --sequence --topic {topic} shows the outcome",
-            answer.sequence
+            explanation.sequence
         ),
         StateView::NotPublished => "not published yet".to_owned(),
     }
+}
+
+/// How often clients have received an event.
+fn format_deliveries(count: u32, last_outcome: &str, last_received: &str) -> String {
+    let times = count_with_noun(count.into(), "time");
+    let outcome = text_or_dash(last_outcome);
+    format!("received {times}, the last at {last_received} with outcome {outcome}")
 }
 
 fn format_obstacle(obstacle: &ObstacleView, at: &impl Fn(&str) -> String) -> String {

@@ -8,7 +8,7 @@ use serde_json::json;
 use url::Url;
 
 use super::{
-    client::{ClientError, ServerAddressArgs, not_reached},
+    client::{ClientError, ServerAddressArgs, connection_error},
     output::{CommandOutcome, OutputArgs},
     value::parse_duration,
 };
@@ -37,7 +37,6 @@ pub struct Health {
 
 /// The result of the check.
 pub struct HealthCheckView {
-    /// Whether the server is healthy.
     pub is_healthy: bool,
     pub text: String,
 }
@@ -90,7 +89,7 @@ impl Health {
         let path = if self.live { "healthz" } else { "readyz" };
         let url = format!("{}/{path}", server.as_str().trim_end_matches('/'));
         let result = client.get(url).send().await;
-        let mut response = result.map_err(|error| not_reached(server, &error))?;
+        let mut response = result.map_err(|error| connection_error(server, &error))?;
         let status = response.status();
         let body = response.body().await.map_err(|error| ProbeError::Body {
             server: server.clone(),

@@ -99,10 +99,10 @@ commands! {
     Serve(Serve) => |command, program| {
         (program.serve)(command.setting_sources()).map(Into::into).map_err(CommandFailure::from_server_error)
     },
-    /// Check whether a server accepts events; the exit status is the answer
+    /// Check whether a server accepts events, and exit with status 0 if it does
     Health(health::Health) => |command, _| block_on(command.run()),
-    /// Set up and check a cluster, show its nodes, move shards, drain and forget nodes, begin again
-    /// with a data folder
+    /// Set up and check a cluster, show its nodes, move shards, drain and forget nodes, rebuild from
+    /// data folders
     Cluster(cluster::Cluster) => |command, program| command.run(program),
     /// Show a server's clock, or confirm it after a jump
     Clock(clock::Clock) => |command, _| block_on(command.run()),
@@ -123,7 +123,7 @@ commands! {
     Apply(apply::Apply) => |command, _| block_on(command.run()),
     /// Explain why an event is waiting, and when it is attempted next
     Explain(explain::Explain) => |command, _| block_on(command.run(&Clock::system())),
-    /// Run a test webhook that answers validation handshakes and prints each event
+    /// Run a test webhook that confirms validation handshakes and prints each event
     Listen(listen::Listen) => |command, _| block_on(command.run(Clock::system())),
     /// Publish events from a file or from standard input
     Publish(publish::Publish) => |command, _| block_on(command.run(Clock::system())),
@@ -263,17 +263,16 @@ impl Serve {
             ("--listen", "server.listen", listen),
             ("--log-format", "log.format", log_format),
         ];
-        let setting_flags = flags.into_iter().filter_map(|(name, key, value)| {
-            Some(SettingFlag {
-                name,
-                key,
-                value: value?,
-            })
-        });
+        let mut setting_flags = Vec::new();
+        for (name, key, value) in flags {
+            if let Some(value) = value {
+                setting_flags.push(SettingFlag { name, key, value });
+            }
+        }
         SettingSources {
             file: config,
             environment: std::env::vars_os().collect(),
-            flags: setting_flags.collect(),
+            flags: setting_flags,
         }
     }
 }

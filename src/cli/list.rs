@@ -7,7 +7,6 @@ use url::Url;
 use super::client::{ClientError, ServerClient, encode_segment};
 use gridhook_api::resource::{NamedResource, Page};
 
-/// The top-level resource types.
 pub(super) const KINDS: [&str; 3] = ["topics", "domains", "namespaces"];
 
 /// The path of the list of a resource type in an Azure subscription.

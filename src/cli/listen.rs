@@ -236,7 +236,7 @@ async fn receive_request(
     endpoint: web::Data<ListenEndpoint>,
 ) -> HttpResponse {
     if request.method() == Method::OPTIONS {
-        return answer_handshake(&request);
+        return confirm_handshake(&request);
     }
     if request.method() != Method::POST {
         return HttpResponse::MethodNotAllowed()
@@ -259,18 +259,18 @@ async fn receive_request(
         }
         Some(_) | None => {}
     }
-    let Ok(events) = events_of(&body) else {
+    let Ok(events) = parse_events(&body) else {
         return HttpResponse::BadRequest().body("the body is not JSON");
     };
 
     let ListenEndpoint {
         flags,
         requests,
-        events: counted,
+        events: event_count,
         ..
     } = &**endpoint;
     let status = flags.response_status(requests.fetch_add(1, Ordering::Relaxed));
-    counted.fetch_add(events.len() as u64, Ordering::Relaxed);
+    event_count.fetch_add(events.len() as u64, Ordering::Relaxed);
     if !flags.delay.is_zero() {
         actix_rt::time::sleep(flags.delay).await;
     }
@@ -285,7 +285,7 @@ async fn receive_request(
 }
 
 /// The validation handshake of CloudEvents: allows every origin.
-fn answer_handshake(request: &HttpRequest) -> HttpResponse {
+fn confirm_handshake(request: &HttpRequest) -> HttpResponse {
     let origin = request.headers().get("WebHook-Request-Origin");
     print::print_note(&format!(
         "validation handshake: allowed origin {}",
@@ -330,7 +330,7 @@ pub(super) fn validation_code(body: &[u8]) -> serde_json::Result<String> {
 }
 
 /// The events of a body: an array or a single event.
-fn events_of(body: &[u8]) -> serde_json::Result<Vec<&RawValue>> {
+fn parse_events(body: &[u8]) -> serde_json::Result<Vec<&RawValue>> {
     match body.trim_ascii_start().first() {
         Some(b'[') => serde_json::from_slice(body),
         Some(_) | None => Ok(vec![serde_json::from_slice(body)?]),

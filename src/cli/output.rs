@@ -39,7 +39,7 @@ pub struct CommandOutcome {
     is_success: bool,
 }
 
-/// What is left to print at the end of a command.
+/// The output that is left to print at the end of a command.
 #[derive(Clone, Debug)]
 enum CommandOutput {
     /// The command printed everything while it ran.
@@ -195,7 +195,7 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Whether the output is for people.
+    /// Whether the output is a table for people, not JSON.
     pub(super) fn is_text(self) -> bool {
         self.output == OutputFormat::Table
     }
@@ -263,7 +263,6 @@ pub struct TextTable {
 }
 
 impl TextTable {
-    /// A table without rows.
     pub fn new<const N: usize>(header: [&str; N]) -> Self {
         Self {
             lines: vec![header.map(str::to_owned).to_vec()],

@@ -17,7 +17,6 @@ use gridhook_escape as escape;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum PipeState {
-    /// The text was written.
     Open,
     /// The reader closed the pipe: stop printing.
     Closed,
@@ -84,7 +83,8 @@ pub fn format_error(error: &anyhow::Error) -> String {
     text
 }
 
-/// Indented JSON, for scripts.
+/// Indented JSON for scripts. Control characters are escaped, so that a terminal does not act on
+/// them.
 pub(super) fn to_json(value: &(impl Serialize + ?Sized)) -> String {
     let text = serde_json::to_string_pretty(value)
         .unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"));

@@ -29,7 +29,7 @@ use url::Url;
 use crate::{
     batches::{self, Batch, InputForm, RequestLimits},
     client::{
-        self, ResourceName, ServerArgs, ServerClient, check_secret, read_variable, secret_in,
+        self, ResourceName, ServerArgs, ServerClient, check_secret, read_secret, read_variable,
         warn_of_cleartext,
     },
     format::count_with_noun,
@@ -152,7 +152,7 @@ enum PublishSource {
     Busy { status: StatusCode },
 }
 
-/// Without a Retry-After, 10 attempts take more than a minute.
+/// Maximum attempts of a request. Without a `Retry-After`, 10 attempts take more than a minute.
 const ATTEMPTS_MAX: u32 = 10;
 
 /// 64 KiB, above every error response of the server.
@@ -264,7 +264,7 @@ impl Publish {
     /// Resolves the endpoint, the credential and the schema.
     async fn resolve_destination(&self) -> Result<Destination, PublishSource> {
         let key = match &self.key_file {
-            Some(file) => Some(secret_in(file)?),
+            Some(file) => Some(read_secret(file)?),
             None => read_variable("GRIDHOOK_KEY")?
                 .map(|key| check_secret(&key, "environment variable GRIDHOOK_KEY"))
                 .transpose()?,
@@ -422,7 +422,6 @@ fn open(path: &Path) -> io::Result<(Box<dyn Read + Send>, Option<u64>)> {
     Ok((Box::new(file), Some(length)))
 }
 
-/// Counts the bytes read.
 struct CountingReader<R> {
     reader: R,
     read: Arc<AtomicU64>,
@@ -458,7 +457,7 @@ impl PublishProgress {
 
     fn show_progress(&self, now: Timestamp, bytes: u64, done: &PublishReport) {
         if self.bar.is_hidden() && now.since(self.from) >= Duration::from_secs(1) {
-            // It stays hidden if standard error is not a terminal.
+            // The bar stays hidden if standard error is not a terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.set_position(bytes);

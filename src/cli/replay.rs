@@ -266,15 +266,15 @@ impl SubscriptionArgs {
     ) -> Result<String, ClientError> {
         let path = self.replays_path(&format!("/{}", client::encode_segment(&id)));
         loop {
-            let answer: Value = tokio::select! {
-                answer = session.get(&path) => answer?,
+            let json: Value = tokio::select! {
+                response = session.get(&path) => response?,
                 _ = tokio::signal::ctrl_c() => return Err(self.stop_watching(&id)),
             };
-            let job: ReplayView = read(&answer)?;
+            let job: ReplayView = read(&json)?;
             print::update_line(&progress_line(&job));
             if !["running", "paused", "canceling"].contains(&job.state.as_str()) {
                 print::print_note("");
-                return self.client.format_response(&answer, format_job);
+                return self.client.format_response(&json, format_job);
             }
             tokio::select! {
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
@@ -283,7 +283,7 @@ impl SubscriptionArgs {
         }
     }
 
-    /// What an operator must know who ends the command before the replay.
+    /// The message for an operator who ends the command before the replay.
     fn stop_watching(&self, id: &str) -> ClientError {
         print::print_note("");
         let replay = format!("{} {id}", self.command_arguments());

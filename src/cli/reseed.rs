@@ -62,10 +62,10 @@ pub enum ReseedError {
          node with --config"
     )]
     NoCluster,
-    /// Whether nodes run is not known.
+    /// It is not known whether nodes of the cluster run.
     #[error("{0:#}; if the NATS servers are lost, too, and no node runs, add --nats-lost")]
     Unknown(anyhow::Error),
-    /// A node runs.
+    /// Nodes of the cluster run.
     #[error("nodes of the cluster {cluster} run: {}; stop them first, so that nothing is written \
         that the new cluster lacks", .nodes.join(", "))]
     Alive {
@@ -83,7 +83,7 @@ pub enum ReseedError {
     /// The stores are of several clusters.
     #[error("the stores are of several clusters: {}; expected those of one", .0.join(", "))]
     Mixed(Vec<String>),
-    /// Not confirmed.
+    /// The operator did not confirm.
     #[error(transparent)]
     Input(#[from] ClientError),
 }
@@ -103,7 +103,7 @@ impl CommandError for ReseedError {
     }
 }
 
-/// What the store of a shard has.
+/// The position and the cluster of a shard's store.
 #[derive(Serialize)]
 struct ShardSeed {
     shard: usize,
@@ -173,7 +173,7 @@ impl Reseed {
     }
 }
 
-/// The folder of a shard's store, one of so many.
+/// The folder of the store of `shard`, in a data folder with `shards` shards.
 fn shard_folder(data_dir: &Path, shards: usize, shard: usize) -> PathBuf {
     match shards {
         1 => data_dir.to_owned(),
@@ -181,7 +181,7 @@ fn shard_folder(data_dir: &Path, shards: usize, shard: usize) -> PathBuf {
     }
 }
 
-/// What an operator does then.
+/// The next steps of an operator after the stores were changed.
 const NEXT: &str = "The stores follow no cluster any more. Set another cluster.name, start this \
     node alone, and wait until gridhook cluster status shows that it owns all shards. Then start \
     the others with empty data folders.";

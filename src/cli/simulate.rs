@@ -95,19 +95,19 @@ impl CommandError for SimulateError {
     }
 }
 
-/// About 86 seconds; a shorter simulation ends before the first retry.
+/// Minimum simulated days, about 86 seconds: a shorter simulation ends before the first retry.
 const DAYS_MIN: f64 = 0.001;
 
-/// 100 days; events live one day at most, so a longer simulation only repeats itself.
+/// Maximum simulated days: events live one day at most, so a longer simulation only repeats itself.
 const DAYS_MAX: f64 = 100.0;
 
-/// One event in eleven days.
+/// Minimum events per second: one event in eleven days.
 const RATE_MIN: f64 = 0.000_001;
 
-/// Each subscription takes some kilobytes of memory.
+/// Maximum subscriptions: each takes some kilobytes of memory.
 const SUBSCRIPTIONS_MAX: u32 = 100_000;
 
-/// The limit of Event Grid.
+/// Maximum events per request, as in Event Grid.
 const BATCH_MAX: u32 = 5000;
 
 /// The limit of the setting delivery.concurrency.
@@ -235,7 +235,7 @@ impl<'a> SimulationProgress<'a> {
 
     fn show_progress(&self, share: f64) {
         if self.bar.is_hidden() && self.clock.now().since(self.from) >= Duration::from_secs(1) {
-            // It stays hidden if standard error is not a terminal.
+            // The bar stays hidden if standard error is not a terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.set_position((share * 1000.0) as u64);

@@ -32,7 +32,7 @@ impl Spinner {
 
     pub(super) fn set_message(&self, message: String) {
         if self.line.is_hidden() && self.clock.now().since(self.from) >= Duration::from_secs(1) {
-            // It stays hidden if standard error is not a terminal.
+            // The line stays hidden if standard error is not a terminal.
             self.line.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.line

@@ -13,7 +13,8 @@ use super::{
 use gridhook_api::store::ProgressLine;
 use gridhook_escape as escape;
 
-/// One week. A running server sends a line every second; a dead one is noticed by its connection.
+/// Maximum duration of a stream: one week. A running server sends a line every second; a dead one
+/// is noticed by its connection.
 const STREAM_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Posts to `path`, shows the progress, and returns the last line.

@@ -11,7 +11,7 @@ const SUGGESTIONS_MAX: usize = 3;
 /// The minimum Jaro-Winkler similarity of a suggested name; 1 is equality.
 const SIMILARITY_MIN: f64 = 0.75;
 
-/// Without a similar name, all names are listed if there are at most this many.
+/// Maximum number of names that are listed if none is similar.
 const LISTED_MAX: usize = 8;
 
 /// The suggestion to append to a 404 for `path`; empty if the names cannot be listed.

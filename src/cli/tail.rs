@@ -91,7 +91,7 @@ impl CommandError for TailError {
 /// A running server writes a line or a keep-alive every few seconds.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// One year; the response has no end.
+/// Maximum duration of a response: one year, because a tail has no end.
 const STREAM_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl TailCommand {

@@ -49,33 +49,25 @@ impl Trace {
             Some(topic) => vec![topic.path("")],
             None => list::list_log_ids(&session, &self.subscription_id).await?,
         };
-        let mut found = Vec::new();
-        let mut searched = Vec::new();
+        let mut traces = Vec::new();
+        let mut pages = Vec::new();
+        let mut stored_ranges = Vec::new();
         for topic in &topics {
             for page in self.fetch_pages(&session, topic).await? {
-                let answer: TraceView = read(&page)?;
-                let TraceView {
-                    topic,
-                    log_from_sequence: from,
-                    log_before_sequence: before,
-                    ..
-                } = &answer;
-                searched.push(if from < before {
-                    format!("{topic} stores the events {from} to {}", before - 1)
-                } else {
-                    format!("{topic} stores no events")
-                });
-                if !answer.events.is_empty() {
-                    found.push((answer, page));
+                let trace: TraceView = read(&page)?;
+                stored_ranges.push(format_stored_range(&trace));
+                if !trace.events.is_empty() {
+                    traces.push(trace);
+                    pages.push(page);
                 }
             }
         }
-        if found.is_empty() {
-            searched.dedup();
+        if traces.is_empty() {
+            stored_ranges.dedup();
             let scope = if topics.is_empty() {
                 "there are no topics".to_owned()
             } else {
-                searched.join(", ")
+                stored_ranges.join(", ")
             };
             return Err(client::ClientError::Failed(format!(
                 "event '{}' was not found: {scope}. Delivered events are stored for \
@@ -84,10 +76,10 @@ impl Trace {
                 escape::escape_text(&self.event)
             )));
         }
-        let (answers, pages): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-        let texts = || answers.iter().map(format_trace).collect::<Vec<_>>();
-        self.printed
-            .format_list(pages, |_: &[Value]| texts().join("\n\n"))
+        self.printed.format_list(pages, |_: &[Value]| {
+            let texts: Vec<String> = traces.iter().map(format_trace).collect();
+            texts.join("\n\n")
+        })
     }
 
     /// All pages of one topic.
@@ -113,6 +105,21 @@ impl Trace {
                 return Ok(pages);
             }
         }
+    }
+}
+
+/// The events that the log of a topic has.
+fn format_stored_range(trace: &TraceView) -> String {
+    let TraceView {
+        topic,
+        log_from_sequence: from,
+        log_before_sequence: before,
+        ..
+    } = trace;
+    if from < before {
+        format!("{topic} stores the events {from} to {}", before - 1)
+    } else {
+        format!("{topic} stores no events")
     }
 }
 
@@ -244,13 +251,13 @@ pub(super) fn write_line(line: &LineView, text: &mut String, of: Option<&str>) {
     .ok();
     if let Some(LedgerResponse {
         by_endpoint,
-        text: answer,
+        text: response,
         ..
     }) = &line.response
-        && !answer.is_empty()
+        && !response.is_empty()
     {
         let label = if *by_endpoint { "response" } else { "reason" };
-        write!(text, "\n    {label}: {}", escape::escape_text(answer)).ok();
+        write!(text, "\n    {label}: {}", escape::escape_text(response)).ok();
     }
 }
 

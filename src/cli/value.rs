@@ -12,7 +12,8 @@ use humantime_serde::re::humantime;
 use super::client::DEFAULT_SERVER;
 use gridhook_api::token::TokenRole;
 
-/// What a flag allows; clap writes the flag and its value before it.
+/// An invalid value of a flag: the text says what the flag allows. clap writes the flag and its
+/// value before it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ValueError {
     #[error("expected a whole number from {0} to {1}")]
@@ -104,7 +105,7 @@ pub(super) fn number_within(
     }
 }
 
-/// Events per second.
+/// Parses events per second: a number above zero.
 pub(super) fn parse_rate(text: &str) -> Result<f64, ValueError> {
     let rate = text
         .parse::<f64>()
@@ -113,18 +114,17 @@ pub(super) fn parse_rate(text: &str) -> Result<f64, ValueError> {
     rate.ok_or(ValueError::Rate)
 }
 
-/// A duration with a unit, or in ISO 8601.
+/// Parses a duration with a unit, or in ISO 8601.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, ValueError> {
     read_duration(text).ok_or(ValueError::Duration)
 }
 
-/// A duration above zero.
 pub(super) fn positive_duration(text: &str) -> Result<Duration, ValueError> {
     let duration = read_duration(text).filter(|duration| !duration.is_zero());
     duration.ok_or(ValueError::PositiveDuration)
 }
 
-/// Seconds, for what the control plane counts in seconds.
+/// Parses whole seconds, for what the control plane counts in seconds.
 pub(super) fn parse_seconds(text: &str) -> Result<u64, ValueError> {
     let duration = read_duration(text).filter(|duration| duration.subsec_nanos() == 0);
     duration

@@ -1,20 +1,20 @@
-//! The balance: which shards a node claims, asks for and gives up, from the ownership records
+//! The balance: which shards a node claims, requests and gives up, from the ownership records
 //! alone.
 //!
 //! With P shards and N nodes that are alive, each node gets floor(P/N) or ceil(P/N) shards. A node
-//! claims shards without a living owner up to the higher number. The node with the fewest asks the
-//! one with the most for a shard, if that has at least two more.
+//! claims shards without a living owner up to the higher number. The node with the fewest requests
+//! a shard from the one with the most, if that has at least two more.
 //!
 //! Only a node with a complete copy of a shard is eligible for it. If no such node is below its
 //! share, the one with the fewest claims the shard all the same. As long as not all nodes are
 //! eligible for all shards, the shares may differ by more than one.
 //!
-//! A request goes like this: the record says who wants it, and the owner finishes what is in flight
-//! and gives it up for that node. If it does not, the shard is claimed by force. A node that is
-//! about to stop finishes what is in flight and gives everything up; it has no share any more, and
-//! stays the owner of what it has not given up yet.
+//! A request is written to the record of the shard. The owner finishes what is in flight and gives
+//! the shard up for the node that requested it. If it does not, the shard is claimed by force. A
+//! node that is about to stop finishes what is in flight and gives everything up; it has no share
+//! any more, and stays the owner of what it has not given up yet.
 //!
-//! Every node decides for itself. Two nodes may want the same shard at once; the write of the
+//! Every node decides for itself. Two nodes may claim the same shard at once; the write of the
 //! record decides, and the other one decides again from what it then reads.
 //!
 //! Invariants:
@@ -34,19 +34,19 @@ use siphasher::sip::SipHasher13;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub String);
 
-/// What the record of a shard says.
+/// The ownership of a shard, as its record says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardRecord {
     pub owner: Option<NodeId>,
-    /// The node that asked for it, and for how long the reader has seen that, in time in which it
-    /// could read.
-    pub wanted: Option<(NodeId, Duration)>,
+    /// The node that requests it, and for how long the reader has seen the request, in time in which
+    /// it could read.
+    pub request: Option<(NodeId, Duration)>,
 }
 
-/// What a node has read.
+/// The records of a cluster, as a node has read them.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterView<'a> {
-    /// The node itself.
+    /// The node that reads.
     pub me: &'a NodeId,
     pub alive: &'a BTreeSet<NodeId>,
     /// The nodes that are about to stop. They are alive until they have given everything up.
@@ -58,8 +58,9 @@ pub struct ClusterView<'a> {
     pub eligible: &'a [BTreeSet<NodeId>],
     /// Whether the node itself stops: it gives up also what no other node is eligible for.
     pub is_stopping: bool,
-    /// How long an owner has to give up a shard that is wanted, longer than its own limit for
-    /// finishing what is in flight. So long is a shard kept for the node that asked for it.
+    /// How long an owner has to give up a shard that another node requests: longer than its own limit
+    /// for finishing what is in flight. A shard that was given up stays reserved for the node that
+    /// requested it for as long.
     pub drain_wait: Duration,
 }
 
@@ -76,7 +77,7 @@ pub enum BalanceStep {
     /// its lease ends, so the new owner acts, or gives the shard up again, only after
     /// `LeaseIntervals::act_wait` of `lease`.
     Force(usize),
-    /// Ask the owner of a shard for it.
+    /// Request a shard from its owner.
     Steal(usize),
     /// Finish what is in flight and give the shard up. The request stays in the record: no other
     /// node claims the shard.
@@ -84,7 +85,7 @@ pub enum BalanceStep {
 }
 
 impl BalanceStep {
-    /// The same step for the shard that comes so many behind.
+    /// The same step for the shard whose number is higher by `count`.
     pub(super) fn moved_by(self, count: usize) -> Self {
         match self {
             Self::Claim(shard) => Self::Claim(shard + count),
@@ -95,104 +96,197 @@ impl BalanceStep {
     }
 }
 
-/// What a node does next: it takes all that it is entitled to at once. A node that is not alive
-/// itself does nothing.
+/// The next steps of a node, which takes all that it is entitled to at once. A node that is not
+/// alive itself does nothing.
 pub fn next_steps(view: &ClusterView<'_>) -> Vec<BalanceStep> {
-    let ClusterView {
-        me,
-        alive,
-        leaving,
-        shards,
-        eligible,
-        drain_wait,
-        ..
-    } = *view;
-    let stays = |node: &&NodeId| !leaving.contains(*node);
-    let may_own = |node: &NodeId, shard: usize| {
-        let nodes = eligible.get(shard);
-        nodes.is_some_and(|nodes| nodes.contains(node))
-    };
-    // A request of a node that died meanwhile, is about to stop, or is not eligible any more,
-    // counts for nothing.
-    let handover_wanted = |number: usize, shard: &ShardRecord| {
-        let request = shard.wanted.clone();
-        request.filter(|(by, _)| alive.contains(by) && stays(&by) && may_own(by, number))
-    };
-    if leaving.contains(me) {
+    if view.leaving.contains(view.me) {
         return plan_drains(view);
     }
-    if !alive.contains(me) {
+    if !view.alive.contains(view.me) {
         return Vec::new();
     }
-    let mut steps = Vec::new();
-    // Each shard counts for the node that will have it.
-    let takes_any = |node: &&NodeId| eligible.iter().any(|nodes| nodes.contains(*node));
-    let mut counts: BTreeMap<&NodeId, usize> = alive
-        .iter()
-        .filter(stays)
-        .filter(takes_any)
-        .map(|node| (node, 0))
-        .collect();
-    let mut free = Vec::new();
-    let mut steals = Vec::new();
-    let mut is_any_left = false;
-    for (number, shard) in shards.iter().enumerate() {
-        let owner = shard.owner.as_ref().filter(|owner| alive.contains(*owner));
-        let heir = match (owner, handover_wanted(number, shard)) {
-            (None, None) => {
-                free.push(number);
-                continue;
+    let mut plan = BalancePlan::new(*view);
+    for (number, shard) in view.shards.iter().enumerate() {
+        plan.count_shard(number, shard);
+    }
+    plan.claim_free_shards();
+    // Shards that are free, or will be, even out the shares without a move.
+    if plan.free.is_empty() && !plan.is_any_left {
+        plan.request_shards();
+    }
+    plan.steps
+}
+
+impl ClusterView<'_> {
+    fn is_eligible(&self, node: &NodeId, shard: usize) -> bool {
+        let nodes = self.eligible.get(shard);
+        nodes.is_some_and(|nodes| nodes.contains(node))
+    }
+}
+
+/// The steps of a node that stays, as they are found.
+struct BalancePlan<'a> {
+    view: ClusterView<'a>,
+    steps: Vec<BalanceStep>,
+    /// The number of shards that each node will have.
+    counts: BTreeMap<&'a NodeId, usize>,
+    /// The shards that no node has or was promised.
+    free: Vec<usize>,
+    /// The shards of other nodes that this one may own, with their owners.
+    candidates: Vec<(usize, &'a NodeId)>,
+    /// Whether the owner of one of them is about to stop.
+    is_any_left: bool,
+}
+
+impl<'a> BalancePlan<'a> {
+    fn new(view: ClusterView<'a>) -> Self {
+        let takes_any = |node: &NodeId| view.eligible.iter().any(|nodes| nodes.contains(node));
+        let mut counts = BTreeMap::new();
+        for node in view.alive {
+            if !view.leaving.contains(node) && takes_any(node) {
+                counts.insert(node, 0);
             }
-            (Some(owner), Some((by, waited))) if *owner != by => {
+        }
+        Self {
+            view,
+            steps: Vec::new(),
+            counts,
+            free: Vec::new(),
+            candidates: Vec::new(),
+            is_any_left: false,
+        }
+    }
+
+    /// Counts a shard for the node that will have it, and adds the step that a request for it
+    /// needs.
+    fn count_shard(&mut self, number: usize, shard: &'a ShardRecord) {
+        let ClusterView {
+            me,
+            alive,
+            leaving,
+            drain_wait,
+            ..
+        } = self.view;
+        let owner = shard.owner.as_ref().filter(|owner| alive.contains(*owner));
+        let next_owner = match (owner, self.valid_request(number, shard)) {
+            (None, None) => {
+                self.free.push(number);
+                return;
+            }
+            (Some(owner), Some((by, waited))) if owner != by => {
                 if owner == me {
-                    steps.push(BalanceStep::Drain(number));
-                } else if by == *me && waited >= drain_wait {
-                    steps.push(BalanceStep::Force(number));
+                    self.steps.push(BalanceStep::Drain(number));
+                } else if by == me && waited >= drain_wait {
+                    self.steps.push(BalanceStep::Force(number));
                 }
-                alive.get(&by)
+                by
             }
             // It was given up for a node that does not take it.
-            (None, Some((by, waited))) if by != *me && waited >= drain_wait => {
-                free.push(number);
-                continue;
+            (None, Some((by, waited))) if by != me && waited >= drain_wait => {
+                self.free.push(number);
+                return;
             }
-            // It was given up for this node.
             (None, Some((by, _))) => {
-                if by == *me {
-                    steps.push(BalanceStep::Claim(number));
+                // It was given up for this node.
+                if by == me {
+                    self.steps.push(BalanceStep::Claim(number));
                 }
-                alive.get(&by)
+                by
             }
             (Some(owner), Some(_) | None) => {
-                if owner != me && may_own(me, number) {
-                    steals.push((number, owner));
-                    is_any_left |= leaving.contains(owner);
+                if owner != me && self.view.is_eligible(me, number) {
+                    self.candidates.push((number, owner));
+                    self.is_any_left |= leaving.contains(owner);
                 }
-                Some(owner)
+                owner
             }
         };
-        if let Some(count) = heir.and_then(|heir| counts.get_mut(heir)) {
+        if let Some(count) = self.counts.get_mut(next_owner) {
             *count += 1;
         }
     }
-    let most = shards.len().div_ceil(counts.len().max(1));
-    // A shard that this node cannot serve does not keep it from asking for others.
-    free.retain(|shard| may_own(me, *shard));
-    // What few can take comes first. Nodes that claim at the same time begin with different shards.
-    free.sort_by_key(|shard| (eligible[*shard].len(), rank_node(me, *shard)));
-    for shard in &free {
-        let own = counts.get(me).copied().unwrap_or_default();
-        if own < most || has_fewest(me, &eligible[*shard], &counts) {
-            steps.push(BalanceStep::Claim(*shard));
-            counts.insert(me, own + 1);
+
+    /// The request for a shard. That of a node that died meanwhile, is about to stop, or is not
+    /// eligible any more, does not count.
+    fn valid_request(
+        &self,
+        number: usize,
+        shard: &'a ShardRecord,
+    ) -> Option<(&'a NodeId, Duration)> {
+        let ClusterView { alive, leaving, .. } = self.view;
+        let (by, waited) = shard.request.as_ref()?;
+        let is_valid =
+            alive.contains(by) && !leaving.contains(by) && self.view.is_eligible(by, number);
+        is_valid.then_some((by, *waited))
+    }
+
+    /// Claims free shards up to the share of a node, and those that no other node would claim.
+    fn claim_free_shards(&mut self) {
+        let ClusterView {
+            me,
+            shards,
+            eligible,
+            ..
+        } = self.view;
+        let share_max = shards.len().div_ceil(self.counts.len().max(1));
+        // A free shard that this node cannot serve does not keep it from requesting others.
+        self.free.retain(|shard| self.view.is_eligible(me, *shard));
+        // Shards with few eligible nodes come first. Nodes that claim at the same time begin with
+        // different shards.
+        self.free
+            .sort_by_key(|shard| (eligible[*shard].len(), rank_node(me, *shard)));
+        for shard in self.free.clone() {
+            let own_count = self.count_of(me);
+            if own_count < share_max || self.has_fewest(shard) {
+                self.steps.push(BalanceStep::Claim(shard));
+                self.counts.insert(me, own_count + 1);
+            }
         }
     }
-    // Shards that are free, or will be, even out the shares without a move.
-    if free.is_empty() && !is_any_left {
-        steals.sort_by_key(|(shard, _)| rank_node(me, *shard));
-        steps.extend(next_steals(view, steals, counts));
+
+    /// Requests shards, one after another, from the node that has the most by then.
+    fn request_shards(&mut self) {
+        let me = self.view.me;
+        self.candidates
+            .sort_by_key(|(shard, _)| rank_node(me, *shard));
+        while let Some(index) = self.best_candidate() {
+            let (shard, owner) = self.candidates.remove(index);
+            self.steps.push(BalanceStep::Steal(shard));
+            let owner_count = self.count_of(owner);
+            self.counts.insert(owner, owner_count - 1);
+            self.counts.insert(me, self.count_of(me) + 1);
+        }
     }
-    steps
+
+    /// The index of the first candidate of the owner with the most shards. Its owner has at least
+    /// two more than this node, which has no more than the other eligible nodes: otherwise several
+    /// nodes would take from one that then has too few.
+    fn best_candidate(&self) -> Option<usize> {
+        let own_count = self.count_of(self.view.me);
+        let mut best_candidate = None;
+        let mut most = own_count + 1;
+        for (index, (shard, owner)) in self.candidates.iter().enumerate() {
+            let owner_count = self.count_of(owner);
+            if owner_count > most && self.has_fewest(*shard) {
+                best_candidate = Some(index);
+                most = owner_count;
+            }
+        }
+        best_candidate
+    }
+
+    fn count_of(&self, node: &NodeId) -> usize {
+        self.counts.get(node).copied().unwrap_or_default()
+    }
+
+    /// Whether none of the nodes that are eligible for a shard has fewer shards than this one.
+    fn has_fewest(&self, shard: usize) -> bool {
+        let own_count = self.count_of(self.view.me);
+        let mut counts = self.view.eligible[shard]
+            .iter()
+            .filter_map(|node| self.counts.get(node));
+        counts.all(|count| own_count <= *count)
+    }
 }
 
 /// The shards that a node that leaves gives up.
@@ -217,50 +311,6 @@ fn plan_drains(view: &ClusterView<'_>) -> Vec<BalanceStep> {
         }
     }
     steps
-}
-
-/// The shards that a node asks for, of these with their owners.
-fn next_steals<'a>(
-    view: &ClusterView<'a>,
-    mut steals: Vec<(usize, &'a NodeId)>,
-    mut counts: BTreeMap<&'a NodeId, usize>,
-) -> Vec<BalanceStep> {
-    let ClusterView { me, eligible, .. } = *view;
-    let mut steps = Vec::new();
-    loop {
-        let own = counts.get(me).copied().unwrap_or_default();
-        let count = |owner: &NodeId| counts.get(owner).copied().unwrap_or_default();
-        // The poorest take first. Otherwise several nodes would take from one that then has too
-        // little.
-        let is_for_me = |(at, (shard, owner)): &(usize, &(usize, &NodeId))| {
-            let is_due = count(owner) >= own + 2;
-            (is_due && has_fewest(me, &eligible[*shard], &counts)).then_some((*at, count(owner)))
-        };
-        let due = steals
-            .iter()
-            .enumerate()
-            .filter_map(|steal| is_for_me(&steal));
-        // The richest gives first, and of its shards the first one.
-        let Some((at, theirs)) = due.max_by_key(|(at, count)| (*count, std::cmp::Reverse(*at)))
-        else {
-            return steps;
-        };
-        let (shard, owner) = steals.remove(at);
-        steps.push(BalanceStep::Steal(shard));
-        counts
-            .entry(owner)
-            .and_modify(|count| *count = theirs.saturating_sub(1));
-        counts.insert(me, own + 1);
-    }
-}
-
-/// Whether none of the nodes that are eligible has fewer shards than this one.
-fn has_fewest(me: &NodeId, eligible: &BTreeSet<NodeId>, counts: &BTreeMap<&NodeId, usize>) -> bool {
-    let own = counts.get(me).copied().unwrap_or_default();
-    eligible
-        .iter()
-        .filter_map(|node| counts.get(node))
-        .all(|count| own <= *count)
 }
 
 /// A number that differs from node to node.

@@ -39,23 +39,23 @@ use super::{
 };
 use gridhook_journal::changelog::KnownMarks;
 
-/// What a node is called, and the rules of its cluster. All nodes should have the same rules, and
-/// do not while an operator changes them: at most one node writes to a shard nevertheless.
+/// The name of a node, and the rules of its cluster. All nodes should have the same rules, and do
+/// not while an operator changes them: at most one node writes to a shard nevertheless.
 #[derive(Clone, Debug)]
 pub struct ClaimSettings {
-    /// Its identifier, unique to one start of its process.
+    /// The identifier of the node, unique to one start of its process.
     pub me: NodeId,
-    /// Its name, which it keeps.
+    /// The name of the node, the same after each start.
     pub name: String,
-    /// Host and port of its listener for other nodes, that of the first shard.
+    /// Host and port of the node's listener for other nodes, that of the first shard.
     pub address: String,
-    /// Whether the listener is bound there, so that no other process has the address.
+    /// Whether the listener is bound to `address`, so that no other process has it.
     pub is_address_bound: bool,
-    /// The release of its program.
+    /// The release of the node's program.
     pub version: String,
     /// The number of shards, with the control plane.
     pub shards: usize,
-    /// The shard with the control plane, if it is one of its own.
+    /// The shard with the control plane, if it has no topics.
     pub control: Option<usize>,
     pub intervals: LeaseIntervals,
     /// How long an owner has to give up a shard that is wanted.
@@ -68,12 +68,12 @@ pub struct ClaimSettings {
     pub format: u8,
 }
 
-/// What a node is for a shard.
+/// The role of a node for a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShardRole {
-    /// Another node owns it, or none.
+    /// Another node owns the shard, or none.
     Standby(Option<NodeAddress>),
-    /// This node owns it.
+    /// This node owns the shard.
     Owner {
         /// The number of the claim, which differs from that of every other one.
         claim: u64,
@@ -90,17 +90,17 @@ pub struct Claims {
     /// The revision of the node's own record.
     revision: u64,
     renewals: u64,
-    /// When the last renewal was sent.
+    /// The time at which the last renewal was sent.
     sent: Option<Duration>,
-    /// When the last confirmed renewal was sent.
+    /// The time at which the last confirmed renewal was sent.
     confirmed: Option<Duration>,
     read: Option<Duration>,
     /// The process that had the name when this one started, as long as it may run, and the revision
     /// of its record.
     namesake: Option<(NodeId, u64)>,
-    /// Since when that record was seen to change.
+    /// The time since which that record was seen to change.
     namesake_since: Option<Duration>,
-    /// Since when reads lack the node's renewals, and the revision of its record there.
+    /// The time since which reads lack the node's renewals, and the revision of its record in them.
     lost_since: Option<(Duration, u64)>,
     /// How long each request for a shard was seen, in time in which records could be read.
     requests: BTreeMap<(usize, NodeId), Duration>,
@@ -115,8 +115,8 @@ pub struct Claims {
     /// their records. A renewal proves the opposite.
     gone: BTreeMap<NodeId, u64>,
     leaving: bool,
-    /// Of which shards the node has all that the changelog had: once, or since an operator removed
-    /// its record.
+    /// For each shard, whether the node has had all of its changelog: once, or since an operator
+    /// removed its record.
     complete: Vec<bool>,
     /// Whether an operator has removed the node's record while it ran, and it has not caught up
     /// since. It writes none before: the changelog would be kept for a node that may not be able to
@@ -162,7 +162,6 @@ impl Claims {
         }
     }
 
-    /// What the node is called, and the rules of its cluster.
     pub fn settings(&self) -> &ClaimSettings {
         &self.settings
     }
@@ -207,7 +206,7 @@ impl Claims {
         addresses
     }
 
-    /// What is known of records that the changelog of a shard has acknowledged.
+    /// The known marks: records that the changelog of a shard has acknowledged.
     pub fn known_marks(&self, shard: usize) -> KnownMarks {
         self.marks.known(shard)
     }
@@ -244,7 +243,7 @@ impl Claims {
         self.records.trimmable_before(shard)
     }
 
-    /// The same once the changelog is large.
+    /// The sequence up to which the changelog of a shard may be trimmed once it is large.
     pub fn trimmable_if_large(&self, shard: usize) -> u64 {
         self.records.trimmable_if_large(shard, &self.alive_nodes())
     }
@@ -274,7 +273,7 @@ impl Claims {
     /// The server has given a claim up. `pause`: for how long the node leaves the shard to others,
     /// because it could not serve it.
     pub fn give_up(&mut self, shard: usize, claim: u64, pause: Option<Duration>, now: Duration) {
-        // It may have been lost meanwhile, and another one won.
+        // The claim may have been lost meanwhile, and another one won.
         if self.claim_number(shard) == Some(claim) {
             self.given_up.insert((shard, claim));
         }
@@ -283,7 +282,7 @@ impl Claims {
         }
     }
 
-    /// What the node is for a shard.
+    /// The role of the node for a shard.
     pub fn role_for(&self, shard: usize) -> ShardRole {
         match self.claim_number(shard) {
             Some(claim) if self.given_up.contains(&(shard, claim)) => ShardRole::Standby(None),
@@ -295,7 +294,7 @@ impl Claims {
         }
     }
 
-    /// Until when the node may act for a shard that it owns; [`None`] if it may not.
+    /// The time until which the node may act for a shard that it owns; [`None`] if it may not.
     pub fn acts_until(&self, shard: usize, now: Duration) -> Option<Duration> {
         let (claim, confirmed) = self.leases.get(&shard)?;
         let is_owned = self.claim_number(shard) == Some(*claim);

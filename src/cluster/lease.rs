@@ -43,7 +43,7 @@ impl LeaseIntervals {
         Self::new((expiry / 4).min(RENEWAL), expiry)
     }
 
-    /// How often a node renews its record.
+    /// The interval in which a node renews its record.
     pub fn renewal(self) -> Duration {
         self.renewal
     }
@@ -79,7 +79,7 @@ impl LeaseIntervals {
 #[derive(Debug)]
 pub struct CallLimit {
     intervals: LeaseIntervals,
-    /// In microseconds.
+    /// The limit, in microseconds.
     limit: AtomicU64,
 }
 
@@ -116,7 +116,7 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What a reader has seen of a node.
+/// The record of a node as a reader has last seen it.
 #[derive(Clone, Copy, Debug)]
 struct SeenNode {
     revision: u64,

@@ -37,9 +37,9 @@ use self::{
 use gridhook_clock::Lease;
 use gridhook_journal::changelog::{KnownMarks, StreamMark};
 
-/// The shard of a cluster with so many that a topic, domain or namespace of the resource group
-/// belongs to, and everything within it. Names differ in more than their case. All releases must
-/// agree: a cluster keeps its shards for ever.
+/// The shard, of `shards`, that a topic, domain or namespace of the resource group belongs to, and
+/// everything within it. Names differ in more than their case. All releases must agree: a cluster
+/// keeps its shards for ever.
 pub fn shard_of(name: &str, shards: usize) -> usize {
     let mut hasher = SipHasher13::new();
     hasher.write(name.to_ascii_lowercase().as_bytes());
@@ -47,13 +47,14 @@ pub fn shard_of(name: &str, shards: usize) -> usize {
     usize::try_from(hasher.finish() % shards).expect("less than a number of shards")
 }
 
-/// The number of stores, changelogs and claims of a cluster with so many shards for topics: with
+/// The number of stores, changelogs and claims of a cluster with `shards` shards for topics: with
 /// several, the control plane has one of its own behind them.
 pub fn count_with_control(shards: usize) -> usize {
     if shards > 1 { shards + 1 } else { shards }
 }
 
-/// The number of the control plane among so many, if it has one of its own.
+/// The number of the control plane's shard in a cluster with `all` shards, if it has one of its
+/// own.
 pub fn control_of(all: usize) -> Option<usize> {
     all.checked_sub(1).filter(|last| *last > 0)
 }
@@ -82,22 +83,22 @@ pub fn shard_address(first: &str, shard: usize) -> String {
 /// A node, and how other nodes reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAddress {
-    /// Its name, unique to one start of its process.
+    /// The name of the node, unique to one start of its process.
     pub node: NodeId,
-    /// Host and port of its listener for other nodes.
+    /// Host and port of the node's listener for other nodes.
     pub address: String,
 }
 
-/// What this node is for a shard.
+/// The role of this node for a shard.
 #[derive(Clone, Debug)]
 pub enum Role {
-    /// It follows the changelog, and forwards requests to the owner, if there is one.
+    /// The node follows the changelog, and forwards requests to the owner, if there is one.
     Standby { owner: Option<NodeAddress> },
-    /// It has the claim: it fences the changelog and serves. A new claim of the same node has a new
-    /// lease.
+    /// The node has the claim: it fences the changelog and serves. A new claim of the same node has
+    /// a new lease.
     Owner(Lease),
-    /// It has the claim and is asked to give it up: it finishes what is in flight, and then calls
-    /// [`ShardClaim::give_up`]. It may be asked before it was seen to be the owner.
+    /// It has the claim and must give it up: it finishes what is in flight, and then calls
+    /// [`ShardClaim::give_up`]. This role may follow that of a standby directly.
     Draining(Lease),
 }
 
@@ -139,7 +140,8 @@ pub struct ShardProgress {
     /// The sequence up to which the changelog may be trimmed, as far as all nodes are concerned
     /// (`ClusterRecords::trimmable_before`). Written by the driver; 0 while it is not known.
     pub trimmable: AtomicU64,
-    /// The same once the changelog is large (`ClusterRecords::trimmable_if_large`).
+    /// The sequence up to which the changelog may be trimmed once it is large
+    /// (`ClusterRecords::trimmable_if_large`). Written by the driver; 0 while it is not known.
     pub trimmable_if_large: AtomicU64,
     /// The size of the changelog. Written by the server that owns the shard.
     pub stream_bytes: AtomicU64,
@@ -152,13 +154,14 @@ pub struct ShardProgress {
     copy: Mutex<Option<CopyProgress>>,
     /// The last record that the local store has applied. Written by the server.
     mark: Mutex<StreamMark>,
-    /// What all nodes know of records that the changelog has acknowledged. Written by the driver.
+    /// The known marks: records that the changelog has acknowledged, as far as any node knows.
+    /// Written by the driver.
     known_marks: Mutex<KnownMarks>,
     /// Why this node cannot serve the shard before an operator has acted. Written by the server.
     failure: Mutex<Option<String>>,
 }
 
-fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -171,7 +174,7 @@ impl ShardProgress {
         self.epoch.store(earlier.epoch, Ordering::Release);
     }
 
-    /// What the record of this node says of the shard.
+    /// The position of this node in the shard, for its record.
     pub fn position(&self) -> ShardPosition {
         // A new epoch comes with its time or a later one.
         let epoch = self.epoch.load(Ordering::Acquire);
@@ -182,40 +185,40 @@ impl ShardProgress {
             expiry_paused: self.expiry_paused.load(Ordering::Acquire),
             epoch,
             copy: self.copy_progress(),
-            mark: *locked(&self.mark),
+            mark: *lock(&self.mark),
             stream_bytes: self.stream_bytes.load(Ordering::Acquire),
             ..ShardPosition::default()
         }
     }
 
-    /// Takes the position that the local store has applied.
+    /// Records the position that the local store has applied.
     pub fn note_applied(&self, mark: StreamMark) {
         self.applied.store(mark.position, Ordering::Release);
-        *locked(&self.mark) = mark;
+        *lock(&self.mark) = mark;
     }
 
-    /// What all nodes know of records that the changelog has acknowledged.
+    /// The known marks: records that the changelog has acknowledged, as far as any node knows.
     pub fn known_marks(&self) -> KnownMarks {
-        *locked(&self.known_marks)
+        *lock(&self.known_marks)
     }
 
-    /// Takes what all nodes know of these records.
+    /// Records what all nodes know of these records.
     pub fn note_known_marks(&self, marks: KnownMarks) {
-        *locked(&self.known_marks) = marks;
+        *lock(&self.known_marks) = marks;
     }
 
     /// Why this node cannot serve the shard.
     pub fn failure(&self) -> Option<String> {
-        locked(&self.failure).clone()
+        lock(&self.failure).clone()
     }
 
-    /// Says why this node cannot serve the shard before an operator has acted, or that it can
-    /// again. It takes no claim of a shard that has failed, and nobody counts on its copy.
+    /// Records why this node cannot serve the shard before an operator has acted, or that it can
+    /// again. It claims no shard that has failed, and its copy does not count.
     pub fn note_failure(&self, failure: Option<String>) {
         if failure.is_some() {
             self.note_doubt();
         }
-        *locked(&self.failure) = failure;
+        *lock(&self.failure) = failure;
     }
 
     /// Whether the local store is complete. Before, the node does not claim the shard.
@@ -223,48 +226,46 @@ impl ShardProgress {
         self.is_complete.load(Ordering::Acquire)
     }
 
-    /// Says that the local store is complete.
+    /// Records that the local store is complete.
     pub fn note_complete(&self) {
         self.is_complete.store(true, Ordering::Release);
     }
 
-    /// Says that the local store must prove again that it is complete.
+    /// Records that the local store may lack something: it must apply all of the changelog again.
     pub fn note_doubt(&self) {
         self.is_complete.store(false, Ordering::Release);
     }
 
     /// The copy of the owner's store that this node fetches.
     pub fn copy_progress(&self) -> Option<CopyProgress> {
-        *locked(&self.copy)
+        *lock(&self.copy)
     }
 
-    /// Says how much of the owner's store this node has, as long as it fetches one. It takes no
-    /// shard meanwhile.
+    /// Records how much of the owner's store this node has fetched. It claims no shard meanwhile.
     pub fn note_copy(&self, copy: Option<CopyProgress>) {
-        *locked(&self.copy) = copy;
+        *lock(&self.copy) = copy;
     }
 }
 
 /// Why an owner gave a shard up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GivenUp {
-    /// It has finished what was in flight and has released the changelog, on request or because it
-    /// stops. One that has not begun to serve gives up at once; the next owner fences what it may
-    /// have appended.
+    /// The owner has finished what was in flight and has released the changelog, on request or
+    /// because it stops. One that has not begun to serve gives up at once; the next owner fences
+    /// what it may have appended.
     Released,
-    /// Another node has fenced it.
+    /// Another node has fenced the owner.
     Fenced,
-    /// It cannot serve: another node should try first.
+    /// The owner cannot serve, so another node should try first.
     Failed,
 }
 
 /// The server's end of the claim of a shard.
 pub struct ShardClaim {
-    /// The number of the shard.
     pub shard: usize,
-    /// What this node is for it now. The sender is gone when the driver has ended.
+    /// The role of this node for the shard. The sender is gone when the driver has ended.
     pub role: watch::Receiver<Role>,
-    /// What the server reports, and what the driver returns.
+    /// State that both ends share: what the server reports, and what the driver returns.
     pub progress: Arc<ShardProgress>,
     given_up: mpsc::UnboundedSender<(Lease, GivenUp)>,
 }
@@ -282,34 +283,33 @@ impl ShardClaim {
 
 /// The driver's end of the claim of a shard.
 pub struct ClaimDriver {
-    /// The number of the shard.
     pub shard: usize,
-    /// What this node is for it.
+    /// The role of this node for the shard.
     pub role: watch::Sender<Role>,
-    /// What the server reports, and what the driver returns.
+    /// State that both ends share: what the server reports, and what the driver returns.
     pub progress: Arc<ShardProgress>,
     /// The claims that the server has given up.
     pub given_up: mpsc::UnboundedReceiver<(Lease, GivenUp)>,
 }
 
-/// Both ends of the claim of a shard, as a standby of an unknown owner that is not complete.
+/// Makes both ends of the claim of a shard, as a standby of an unknown owner that is not complete.
 pub fn shard_claim(shard: usize) -> (ShardClaim, ClaimDriver) {
-    let (role_of, role) = watch::channel(Role::Standby { owner: None });
-    let (given_up, given) = mpsc::unbounded_channel();
+    let (role_sender, role) = watch::channel(Role::Standby { owner: None });
+    let (given_up_sender, given_up) = mpsc::unbounded_channel();
     let progress: Arc<ShardProgress> = Arc::default();
     let claim = ShardClaim {
         shard,
         role,
         progress: Arc::clone(&progress),
-        given_up,
+        given_up: given_up_sender,
     };
     (
         claim,
         ClaimDriver {
             shard,
-            role: role_of,
+            role: role_sender,
             progress,
-            given_up: given,
+            given_up,
         },
     )
 }

@@ -24,7 +24,7 @@ impl ShardMarks {
         self.0.get(shard).copied().unwrap_or_default()
     }
 
-    /// Takes a mark. One that contradicts the highest leaves that as it is.
+    /// Raises the highest mark. A mark that contradicts it leaves it as it is.
     pub(super) fn note(&mut self, shard: usize, mark: StreamMark) {
         let Some(known) = self.0.get_mut(shard) else {
             return;
@@ -36,7 +36,7 @@ impl ShardMarks {
         }
     }
 
-    /// Takes those of all records.
+    /// Takes the marks of all records.
     pub(super) fn read(&mut self, records: &ClusterRecords) {
         for shard in 0..self.0.len() {
             records.marks(shard).for_each(|mark| self.note(shard, mark));

@@ -27,7 +27,7 @@ use tokio::{
 };
 
 pub use self::owners::{OwnerConnection, OwnerHandshake};
-use self::owners::{OwnerWatches, any_closed, wait_until_closed};
+use self::owners::{OwnerWatches, wait_until_any_closed, wait_until_closed};
 use super::{
     ClaimDriver, GivenUp, NodeAddress, Role,
     claim::{ClaimSettings, Claims, OwnershipChange, ReadProblem, ShardRole},
@@ -44,7 +44,7 @@ const CHANGE_TRIES: u32 = 4;
 const STALE_TRIES: u32 = 3;
 const STALE_PAUSE: Duration = Duration::from_millis(10);
 
-/// For how long a node that could not serve a shard leaves it to others.
+/// How long a node that could not serve a shard leaves it to others.
 const FAILED_PAUSE: Duration = Duration::from_secs(5);
 
 /// The driver of a node's claims.
@@ -61,7 +61,7 @@ pub struct Member<S> {
     takeovers: u64,
     problem: Option<String>,
     limit: CallLimit,
-    /// The owners that this node has found without the records, while it cannot read them.
+    /// Owners from handshakes, while this node cannot read the records.
     found_owners: BTreeMap<usize, NodeAddress>,
     /// The settings in which other nodes differ from this one.
     differences: BTreeSet<SettingDifference>,
@@ -71,7 +71,7 @@ impl<S: RecordStore> Member<S> {
     /// A node with these records, and the handle on it. It does nothing before [`Self::run`].
     pub fn new(store: S, settings: ClaimSettings, shards: Vec<ClaimDriver>) -> (Self, Membership) {
         let (sender, commands) = mpsc::unbounded_channel();
-        let (snapshot, seen) = watch::channel(ClusterSnapshot::default());
+        let (snapshot_sender, snapshot) = watch::channel(ClusterSnapshot::default());
         let served = vec![None; shards.len()];
         let limit = CallLimit::new(settings.intervals);
         let claims = Claims::new(settings);
@@ -85,7 +85,7 @@ impl<S: RecordStore> Member<S> {
             handshake,
             served,
             began,
-            snapshot,
+            snapshot: snapshot_sender,
             commands,
             takeovers: 0,
             problem: None,
@@ -96,7 +96,7 @@ impl<S: RecordStore> Member<S> {
         (
             member,
             Membership {
-                snapshot: seen,
+                snapshot,
                 commands: sender,
             },
         )
@@ -126,10 +126,10 @@ impl<S: RecordStore> Member<S> {
                     "another process has the name of this node"
                 );
                 self.end_leases();
-                return self.end(MembershipEnd::NameTaken);
+                return self.record_end(MembershipEnd::NameTaken);
             }
             if self.claims.has_left() {
-                return self.end(MembershipEnd::Left);
+                return self.record_end(MembershipEnd::Left);
             }
             if self.is_cut_off() {
                 self.find_owners().await;
@@ -138,7 +138,7 @@ impl<S: RecordStore> Member<S> {
             self.watch_owners(&mut watches);
             renews = tokio::select! {
                 () = sleep_until(turn) => true,
-                node = any_closed(&mut watches) => {
+                node = wait_until_any_closed(&mut watches) => {
                     if let Some((owner, _)) = watches.remove(&node)
                         && !self.has_ended(&owner).await
                     {
@@ -147,8 +147,8 @@ impl<S: RecordStore> Member<S> {
                     }
                     false
                 }
-                (index, lease, why) = given_up(&mut self.shards) => {
-                    self.take_back(index, &lease, why);
+                (index, lease, why) = wait_until_given_up(&mut self.shards) => {
+                    self.note_given_up(index, &lease, why);
                     false
                 }
                 command = self.commands.recv() => {
@@ -165,23 +165,9 @@ impl<S: RecordStore> Member<S> {
 
     /// Renews, reads and writes what follows.
     async fn take_turn(&mut self, renews: bool) -> Result<(), ReadProblem> {
-        let complete = self.shards.iter();
-        let complete = complete.map(|driver| driver.progress.is_complete());
-        self.claims.note_complete(complete);
-        if self
-            .shards
-            .iter()
-            .any(|shard| shard.progress.copy_progress().is_some())
-        {
-            self.claims.note_copy();
-        }
-        let failures = self
-            .shards
-            .iter()
-            .filter_map(|driver| Some((driver.shard, driver.progress.failure()?)));
-        self.claims.note_failures(failures.collect());
+        self.note_progress();
         if !self.claims.may_renew() {
-            if !self.read().await? {
+            if !self.read_records().await? {
                 return Ok(());
             }
             self.look_for_namesake().await;
@@ -192,7 +178,7 @@ impl<S: RecordStore> Member<S> {
             true
         };
         let confirmed = self.claims.confirmed();
-        if !self.read().await? {
+        if !self.read_records().await? {
             return Ok(());
         }
         self.problem = None;
@@ -203,14 +189,30 @@ impl<S: RecordStore> Member<S> {
             // The read has confirmed the renewal of the node's own record only.
             self.renew_shards(self.claims.shard_renewals()).await;
         }
-        let mut has_lost = false;
+        let mut has_conflict = false;
         for change in self.claims.decide_changes(self.now()) {
-            has_lost |= matches!(self.write_change(change).await, Err(RecordError::Conflict));
+            let result = self.write_change(change).await;
+            has_conflict |= matches!(result, Err(RecordError::Conflict));
         }
-        if has_lost {
-            self.read().await?;
+        if has_conflict {
+            self.read_records().await?;
         }
         Ok(())
+    }
+
+    /// Passes what the server has reported of its shards to the claims.
+    fn note_progress(&mut self) {
+        let drivers = self.shards.iter();
+        let complete = drivers.map(|driver| driver.progress.is_complete());
+        self.claims.note_complete(complete);
+        let mut drivers = self.shards.iter();
+        if drivers.any(|driver| driver.progress.copy_progress().is_some()) {
+            self.claims.note_copy();
+        }
+        let drivers = self.shards.iter();
+        let failures =
+            drivers.filter_map(|driver| Some((driver.shard, driver.progress.failure()?)));
+        self.claims.note_failures(failures.collect());
     }
 
     /// Renews the node's record, and then those of its shards. Returns whether the revisions of all
@@ -229,9 +231,9 @@ impl<S: RecordStore> Member<S> {
         let changes = self.claims.shard_renewals();
         let key = node_key(&record.name);
         // The renewals of shards are sent behind it, and do not wait for the response.
-        let own = self.write(&key, encode_record(&record), revision);
-        let (own, of_shards) = tokio::join!(biased; own, self.write_all(&changes));
-        let is_current = match own {
+        let write = self.write_record(&key, encode_record(&record), revision);
+        let (own_result, shard_results) = tokio::join!(biased; write, self.write_all(&changes));
+        let is_current = match own_result {
             Ok(revision) => {
                 self.claims.note_renewal(sent, revision);
                 true
@@ -242,7 +244,7 @@ impl<S: RecordStore> Member<S> {
                 true
             }
         };
-        let are_current = self.note_written(changes, of_shards);
+        let are_current = self.note_results(changes, shard_results);
         self.renew_leases();
         is_current && are_current
     }
@@ -250,15 +252,15 @@ impl<S: RecordStore> Member<S> {
     /// Renews the records of what the node owns, all at once. Returns whether their revisions are
     /// known.
     async fn renew_shards(&mut self, changes: Vec<OwnershipChange>) -> bool {
-        let written = self.write_all(&changes).await;
-        let are_current = self.note_written(changes, written);
+        let results = self.write_all(&changes).await;
+        let are_current = self.note_results(changes, results);
         self.renew_leases();
         are_current
     }
 
     async fn write_all(&self, changes: &[OwnershipChange]) -> Vec<Result<u64, RecordError>> {
         let writes = changes.iter().map(|change| async {
-            self.write(
+            self.write_record(
                 &shard_key(change.shard),
                 encode_record(&change.record),
                 change.revision,
@@ -268,14 +270,15 @@ impl<S: RecordStore> Member<S> {
         futures_util::future::join_all(writes).await
     }
 
-    fn note_written(
+    /// Notes the results of renewals. Returns whether the revisions of all records are known.
+    fn note_results(
         &mut self,
         changes: Vec<OwnershipChange>,
-        written: Vec<Result<u64, RecordError>>,
+        results: Vec<Result<u64, RecordError>>,
     ) -> bool {
         let mut is_current = true;
-        for (change, written) in changes.into_iter().zip(written) {
-            match written {
+        for (change, result) in changes.into_iter().zip(results) {
+            match result {
                 Ok(revision) => self
                     .claims
                     .note_change(change, revision, self.began.elapsed()),
@@ -285,12 +288,12 @@ impl<S: RecordStore> Member<S> {
         is_current
     }
 
-    /// Whether a read was made that counts.
-    async fn read(&mut self) -> Result<bool, ReadProblem> {
+    /// Reads the records. Returns whether the read counts.
+    async fn read_records(&mut self) -> Result<bool, ReadProblem> {
         let was_forgotten = self.claims.is_forgotten();
         let mut tries = STALE_TRIES;
         let outcome = loop {
-            let stored = match self.call(self.store.read()).await {
+            let stored = match self.call_store(self.store.read()).await {
                 Ok(stored) => stored,
                 Err(error) => {
                     self.note_problem(error.to_string());
@@ -334,7 +337,7 @@ impl<S: RecordStore> Member<S> {
 
     /// Logs settings that differ from those of another node, each once.
     fn compare_settings(&mut self) {
-        let found = self
+        let differences = self
             .claims
             .records()
             .setting_differences(&self.claims.settings().me, &self.claims.alive_nodes());
@@ -343,7 +346,7 @@ impl<S: RecordStore> Member<S> {
             setting,
             here,
             there,
-        } in found.difference(&self.differences)
+        } in differences.difference(&self.differences)
         {
             tracing::warn!(
                 setting,
@@ -353,18 +356,24 @@ impl<S: RecordStore> Member<S> {
                 "a node has another value of a setting that all nodes share"
             );
         }
-        if found.is_empty() && !self.differences.is_empty() {
+        if differences.is_empty() && !self.differences.is_empty() {
             tracing::info!("all living nodes have the same settings again");
         }
-        self.differences = found;
+        self.differences = differences;
     }
 
-    async fn write(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, RecordError> {
-        self.call(self.store.write(key, value, revision)).await
+    async fn write_record(
+        &self,
+        key: &str,
+        value: Bytes,
+        revision: u64,
+    ) -> Result<u64, RecordError> {
+        self.call_store(self.store.write(key, value, revision))
+            .await
     }
 
-    /// Waits for a call, no longer than its limit.
-    async fn call<T>(
+    /// Waits for a call to the store of the records, no longer than its limit.
+    async fn call_store<T>(
         &self,
         call: impl Future<Output = Result<T, RecordError>>,
     ) -> Result<T, RecordError> {
@@ -382,21 +391,21 @@ impl<S: RecordStore> Member<S> {
     /// nevertheless.
     async fn write_change(&mut self, mut change: OwnershipChange) -> Result<(), RecordError> {
         for _ in 0..CHANGE_TRIES {
-            let written = self
-                .write(
+            let result = self
+                .write_record(
                     &shard_key(change.shard),
                     encode_record(&change.record),
                     change.revision,
                 )
                 .await;
-            match written {
+            match result {
                 Ok(revision) => {
                     self.claims
                         .note_change(change, revision, self.began.elapsed());
                     return Ok(());
                 }
                 Err(RecordError::Conflict) if change.insists.is_some() => {
-                    if self.read().await != Ok(true) {
+                    if self.read_records().await != Ok(true) {
                         return Err(RecordError::Conflict);
                     }
                     change = self
@@ -410,8 +419,8 @@ impl<S: RecordStore> Member<S> {
         Err(RecordError::Conflict)
     }
 
-    /// The server has given a claim up.
-    fn take_back(&mut self, index: usize, lease: &Lease, why: GivenUp) {
+    /// Notes that the server has given a claim up.
+    fn note_given_up(&mut self, index: usize, lease: &Lease, why: GivenUp) {
         let driver = &self.shards[index];
         // A claim that was lost before needs no release.
         let Some(claim) = self.served[index].filter(|_| driver.role.borrow().is_of(lease)) else {
@@ -429,72 +438,12 @@ impl<S: RecordStore> Member<S> {
         self.problem = Some(why);
     }
 
-    /// Tells the server what it is for each shard, and everyone how the cluster looks.
+    /// Publishes the role of this node for each shard to the server, and the snapshot of the cluster.
     fn publish_roles(&mut self) {
         for index in 0..self.shards.len() {
-            let ClaimDriver {
-                shard,
-                role,
-                progress,
-                ..
-            } = &self.shards[index];
-            let shard = *shard;
-            progress
-                .trimmable
-                .store(self.claims.trimmable_before(shard), Ordering::Release);
-            progress
-                .trimmable_if_large
-                .store(self.claims.trimmable_if_large(shard), Ordering::Release);
-            progress.note_known_marks(self.claims.known_marks(shard));
-            progress
-                .format
-                .store(self.claims.common_format(), Ordering::Release);
-            let served = &mut self.served[index];
-            let current = role.borrow().clone();
-            let claimed = match self.found_owners.get(&shard) {
-                Some(owner) => ShardRole::Standby(Some(owner.clone())),
-                None => self.claims.role_for(shard),
-            };
-            let next = match (claimed, current) {
-                (
-                    ShardRole::Owner {
-                        claim,
-                        draining: false,
-                    },
-                    Role::Draining(lease),
-                ) if *served == Some(claim) => Some(Role::Owner(lease)),
-                (
-                    ShardRole::Owner {
-                        claim,
-                        draining: true,
-                    },
-                    Role::Owner(lease),
-                ) if *served == Some(claim) => Some(Role::Draining(lease)),
-                (ShardRole::Owner { claim, .. }, _) if *served == Some(claim) => None,
-                (ShardRole::Owner { claim, draining }, before) => {
-                    end_lease(&before);
-                    *served = Some(claim);
-                    self.takeovers += 1;
-                    tracing::info!(shard, claim, "the shard is claimed");
-                    let lease = Lease::new_unrenewed();
-                    Some(if draining {
-                        Role::Draining(lease)
-                    } else {
-                        Role::Owner(lease)
-                    })
-                }
-                (ShardRole::Standby(owner), Role::Standby { owner: before }) => {
-                    (owner != before).then_some(Role::Standby { owner })
-                }
-                (ShardRole::Standby(owner), before) => {
-                    end_lease(&before);
-                    *served = None;
-                    tracing::info!(shard, "the shard is owned no longer");
-                    Some(Role::Standby { owner })
-                }
-            };
-            if let Some(next) = next {
-                role.send_replace(next);
+            self.publish_limits(index);
+            if let Some(role) = self.change_role(index) {
+                self.shards[index].role.send_replace(role);
             }
         }
         self.renew_leases();
@@ -519,6 +468,65 @@ impl<S: RecordStore> Member<S> {
         self.snapshot.send_replace(snapshot);
     }
 
+    /// Publishes up to where the server may trim the changelog of a shard, and in which format it
+    /// may write.
+    fn publish_limits(&self, index: usize) {
+        let ClaimDriver {
+            shard, progress, ..
+        } = &self.shards[index];
+        progress
+            .trimmable
+            .store(self.claims.trimmable_before(*shard), Ordering::Release);
+        progress
+            .trimmable_if_large
+            .store(self.claims.trimmable_if_large(*shard), Ordering::Release);
+        progress.note_known_marks(self.claims.known_marks(*shard));
+        progress
+            .format
+            .store(self.claims.common_format(), Ordering::Release);
+    }
+
+    /// The new role for a shard, if the claims changed it. Ends the lease of a claim that is lost.
+    fn change_role(&mut self, index: usize) -> Option<Role> {
+        let ClaimDriver { shard, role, .. } = &self.shards[index];
+        let served = &mut self.served[index];
+        let shard_role = match self.found_owners.get(shard) {
+            Some(owner) => ShardRole::Standby(Some(owner.clone())),
+            None => self.claims.role_for(*shard),
+        };
+        let current_role = role.borrow().clone();
+        match (shard_role, current_role) {
+            (ShardRole::Owner { claim, draining }, current_role) if *served == Some(claim) => {
+                match (draining, current_role) {
+                    (false, Role::Draining(lease)) => Some(Role::Owner(lease)),
+                    (true, Role::Owner(lease)) => Some(Role::Draining(lease)),
+                    _ => None,
+                }
+            }
+            (ShardRole::Owner { claim, draining }, current_role) => {
+                end_lease(&current_role);
+                *served = Some(claim);
+                self.takeovers += 1;
+                tracing::info!(shard, claim, "the shard is claimed");
+                let lease = Lease::new_unrenewed();
+                Some(if draining {
+                    Role::Draining(lease)
+                } else {
+                    Role::Owner(lease)
+                })
+            }
+            (ShardRole::Standby(owner), Role::Standby { owner: known_owner }) => {
+                (owner != known_owner).then_some(Role::Standby { owner })
+            }
+            (ShardRole::Standby(owner), current_role) => {
+                end_lease(&current_role);
+                *served = None;
+                tracing::info!(shard, "the shard is owned no longer");
+                Some(Role::Standby { owner })
+            }
+        }
+    }
+
     /// Moves the ends of the leases of what the node owns.
     fn renew_leases(&self) {
         let now = self.now();
@@ -539,8 +547,8 @@ impl<S: RecordStore> Member<S> {
         }
     }
 
-    /// The last state of the membership, which readers find after the end.
-    fn end(&self, end: MembershipEnd) -> MembershipEnd {
+    /// Publishes the end of the membership in the last snapshot.
+    fn record_end(&self, end: MembershipEnd) -> MembershipEnd {
         self.snapshot
             .send_modify(|snapshot| snapshot.end = Some(end));
         end
@@ -569,8 +577,8 @@ fn end_lease(role: &Role) {
 }
 
 /// Waits until the server gives a claim up. The number is the index of its shard.
-async fn given_up(shards: &mut [ClaimDriver]) -> (usize, Lease, GivenUp) {
-    let given_up = shards.iter_mut().enumerate().map(|(index, driver)| {
+async fn wait_until_given_up(shards: &mut [ClaimDriver]) -> (usize, Lease, GivenUp) {
+    let receivers = shards.iter_mut().enumerate().map(|(index, driver)| {
         Box::pin(async move {
             match driver.given_up.recv().await {
                 Some((lease, why)) => (index, lease, why),
@@ -578,5 +586,5 @@ async fn given_up(shards: &mut [ClaimDriver]) -> (usize, Lease, GivenUp) {
             }
         })
     });
-    futures_util::future::select_all(given_up).await.0
+    futures_util::future::select_all(receivers).await.0
 }

@@ -1,5 +1,5 @@
-//! The handle on a node's part in its cluster: how the node sees it, and what an operator may ask
-//! for.
+//! The handle on a node's part in its cluster: how the node sees the cluster, and the requests that
+//! an operator may make.
 
 use std::collections::BTreeSet;
 
@@ -13,39 +13,37 @@ use super::{
     records::{ClusterRecords, RecordError},
 };
 
-/// How a node sees its cluster.
+/// The cluster as one of its nodes sees it.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterSnapshot {
-    /// The node itself.
+    /// The node that sees the cluster.
     pub me: Option<NodeId>,
     pub records: ClusterRecords,
     pub alive: BTreeSet<NodeId>,
-    /// How often this node has become the owner of a shard.
+    /// Number of times that this node has become the owner of a shard.
     pub takeovers: u64,
-    /// When the records were last read. [`None`] before the first time.
+    /// The time of the last read of the records; [`None`] before the first one.
     pub read: Option<Instant>,
-    /// Why they could not be read since then.
+    /// Why the records could not be read since then.
     pub problem: Option<String>,
     /// The shards for which this node has a current lease.
     pub leased: BTreeSet<usize>,
     pub end: Option<MembershipEnd>,
 }
 
-/// Why a request of an operator was not met.
+/// Why a request of an operator failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    #[error("there is no shard {wanted}; expected 0 to {last}")]
-    Shard { wanted: usize, last: usize },
+    #[error("there is no shard {shard}; expected 0 to {last}")]
+    Shard { shard: usize, last: usize },
     /// No node of this name is alive.
     #[error("no node {0} is alive; alive are {1}")]
     NotAlive(String, String),
-    /// No node has this name.
     #[error("no node {0} has a record; the nodes are {1}")]
     NoRecord(String, String),
     /// The node takes no shard.
     #[error("the node {0} gives everything up; end that with drain --end, or name another node")]
     Leaving(String),
-    /// The node has not caught up yet.
     #[error(
         "the node {0} has not caught up with the changelog yet; wait until cluster status shows it \
          as standby"
@@ -57,13 +55,12 @@ pub enum RequestError {
          again"
     )]
     Alive(String),
-    /// Its record is of a newer release.
+    /// The record of the node is of a newer release.
     #[error("the record of the node {0} cannot be read by this release; ask a node of a newer one")]
     Unreadable(String),
     /// The records could not be read or written.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// This node has left.
     #[error("the node is stopping")]
     Stopping,
 }
@@ -71,13 +68,14 @@ pub enum RequestError {
 /// Why a node has left its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MembershipEnd {
-    /// It was asked to.
+    /// Its process stops.
     Left,
-    /// Another process has its name: one that started later, or one that ran before this one.
+    /// Another process has the name of the node: one that started later, or one that ran before
+    /// this one.
     NameTaken,
 }
 
-/// A request to the driver.
+/// A request to the member.
 pub(super) enum Command {
     Leave,
     Move(usize, String, oneshot::Sender<Result<(), RequestError>>),
@@ -88,7 +86,7 @@ pub(super) enum Command {
 /// A handle on a node's part. Clones refer to the same one.
 #[derive(Clone)]
 pub struct Membership {
-    /// How the node sees its cluster.
+    /// The cluster as the node sees it.
     pub snapshot: watch::Receiver<ClusterSnapshot>,
     pub(super) commands: mpsc::UnboundedSender<Command>,
 }
@@ -101,21 +99,22 @@ impl Membership {
         self.commands.send(Command::Leave).ok();
     }
 
-    /// Asks the owner of a shard to give it up to the node of this name.
+    /// Requests that the owner of a shard gives it up to the node of this name.
     ///
     /// # Errors
     /// If there is no such shard or node, or the request was not written.
     pub async fn move_shard(&self, shard: usize, node: String) -> Result<(), RequestError> {
-        self.send_request(|answer| Command::Move(shard, node, answer))
+        self.send_request(|reply| Command::Move(shard, node, reply))
             .await
     }
 
-    /// Asks the node of this name to give everything up and take nothing, or ends that.
+    /// Requests that the node of this name gives everything up and takes nothing, or withdraws the
+    /// request.
     ///
     /// # Errors
     /// If no node has this name, or the request was not written.
     pub async fn drain_node(&self, node: String, drained: bool) -> Result<(), RequestError> {
-        self.send_request(|answer| Command::Drain(node, drained, answer))
+        self.send_request(|reply| Command::Drain(node, drained, reply))
             .await
     }
 
@@ -125,7 +124,7 @@ impl Membership {
     /// # Errors
     /// If no node has this name, if the node is alive, or if the record was not removed.
     pub async fn forget_node(&self, node: String) -> Result<(), RequestError> {
-        self.send_request(|answer| Command::Forget(node, answer))
+        self.send_request(|reply| Command::Forget(node, reply))
             .await
     }
 
@@ -133,10 +132,10 @@ impl Membership {
         &self,
         command: impl FnOnce(oneshot::Sender<Result<(), RequestError>>) -> Command,
     ) -> Result<(), RequestError> {
-        let (answer, answered) = oneshot::channel();
+        let (reply_sender, reply) = oneshot::channel();
         self.commands
-            .send(command(answer))
+            .send(command(reply_sender))
             .map_err(|_| RequestError::Stopping)?;
-        answered.await.map_err(|_| RequestError::Stopping)?
+        reply.await.map_err(|_| RequestError::Stopping)?
     }
 }

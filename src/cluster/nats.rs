@@ -26,8 +26,8 @@ const KEYS_MAX: usize = 1024;
 /// The number of keys up to which a new node joins. The others are for shards and requests.
 const NODE_KEYS: usize = KEYS_MAX - 224;
 
-/// A record that was deleted so many writes ago is removed. A node whose record was deleted while
-/// it runs has noticed by then.
+/// The number of writes after which a deleted record is removed. A node whose record was deleted
+/// while it runs has noticed by then.
 const DELETED_REVISIONS: u64 = 100_000;
 
 /// The room that the servers reserve for a bucket: with the largest cluster it has a few MiB.
@@ -38,13 +38,13 @@ pub struct NatsRecords {
     context: Context,
     /// The stream of the bucket.
     stream: String,
-    /// What the subject of each key begins with.
+    /// The beginning of the subject of each key.
     prefix: String,
 }
 
 impl NatsRecords {
-    /// The records in the bucket of this name, which is made if it is not there, on so many
-    /// servers. Without it there are no claims, and the next one makes a record again.
+    /// Opens the records in the bucket of this name, which is made if it does not exist, on
+    /// `replicas` servers. Without it there are no claims, and the next one makes a record again.
     ///
     /// # Errors
     /// If the bucket cannot be made.
@@ -120,7 +120,7 @@ impl RecordStore for NatsRecords {
     async fn read(&self) -> Result<Vec<StoredRecord>, RecordError> {
         let client = self.context.client();
         let inbox = client.new_inbox();
-        let mut answers = client.subscribe(inbox.clone()).await.map_err(unavailable)?;
+        let mut responses = client.subscribe(inbox.clone()).await.map_err(unavailable)?;
         let keys =
             serde_json::json!({ "multi_last": [format!("{}>", self.prefix)], "batch": KEYS_MAX });
         let subject = format!("$JS.API.DIRECT.GET.{}", self.stream);
@@ -129,8 +129,8 @@ impl RecordStore for NatsRecords {
             .await
             .map_err(unavailable)?;
         let mut records = Vec::new();
-        while let Some(answer) = answers.next().await {
-            match answer.status {
+        while let Some(response) = responses.next().await {
+            match response.status {
                 // The end of the response, and an empty bucket.
                 Some(status) if status == StatusCode::from_u16(204).map_err(unavailable)? => {
                     return Ok(records);
@@ -144,7 +144,16 @@ impl RecordStore for NatsRecords {
                 Some(status) => return Err(unavailable(format!("{status:?}"))),
                 None => {}
             }
-            let header = |name| Some(answer.headers.as_ref()?.get_last(name)?.as_str().to_owned());
+            let header = |name| {
+                Some(
+                    response
+                        .headers
+                        .as_ref()?
+                        .get_last(name)?
+                        .as_str()
+                        .to_owned(),
+                )
+            };
             let key = header(NATS_SUBJECT)
                 .and_then(|subject| Some(subject.strip_prefix(&self.prefix)?.to_owned()));
             let revision = header(NATS_SEQUENCE).and_then(|sequence| sequence.parse().ok());
@@ -154,7 +163,7 @@ impl RecordStore for NatsRecords {
             let written = header(NATS_TIME_STAMP).unwrap_or_default();
             records.push(StoredRecord {
                 key,
-                value: answer.payload,
+                value: response.payload,
                 revision,
                 written,
             });

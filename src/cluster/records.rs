@@ -13,34 +13,34 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::balance::{NodeId, ShardRecord};
 use gridhook_journal::changelog::StreamMark;
 
-/// What a node writes about itself at each renewal.
+/// The record that a node writes about itself at each renewal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRecord {
-    /// Its identifier, unique to one start of its process.
+    /// The identifier of the node, unique to one start of its process.
     pub id: NodeId,
-    /// Its name, which it keeps.
+    /// The name of the node, the same after each start.
     pub name: String,
-    /// Host and port of its listener for other nodes, that of the first shard.
+    /// Host and port of the node's listener for other nodes, that of the first shard.
     pub address: String,
-    /// The release of its program.
+    /// The release of the node's program.
     pub version: String,
-    /// How often it has renewed this record since its start.
+    /// How often the node has renewed this record since its start.
     pub renewals: u64,
-    /// Its positions in the changelog of each shard.
+    /// The node's positions in the changelog of each shard.
     pub positions: Vec<ShardPosition>,
-    /// Whether it takes no shard, because it stops, has not caught up yet or cannot serve.
+    /// Whether the node takes no shard, because it stops, has not caught up yet or cannot serve.
     pub leaving: bool,
-    /// Whether it has not caught up yet with a shard.
+    /// Whether the node has not caught up yet with a shard.
     #[serde(default)]
     pub behind: bool,
-    /// Its settings that should be the same on all nodes, by key.
+    /// The settings of the node that should be the same on all nodes, by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
-    /// The shards that it cannot serve before an operator has acted, and why.
+    /// The shards that the node cannot serve before an operator has acted, and why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failures: BTreeMap<usize, String>,
-    /// The newest format of records of the changelog that it reads.
+    /// The newest format of records of the changelog that the node reads.
     pub format: u8,
 }
 
@@ -51,41 +51,41 @@ pub struct SettingDifference {
     pub node: String,
     /// The key of the setting.
     pub setting: String,
-    /// Its value on this node.
+    /// The value on this node.
     pub here: String,
-    /// Its value on the other node.
+    /// The value on the other node.
     pub there: String,
 }
 
 /// The positions of a node in the changelog of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardPosition {
-    /// The last sequence that its store has applied.
+    /// The last sequence that the node's store has applied.
     pub applied: u64,
-    /// The last sequence that its store has synced.
+    /// The last sequence that the node's store has synced.
     pub flushed: u64,
-    /// The time of its clock when its process last owned the shard, in microseconds since 1970; 0
-    /// if it did not.
+    /// The time of the node's clock when its process last owned the shard, in microseconds since
+    /// 1970; 0 if it did not.
     #[serde(default)]
     pub time: u64,
-    /// Whether nothing expired by that clock.
+    /// Whether the expiry of events was paused at that time.
     #[serde(default)]
     pub expiry_paused: bool,
-    /// The sequence of the fence with which it took the shard then. That of a later owner is
-    /// higher, whatever their clocks say.
+    /// The sequence of the fence with which the process took the shard then. That of a later owner
+    /// is higher, whatever their clocks say.
     #[serde(default)]
     pub epoch: u64,
-    /// The copy of the owner's store that it fetches.
+    /// The copy of the owner's store that the node fetches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<CopyProgress>,
-    /// Whether it has everything of the shard, and follows on.
+    /// Whether the node has everything of the shard, and follows on.
     #[serde(default)]
     pub complete: bool,
-    /// Whether it leaves the shard to others for now, because it could not serve it.
+    /// Whether the node leaves the shard to others for now, because it could not serve it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
-    /// The last record that it knows the changelog to have acknowledged: no node owns the shard
-    /// with a changelog that ends below it.
+    /// The last record that the node knows the changelog to have acknowledged: no node owns the
+    /// shard with a changelog that ends below it.
     #[serde(default, skip_serializing_if = "is_unknown")]
     pub mark: StreamMark,
     /// The size of the changelog, as the owner has seen it.
@@ -97,7 +97,7 @@ fn is_unknown(mark: &StreamMark) -> bool {
     mark.position == 0
 }
 
-/// How much of a copy of the owner's store a node has.
+/// The progress of a node that copies the owner's store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyProgress {
     /// The bytes that have arrived.
@@ -107,14 +107,15 @@ pub struct CopyProgress {
 }
 
 impl NodeRecord {
-    /// Whether it has everything of a shard.
+    /// Whether the node has everything of a shard.
     pub fn is_complete(&self, shard: usize) -> bool {
         self.positions.get(shard).is_some_and(|at| at.complete)
     }
 }
 
-/// What the record of a shard says: the fields of Azure's ownership records, and what a change of
-/// the owner needs. The time of the last change is the one at which the store took the record.
+/// The record of the ownership of a shard: the fields of Azure's ownership records, and what a
+/// change of the owner needs. The time of the last change is the one at which the store took the
+/// record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnershipRecord {
@@ -124,9 +125,9 @@ pub struct OwnershipRecord {
     /// The number of the shard.
     pub partition_id: String,
     pub owner_id: Option<NodeId>,
-    /// The node that asked for it.
+    /// The node that asked for the shard.
     pub wanted_by: Option<NodeId>,
-    /// How often it was claimed.
+    /// How often the shard was claimed.
     pub claims: u64,
     /// The last record that its owners know the changelog to have acknowledged.
     #[serde(default, skip_serializing_if = "is_unknown")]
@@ -139,9 +140,9 @@ pub struct OwnershipRecord {
 pub struct OwnershipScope {
     /// The host name or the name of the cluster.
     pub fully_qualified_namespace: String,
-    /// What is divided into partitions.
+    /// Always `gridhook`: what is divided into partitions.
     pub event_hub_name: String,
-    /// Who divides it.
+    /// Always `$Default`: the nodes that divide it.
     pub consumer_group: String,
 }
 
@@ -149,11 +150,12 @@ pub struct OwnershipScope {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRecord {
     pub key: String,
-    /// Its value; empty once it was deleted.
+    /// The value; empty once the record was deleted.
     pub value: Bytes,
-    /// Its revision. Those of a bucket only grow.
+    /// The revision. Revisions of a bucket only grow.
     pub revision: u64,
-    /// When it was written, by the clock of the store, in the form of RFC 3339.
+    /// The time at which the record was written, by the clock of the store, in the form of RFC
+    /// 3339.
     pub written: String,
 }
 
@@ -163,7 +165,7 @@ pub enum RecordError {
     /// The record has another revision than expected. Nothing was written.
     #[error("the record was changed meanwhile")]
     Conflict,
-    /// No response came. The record may or may not have been written.
+    /// No response arrived, so the record may or may not have been written.
     #[error("the records of the cluster cannot be reached: {0}")]
     Unavailable(String),
 }
@@ -185,9 +187,9 @@ pub trait RecordStore: Send + Sync + 'static {
 /// A record with its revision and the time of its last change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Versioned<T> {
-    /// What it says.
+    /// The decoded value of the record.
     pub value: T,
-    /// Its revision; 0 for one that does not exist.
+    /// The revision; 0 for a record that does not exist.
     pub revision: u64,
     pub written: String,
 }
@@ -195,16 +197,15 @@ pub struct Versioned<T> {
 /// All records, as a node has read them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterRecords {
-    /// Those of nodes, by name. A node that has left keeps its record: the changelog must have what
-    /// it needs.
+    /// The records of nodes, by name. A node that has left keeps its record: the changelog must
+    /// have what it needs.
     pub nodes: BTreeMap<String, Versioned<NodeRecord>>,
     /// The names of nodes whose records say nothing, with their revisions: whether the record
     /// cannot be read, as one of a newer release, or was deleted.
     pub unreadable: BTreeMap<String, (bool, u64)>,
-    /// Those of shards, by number.
+    /// The records of shards, by number.
     pub shards: Vec<Versioned<OwnershipRecord>>,
-    /// The names of nodes that are asked to give everything up, and the revisions of these
-    /// requests. A request that was withdrawn has a revision, too.
+    /// The names of nodes that are drained, or were, and the revision of each request.
     pub drained: BTreeMap<String, (bool, u64)>,
 }
 
@@ -214,8 +215,8 @@ const NODE: &str = "node.";
 const SHARD: &str = "shard.";
 const DRAINED: &str = "drained.";
 
-/// The identifier of the cluster, which the first node that asks for it makes. `known` is what was
-/// last read.
+/// The identifier of the cluster, which the first node makes. `known` has the records of the last
+/// read.
 ///
 /// # Errors
 /// If the records cannot be reached, or a node that made one meanwhile is not seen yet.
@@ -226,8 +227,8 @@ pub async fn cluster_id(
     read_or_write_once(store, known, ID, uuid::Uuid::new_v4().simple().to_string()).await
 }
 
-/// The number of shards of the cluster, which is `shards` if this node is the first one. `known` is
-/// what was last read.
+/// The number of shards of the cluster, which is `shards` if this node is the first one. `known`
+/// has the records of the last read.
 ///
 /// # Errors
 /// If the records cannot be reached, or a number that another node wrote meanwhile is not seen yet.
@@ -248,23 +249,23 @@ async fn read_or_write_once<T: Serialize + DeserializeOwned>(
 ) -> Result<T, RecordError> {
     let find_record =
         |records: &[StoredRecord]| records.iter().find(|record| record.key == key).cloned();
-    let read = |record: &StoredRecord| serde_json::from_slice(&record.value).ok();
-    let known = find_record(known);
-    if let Some(value) = known.as_ref().and_then(read) {
+    let decode = |record: &StoredRecord| serde_json::from_slice(&record.value).ok();
+    let known_record = find_record(known);
+    if let Some(value) = known_record.as_ref().and_then(decode) {
         return Ok(value);
     }
     match store
         .write(
             key,
             encode_record(&value),
-            known.map_or(0, |deleted| deleted.revision),
+            known_record.map_or(0, |deleted| deleted.revision),
         )
         .await
     {
         Ok(_) => Ok(value),
         Err(RecordError::Conflict) => find_record(&store.read().await?)
             .as_ref()
-            .and_then(read)
+            .and_then(decode)
             .ok_or(RecordError::Conflict),
         Err(error) => Err(error),
     }
@@ -292,7 +293,7 @@ pub(super) fn encode_record(record: &impl Serialize) -> Bytes {
 }
 
 impl ClusterRecords {
-    /// Reads the records of a cluster with so many shards. The record of a shard that cannot be
+    /// Reads the records of a cluster with `shards` shards. The record of a shard that cannot be
     /// read counts as absent: of a newer release, or written by hand.
     pub fn from_stored(stored: &[StoredRecord], shards: usize) -> Self {
         let mut records = Self {
@@ -378,7 +379,11 @@ impl ClusterRecords {
 
     /// The nodes that take no shard.
     pub fn leaving_nodes(&self) -> BTreeSet<NodeId> {
-        let is_drained = |name: &str| self.drained.get(name).is_some_and(|(asked, _)| *asked);
+        let is_drained = |name: &str| {
+            self.drained
+                .get(name)
+                .is_some_and(|(is_drained, _)| *is_drained)
+        };
         let leaving = self
             .nodes
             .iter()
@@ -388,12 +393,12 @@ impl ClusterRecords {
 
     /// The records of a shard's changelog that the nodes and owners know to be acknowledged.
     pub fn marks(&self, shard: usize) -> impl Iterator<Item = StreamMark> {
-        let of_shard = self.shards.get(shard).map(|shard| shard.value.mark);
-        let of_node =
-            move |node: &Versioned<NodeRecord>| Some(node.value.positions.get(shard)?.mark);
-        of_shard
-            .into_iter()
-            .chain(self.nodes.values().filter_map(of_node))
+        let shard_mark = self.shards.get(shard).map(|shard| shard.value.mark);
+        let node_marks = self
+            .nodes
+            .values()
+            .filter_map(move |node| Some(node.value.positions.get(shard)?.mark));
+        shard_mark.into_iter().chain(node_marks)
     }
 
     /// The name and the position of the node that owned a shard last and has reported its time
@@ -451,18 +456,16 @@ fn decode_record<T: DeserializeOwned>(stored: &StoredRecord) -> Option<Versioned
 }
 
 impl OwnershipRecord {
-    /// What the balance reads of it, with the time for which the reader has seen the request.
+    /// The ownership as the balance needs it, with the time for which the reader has seen the
+    /// request.
     pub(super) fn shard_record(
         &self,
         waited: impl Fn(&NodeId) -> std::time::Duration,
     ) -> ShardRecord {
-        let wanted = self.wanted_by.clone().map(|by| {
-            let waited = waited(&by);
-            (by, waited)
-        });
+        let request = self.wanted_by.as_ref().map(|by| (by.clone(), waited(by)));
         ShardRecord {
             owner: self.owner_id.clone(),
-            wanted,
+            request,
         }
     }
 }

@@ -22,17 +22,17 @@ pub struct AuthConfig {
 /// An issuer of access tokens.
 #[derive(Clone, Debug)]
 pub struct IssuerConfig {
-    /// The claim `iss` of its tokens.
+    /// The claim `iss` of the issuer's tokens.
     pub name: String,
     /// The values of the claim `aud` of tokens for this server, besides its public URL.
     pub audiences: Vec<String>,
-    /// The source of its public keys.
+    /// The source of the issuer's public keys.
     pub keys: KeySource,
     /// The interval between two reads of the keys.
     pub refresh: Duration,
     /// The role of operators, if any.
     pub admin_role: Option<String>,
-    /// What other claims permit, as `CLAIM=VALUE ROLE [SCOPE,…]`.
+    /// The roles that other claims permit, as `CLAIM=VALUE ROLE [SCOPE,…]`.
     pub grants: Vec<String>,
 }
 

@@ -17,11 +17,11 @@ pub(super) const STORE: &str = "backup.store.";
 #[derive(Clone, Debug)]
 pub struct Backup {
     pub store: Option<ObjectStoreConfig>,
-    /// The schedule; [`None`] for none.
+    /// The schedule of backups; [`None`] if operators begin each.
     pub schedule: Option<BackupSchedule>,
-    /// The newest backups that are kept, however old they are.
+    /// The number of newest backups that are kept, however old they are.
     pub keep: usize,
-    /// How long further backups are kept.
+    /// How long backups besides the newest `keep` are kept.
     pub keep_for: Duration,
     /// The file of the key that encrypts backups.
     pub key_file: Option<PathBuf>,

@@ -19,12 +19,12 @@ pub struct Cluster {
     pub urls: Vec<String>,
     /// The authorities and the client certificate of TLS to these servers.
     pub nats_tls: NatsTls,
-    /// How the node logs in there.
+    /// How the node logs in to the servers of NATS.
     pub login: NatsLogin,
     /// The login of the system account that shows whether the servers sync every write; [`None`] if
     /// that is not checked.
     pub system_login: Option<NatsLogin>,
-    /// The servers of NATS that keep a record.
+    /// The number of NATS servers that keep a record.
     pub replicas: usize,
     /// The maximum size of the changelog in bytes; 0 for the limit of the servers.
     pub stream_bytes: u64,
@@ -38,7 +38,7 @@ pub struct Cluster {
     /// The address of the listener for other nodes. With several shards each has one, on the ports
     /// from this one on.
     pub listen: SocketAddr,
-    /// How other nodes reach it; [`None`] for the address of the listener.
+    /// The address by which other nodes reach the listener; [`None`] for its own address.
     pub advertise: Option<String>,
     /// The file of the secret that all nodes share.
     pub secret_file: PathBuf,
@@ -71,12 +71,11 @@ pub struct IdentityFiles {
     pub key: PathBuf,
 }
 
-/// How a client logs in to NATS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NatsLogin {
     Anonymous,
     Credentials(PathBuf),
-    /// With a name, and a password in a file.
+    /// A name, and the file of the password.
     Password(String, PathBuf),
 }
 
@@ -139,75 +138,41 @@ pub(super) struct RawCluster {
     expiry: Duration,
 }
 
-/// What the names of a cluster and a node are made of: they are parts of names in NATS.
+/// The form of the names of a cluster and of a node, which are parts of names in NATS.
 const NAME: &str = "1 to 32 letters, digits, - and _";
 
 impl RawCluster {
-    /// The settings of the node; [`None`] for a server of its own.
+    /// The settings of the node; [`None`] for a server without a cluster.
     pub(super) fn resolve(self, server: &Server, layers: &mut Layers) -> Option<Cluster> {
-        match self.engine.as_str() {
-            "none" => return None,
-            "nats" if cfg!(feature = "nats") => {}
-            "nats" => {
-                layers.refuse_value(
-                    &["cluster.engine"],
-                    "\"none\", because this build of gridhook has no NATS client (feature nats)",
-                );
-                return None;
-            }
-            _ => {
-                layers.refuse_value(&["cluster.engine"], "\"none\" or \"nats\"");
-                return None;
-            }
+        if !is_node(&self.engine, layers) {
+            return None;
         }
-        if !is_name(&self.name) {
-            layers.refuse_value(&["cluster.name"], NAME);
-        }
-        let node = self.node.unwrap_or_default();
-        if !is_name(&node) {
-            layers.refuse_value(
-                &["cluster.node"],
-                format!("a name that no other node has, {NAME}"),
-            );
-        }
-        // A login in a URL would be shown, and NATS would not get it.
-        let has_login = |url: &String| url.contains('@');
-        if self.urls.iter().any(has_login) {
-            let expectation = "addresses without user information; the login is cluster.username with \
-                cluster.password_file, or cluster.credentials";
-            layers.refuse_value(&["cluster.urls"], expectation);
-        }
-        let is_server = |url: &String| url.starts_with("nats://") || url.starts_with("tls://");
-        if self.urls.is_empty() || !self.urls.iter().all(is_server) {
-            layers.refuse_value(
-                &["cluster.urls"],
-                "addresses of NATS servers such as [\"nats://10.0.0.1:4222\"]",
-            );
-        }
-        let of_nats = TlsPaths {
+        self.check_names(layers);
+        check_urls(layers, &self.urls);
+        let nats_files = TlsPaths {
             authorities: self.ca_file,
             certificate: self.certificate_file,
             key: self.key_file,
         };
-        let nats_tls = nats_tls(layers, &self.urls, of_nats);
-        let of_nodes = TlsPaths {
+        let nats_tls = resolve_nats_tls(layers, &self.urls, nats_files);
+        let node_files = TlsPaths {
             authorities: self.node_ca_file,
             certificate: self.node_certificate_file,
             key: self.node_key_file,
         };
-        let node_tls = node_tls(layers, of_nodes);
-        let of_gridhook = RawLogin {
+        let node_tls = resolve_node_tls(layers, node_files);
+        let login = RawLogin {
             credentials: self.credentials,
             username: self.username,
             password: self.password_file,
         };
-        let login = resolve_login(layers, "", of_gridhook);
-        let of_system = RawLogin {
+        let login = resolve_login(layers, "", login);
+        let system_login = RawLogin {
             credentials: self.system_credentials,
             username: self.system_username,
             password: self.system_password_file,
         };
-        let system_login = login_of_system(layers, &self.durability, of_system);
+        let system_login = resolve_system_login(layers, &self.durability, system_login);
         if !matches!(self.replicas, 1 | 3 | 5) {
             layers.refuse_value(&["cluster.replicas"], "1, 3 or 5");
         }
@@ -226,22 +191,7 @@ impl RawCluster {
                 "a token that all nodes of the cluster share (cluster.engine is \"nats\")";
             layers.refuse_value(&["server.admin_token"], expectation);
         }
-        if self.node_listen.is_none() {
-            layers.refuse_value(
-                &["cluster.node_listen"],
-                "an address that other nodes reach, such as \"10.0.0.1:8082\"",
-            );
-        }
-        if self.advertise.is_none()
-            && self
-                .node_listen
-                .is_some_and(|listen| listen.ip().is_unspecified())
-        {
-            layers.refuse_value(
-                &["cluster.advertise"],
-                "the host and port of cluster.node_listen as other nodes reach them",
-            );
-        }
+        check_node_address(layers, self.node_listen, self.advertise.as_deref());
         if self.secret_file.is_none() {
             layers.refuse_value(
                 &["cluster.secret_file"],
@@ -250,7 +200,7 @@ impl RawCluster {
         }
         Some(Cluster {
             name: self.name,
-            node,
+            node: self.node.unwrap_or_default(),
             urls: self.urls,
             nats_tls,
             login,
@@ -268,31 +218,95 @@ impl RawCluster {
             expiry: self.expiry,
         })
     }
+
+    fn check_names(&self, layers: &mut Layers) {
+        if !is_name(&self.name) {
+            layers.refuse_value(&["cluster.name"], NAME);
+        }
+        if !self.node.as_deref().is_some_and(is_name) {
+            layers.refuse_value(
+                &["cluster.node"],
+                format!("a name that no other node has, {NAME}"),
+            );
+        }
+    }
 }
 
-/// Several shards need a port each, and the control plane one behind them.
+/// Whether `cluster.engine` makes the server a node of a cluster.
+fn is_node(engine: &str, layers: &mut Layers) -> bool {
+    match engine {
+        "none" => false,
+        "nats" if cfg!(feature = "nats") => true,
+        "nats" => {
+            layers.refuse_value(
+                &["cluster.engine"],
+                "\"none\", because this build of gridhook has no NATS client (feature nats)",
+            );
+            false
+        }
+        _ => {
+            layers.refuse_value(&["cluster.engine"], "\"none\" or \"nats\"");
+            false
+        }
+    }
+}
+
+fn check_urls(layers: &mut Layers, urls: &[String]) {
+    // A login in a URL would be shown, and NATS would not get it.
+    if urls.iter().any(|url| url.contains('@')) {
+        let expectation = "addresses without user information; the login is cluster.username with \
+            cluster.password_file, or cluster.credentials";
+        layers.refuse_value(&["cluster.urls"], expectation);
+    }
+    let is_server = |url: &String| url.starts_with("nats://") || url.starts_with("tls://");
+    if urls.is_empty() || !urls.iter().all(is_server) {
+        layers.refuse_value(
+            &["cluster.urls"],
+            "addresses of NATS servers such as [\"nats://10.0.0.1:4222\"]",
+        );
+    }
+}
+
+/// Checks that other nodes can reach this one.
+fn check_node_address(layers: &mut Layers, listen: Option<SocketAddr>, advertise: Option<&str>) {
+    match listen {
+        None => layers.refuse_value(
+            &["cluster.node_listen"],
+            "an address that other nodes reach, such as \"10.0.0.1:8082\"",
+        ),
+        Some(listen) if listen.ip().is_unspecified() && advertise.is_none() => layers.refuse_value(
+            &["cluster.advertise"],
+            "the host and port of cluster.node_listen as other nodes reach them",
+        ),
+        Some(_) => {}
+    }
+}
+
+/// Checks the ports of several shards: each has one, and the control plane the next.
 fn check_ports(
     layers: &mut Layers,
     shards: usize,
     listen: Option<SocketAddr>,
     advertise: Option<&str>,
 ) {
+    if shards == 1 {
+        return;
+    }
     let ports = shards + 1;
     let expectation =
-        || format!("a host and the first of {ports} ports in a row (cluster.shards + 1)");
-    let most = usize::from(u16::MAX) + 1 - ports;
-    if shards > 1
-        && listen.is_some_and(|listen| listen.port() == 0 || usize::from(listen.port()) > most)
-    {
-        layers.refuse_value(&["cluster.node_listen"], expectation());
+        format!("a host and the first of {ports} ports in a row (cluster.shards + 1)");
+    let first_ports = 1..=usize::from(u16::MAX) + 1 - ports;
+    if listen.is_some_and(|listen| !first_ports.contains(&usize::from(listen.port()))) {
+        layers.refuse_value(&["cluster.node_listen"], expectation.clone());
     }
-    let port = advertise.map(|advertise| {
-        advertise
-            .rsplit_once(':')
-            .and_then(|(_, port)| port.parse::<usize>().ok())
-    });
-    if shards > 1 && port.is_some_and(|port| port.is_none_or(|port| !(1..=most).contains(&port))) {
-        layers.refuse_value(&["cluster.advertise"], expectation());
+    let Some(advertise) = advertise else {
+        return;
+    };
+    let port = advertise
+        .rsplit_once(':')
+        .and_then(|(_, port)| port.parse().ok());
+    if !port.is_some_and(|port: usize| first_ports.contains(&port)) {
+        layers.refuse_value(&["cluster.advertise"], expectation);
     }
 }
 
@@ -311,7 +325,7 @@ struct RawLogin {
     password: Option<PathBuf>,
 }
 
-fn nats_tls(layers: &mut Layers, urls: &[String], paths: TlsPaths) -> NatsTls {
+fn resolve_nats_tls(layers: &mut Layers, urls: &[String], paths: TlsPaths) -> NatsTls {
     let TlsPaths {
         authorities,
         certificate,
@@ -349,7 +363,7 @@ fn nats_tls(layers: &mut Layers, urls: &[String], paths: TlsPaths) -> NatsTls {
     }
 }
 
-fn node_tls(layers: &mut Layers, paths: TlsPaths) -> Option<NodeTlsFiles> {
+fn resolve_node_tls(layers: &mut Layers, paths: TlsPaths) -> Option<NodeTlsFiles> {
     match paths {
         TlsPaths {
             authorities: Some(authorities),
@@ -379,9 +393,13 @@ fn node_tls(layers: &mut Layers, paths: TlsPaths) -> Option<NodeTlsFiles> {
     }
 }
 
-fn login_of_system(layers: &mut Layers, durability: &str, written: RawLogin) -> Option<NatsLogin> {
+fn resolve_system_login(
+    layers: &mut Layers,
+    durability: &str,
+    login: RawLogin,
+) -> Option<NatsLogin> {
     match durability {
-        "fsync" => match resolve_login(layers, "system_", written) {
+        "fsync" => match resolve_login(layers, "system_", login) {
             NatsLogin::Anonymous => {
                 let keys = ["cluster.system_credentials", "cluster.system_username"];
                 let expectation = "a login of the system account, which shows whether the NATS servers \

@@ -35,7 +35,6 @@ pub struct Delivery {
     pub batch_kilobytes: u32,
     /// The time that an idle connection is kept.
     pub idle_connection_timeout: Duration,
-    /// Whether http endpoints are allowed.
     pub allow_http: bool,
     /// The allowed networks that are not public.
     pub allow_networks: Vec<IpNet>,
@@ -69,19 +68,18 @@ pub struct IdentityConfig {
     /// The URL of tokens, with `{tenant}` for the tenant of a subscription.
     pub token_url: String,
     pub client_id: String,
-    /// How the server proves it.
     pub proof: IdentityProofConfig,
 }
 
 /// How the server proves its identity.
 #[derive(Clone, Debug)]
 pub enum IdentityProofConfig {
-    /// With the secret in this file.
+    /// The file of the client secret.
     Secret(PathBuf),
     Certificate {
         /// The file of the certificate.
         certificate: PathBuf,
-        /// The file of its key.
+        /// The file of the certificate's key.
         key: PathBuf,
     },
 }
@@ -164,7 +162,7 @@ struct RawIdentity {
     key_file: Option<PathBuf>,
 }
 
-/// The identity, if it is set. All of it or nothing.
+/// The identity, if it is set. All of its keys must be set, or none.
 fn resolve_identity(raw: RawIdentity, layers: &mut Layers) -> Option<IdentityConfig> {
     const KEYS: [&str; 5] = [
         "delivery.identity_token_url",

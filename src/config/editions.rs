@@ -50,7 +50,8 @@ impl Editions {
         }
     }
 
-    /// As [`Editions::load`], but returns the valid editions and an error for each invalid one.
+    /// Loads editions like [`Editions::load`], but returns the valid ones and an error for each
+    /// invalid one.
     pub(super) fn read_all(
         folder: Option<&Path>,
         after_failures: Option<u32>,
@@ -103,13 +104,13 @@ impl Editions {
         self.all.get(name).cloned()
     }
 
-    /// All names, in order.
+    /// The names in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.all.keys().map(String::as_str)
     }
 }
 
-/// The files of a folder, in order.
+/// The `.toml` files of a folder in alphabetical order.
 fn list_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = fs::read_dir(folder).map_err(unreadable_file(folder))?;
     let paths: Result<Vec<_>, _> = entries

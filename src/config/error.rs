@@ -52,15 +52,15 @@ fn list_errors(errors: &[Error]) -> String {
     lines.join("\n  ")
 }
 
-/// What is wrong with the text of an edition.
+/// An error in the text of an edition.
 #[derive(Debug, thiserror::Error)]
 pub enum EditionError {
     #[error("{}", .0.to_string().trim_end())]
     Syntax(#[from] toml::de::Error),
-    /// It cannot be joined with its base.
+    /// The edition cannot be joined with its base.
     #[error(transparent)]
     Join(#[from] toml::ser::Error),
-    /// A key that is joined with the base.
+    /// A key is invalid after the edition was joined with its base.
     #[error("{}: {}", .0.path(), .0.inner().message())]
     Key(#[from] serde_path_to_error::Error<toml::de::Error>),
     #[error("base is {base}; expected an edition of the program: {}", .allowed.join(", "))]
@@ -95,7 +95,7 @@ impl Error {
         }
     }
 
-    /// One error of a non-empty list.
+    /// Makes one error of a list that is not empty.
     pub(super) fn from_list(mut wrong: Vec<Self>) -> Self {
         match (wrong.len(), wrong.pop()) {
             (1, Some(only)) => only,

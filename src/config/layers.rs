@@ -45,9 +45,9 @@ pub struct SettingSources {
 
 #[derive(Clone, Debug)]
 pub struct SettingFlag {
-    /// Its name, as `--listen`.
+    /// The name with its dashes, such as `--listen`.
     pub name: &'static str,
-    /// The setting's key, as `server.listen`.
+    /// The setting's key, such as `server.listen`.
     pub key: &'static str,
     pub value: String,
 }
@@ -74,12 +74,12 @@ impl fmt::Display for SettingOrigin {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Its key, as `server.listen`.
+    /// The key, such as `server.listen`.
     pub key: String,
-    /// Its value as TOML. A secret's value is not shown.
+    /// The value as TOML. A secret's value is not shown.
     pub value: String,
     pub origin: SettingOrigin,
-    /// Whether its value differs from the default.
+    /// Whether the value differs from the default.
     pub is_changed: bool,
 }
 

@@ -140,7 +140,7 @@ pub struct Server {
     pub admin_token: Option<Secret>,
     #[serde(deserialize_with = "read::web")]
     pub public_url: Option<url::Url>,
-    /// Further hosts of the server; a leading `*.` matches one label.
+    /// Further hosts by which clients reach the server; a leading `*.` matches one label.
     #[serde(deserialize_with = "read::host_names")]
     pub host_names: Vec<String>,
     /// The file of the TLS certificate; [`None`] for http.
@@ -175,7 +175,6 @@ pub struct LogConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     Text,
-    /// One JSON object a line, for machines.
     Json,
 }
 

@@ -40,40 +40,41 @@ pub struct Limits {
     pub failed_keys_held: usize,
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000_000>")]
     pub topics: usize,
-    /// Event subscriptions of one topic or domain.
+    /// Maximum event subscriptions of one topic or domain.
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000_000>")]
     pub subscriptions_per_topic: usize,
-    /// Entries of `includedEventTypes`.
+    /// Maximum entries of `includedEventTypes`.
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000>")]
     pub event_types: usize,
-    /// Entries of `advancedFilters`.
+    /// Maximum entries of `advancedFilters`.
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000>")]
     pub advanced_filters: usize,
-    /// Values of all advanced filters of a subscription together.
+    /// Maximum values of all advanced filters of a subscription together.
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000>")]
     pub advanced_values: usize,
     /// Characters of a string in a filter.
     #[serde(deserialize_with = "read::count::<_, _, 1, 65_536>")]
     pub filter_text: usize,
-    /// Levels of objects and arrays in an event.
+    /// Maximum depth of objects and arrays in an event.
     #[serde(deserialize_with = "read::count::<_, _, 1, 125>")]
     pub event_depth: usize,
-    /// Events of one subscription that clients have received and not settled.
+    /// Maximum events of one subscription that clients have received and not settled.
     #[serde(deserialize_with = "read::count::<_, _, 1, 65_000>")]
     pub leases_per_subscription: u32,
-    /// Events of one ordered subscription in flight, waiting for a retry or held back.
+    /// Maximum events of one ordered subscription that are in flight, wait for a retry or are held
+    /// back.
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000_000>")]
     pub ordered_events_per_subscription: u32,
-    /// The size of events that subscriptions have read and not sent.
+    /// Maximum size of events that subscriptions have read and not sent.
     #[serde(deserialize_with = "read::size::<_, _, { 8 << 20 }, { 64 << 30 }>")]
     pub read_bytes: usize,
     /// The threads that compute what clients ask for; 0: one for each two cores.
     #[serde(deserialize_with = "read::count::<_, _, 0, 1024>")]
     pub compute_threads: usize,
-    /// The processor time of a task of these threads.
+    /// Maximum processor time of a task of the computing threads.
     #[serde(deserialize_with = "read::wait::<_, 100, HOUR>")]
     pub compute_time: Duration,
-    /// The size of what these tasks make.
+    /// Maximum size of what tasks of the computing threads make.
     #[serde(deserialize_with = "read::size::<_, _, { 32 << 20 }, { 64 << 30 }>")]
     pub compute_bytes: usize,
     /// Requests of a thread that wait for a late response.

@@ -20,7 +20,6 @@ pub(super) const PLAIN: [&str; 6] = [
     "url",
 ];
 
-/// The credentials of each kind of store.
 const CREDENTIALS: [(StoreKind, &[&str]); 4] = [
     (StoreKind::Folder, &[]),
     (
@@ -45,11 +44,11 @@ pub struct ObjectStoreConfig {
     pub address: StoreAddress,
     /// The server, if it is not the cloud's own.
     pub endpoint: Option<Url>,
-    /// The region of its buckets.
+    /// The region of the bucket.
     pub region: Option<String>,
     pub allow_http: bool,
-    /// Its credentials, by the name of the setting. If empty, those of the environment or the
-    /// machine apply.
+    /// Credentials by the name of the setting. If empty, those of the environment or the machine
+    /// apply.
     pub credentials: Vec<(&'static str, Secret)>,
 }
 
@@ -57,10 +56,10 @@ pub struct ObjectStoreConfig {
 pub(super) struct RawObjectStore {
     #[serde(default, deserialize_with = "read::optional")]
     url: Option<String>,
-    /// Only a dead-letter store has this key.
+    /// A key that only a dead-letter store has.
     #[serde(default, deserialize_with = "read::texts")]
     pub(super) accounts: Vec<String>,
-    /// Only a dead-letter store has this key.
+    /// A key that only a dead-letter store has.
     #[serde(default, deserialize_with = "read::texts")]
     pub(super) used_by: Vec<String>,
     #[serde(default, deserialize_with = "read::web")]

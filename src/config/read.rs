@@ -48,10 +48,10 @@ where
     let RawValue::Text(text) = raw(from, expectation())? else {
         return Err(D::Error::custom(expectation()));
     };
-    let read = humantime::parse_duration(&text)
+    humantime::parse_duration(&text)
         .ok()
-        .filter(|read| (min..=max).contains(read));
-    read.ok_or_else(|| D::Error::custom(expectation()))
+        .filter(|duration| (min..=max).contains(duration))
+        .ok_or_else(|| D::Error::custom(expectation()))
 }
 
 /// Parses a size in bytes.
@@ -61,13 +61,14 @@ where
     T: TryFrom<u64>,
 {
     let expectation = || size_expectation(ByteSize(MIN), ByteSize(MAX));
-    let read = match raw(from, expectation())? {
+    let bytes = match raw(from, expectation())? {
         RawValue::Number(bytes) => u64::try_from(bytes).ok(),
         RawValue::Text(text) => ByteSize::from_str(&text).ok().map(|size| size.as_u64()),
         RawValue::Flag(_) | RawValue::List(_) => None,
     };
-    let read = read.filter(|bytes| (MIN..=MAX).contains(bytes));
-    read.and_then(|bytes| T::try_from(bytes).ok())
+    bytes
+        .filter(|bytes| (MIN..=MAX).contains(bytes))
+        .and_then(|bytes| T::try_from(bytes).ok())
         .ok_or_else(|| D::Error::custom(expectation()))
 }
 
@@ -86,10 +87,10 @@ where
     let RawValue::Number(number) = raw(from, expectation())? else {
         return Err(D::Error::custom(expectation()));
     };
-    let read = u64::try_from(number)
+    u64::try_from(number)
         .ok()
-        .filter(|number| (MIN..=MAX).contains(number));
-    read.and_then(|number| T::try_from(number).ok())
+        .filter(|number| (MIN..=MAX).contains(number))
+        .and_then(|number| T::try_from(number).ok())
         .ok_or_else(|| D::Error::custom(expectation()))
 }
 
@@ -102,29 +103,29 @@ pub(super) fn event_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::E
     let expectation = format!(
         "a whole number from 0 to 1000000000, or \"azure\" for {AZURE_EVENTS}; 0 is no limit"
     );
-    let read = match raw(from, &expectation)? {
+    let rate = match raw(from, &expectation)? {
         RawValue::Number(number) => u64::try_from(number).ok(),
         RawValue::Text(text) if text == "azure" => Some(AZURE_EVENTS),
         // Values of the environment are text.
         RawValue::Text(text) => text.parse().ok(),
         RawValue::Flag(_) | RawValue::List(_) => None,
     };
-    read.filter(|rate| *rate <= 1_000_000_000)
+    rate.filter(|rate| *rate <= 1_000_000_000)
         .ok_or_else(|| D::Error::custom(expectation))
 }
 
 /// Parses a rate in bytes a second, or `azure`.
 pub(super) fn byte_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    let most = ByteSize(TIB);
+    let max = ByteSize(TIB);
     let azure = ByteSize(AZURE_BYTES).display().si();
-    let expectation = format!("a size from 0 B to {most}, or \"azure\" for {azure}; 0 is no limit");
-    let read = match raw(from, &expectation)? {
+    let expectation = format!("a size from 0 B to {max}, or \"azure\" for {azure}; 0 is no limit");
+    let rate = match raw(from, &expectation)? {
         RawValue::Number(bytes) => u64::try_from(bytes).ok(),
         RawValue::Text(text) if text == "azure" => Some(AZURE_BYTES),
         RawValue::Text(text) => ByteSize::from_str(&text).ok().map(|size| size.as_u64()),
         RawValue::Flag(_) | RawValue::List(_) => None,
     };
-    read.filter(|rate| *rate <= TIB)
+    rate.filter(|rate| *rate <= TIB)
         .ok_or_else(|| D::Error::custom(expectation))
 }
 
@@ -138,25 +139,27 @@ pub(super) fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error>
         Text(String),
     }
     let expectation = "a number from 0 to 1, such as 0.1";
-    let read = match RawNumber::deserialize(from).map_err(|_| D::Error::custom(expectation))? {
+    let share = match RawNumber::deserialize(from).map_err(|_| D::Error::custom(expectation))? {
         RawNumber::Share(share) => Some(share),
         RawNumber::Text(text) => text.parse().ok(),
     };
-    read.filter(|share| (0.0..=1.0).contains(share))
+    share
+        .filter(|share| (0.0..=1.0).contains(share))
         .ok_or_else(|| D::Error::custom(expectation))
 }
 
 /// Parses a number of failures; [`None`] for the edition's own.
 pub(super) fn failures<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     let expectation = "a whole number of 1 or more, or \"edition\"";
-    let read = match raw(from, expectation)? {
-        RawValue::Number(number) => Some(u32::try_from(number).ok().filter(|number| *number > 0)),
+    let failures: Option<u32> = match raw(from, expectation)? {
+        RawValue::Number(number) => u32::try_from(number).ok(),
         RawValue::Text(text) if text == "edition" => return Ok(None),
         // Values of the environment are text.
-        RawValue::Text(text) => Some(text.parse().ok().filter(|number| *number > 0)),
+        RawValue::Text(text) => text.parse().ok(),
         RawValue::Flag(_) | RawValue::List(_) => None,
     };
-    read.flatten()
+    failures
+        .filter(|failures| *failures > 0)
         .map(Some)
         .ok_or_else(|| D::Error::custom(expectation))
 }
@@ -236,8 +239,9 @@ pub(super) fn networks<'de, D: Deserializer<'de>>(
         RawValue::List(list) => list,
         RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
     };
-    let read: Result<_, _> = list.iter().map(|network| network.parse()).collect();
-    read.map(AutoSwitch::Set)
+    let networks: Result<_, _> = list.iter().map(|network| network.parse()).collect();
+    networks
+        .map(AutoSwitch::Set)
         .map_err(|_| D::Error::custom(expectation))
 }
 
@@ -253,8 +257,8 @@ pub(super) fn network_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpN
         RawValue::List(list) => list,
         RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
     };
-    let read: Result<_, _> = list.iter().map(|network| network.parse()).collect();
-    read.map_err(|_| D::Error::custom(expectation))
+    let networks: Result<_, _> = list.iter().map(|network| network.parse()).collect();
+    networks.map_err(|_| D::Error::custom(expectation))
 }
 
 /// Parses one audience or a list of them; from the environment, one string with commas.
@@ -459,12 +463,12 @@ pub(super) fn filter<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Er
         from,
         "a level (error, warn, info, debug, trace), or a comma-separated list of MODULE=LEVEL",
         |text| {
-            let read = tracing_subscriber::EnvFilter::try_new(text);
+            let filter = tracing_subscriber::EnvFilter::try_new(text);
             // `tracing` would take an unknown word as a module's name, and silence everything else.
             let has_levels_only = text.split(',').all(|part| {
                 part.contains('=') || part.parse::<tracing::level_filters::LevelFilter>().is_ok()
             });
-            (has_levels_only && read.is_ok()).then(|| text.to_owned())
+            (has_levels_only && filter.is_ok()).then(|| text.to_owned())
         },
     )
 }

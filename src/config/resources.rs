@@ -35,11 +35,11 @@ pub(super) const CREDENTIALS: [&str; 13] = [
 pub struct ResourceConfig {
     pub name: String,
     pub url: Url,
-    /// The resource ids that it stands for.
+    /// The resource ids that the table stands for.
     pub resource_ids: Vec<String>,
-    /// The scopes of the event subscriptions that may use it, as written.
+    /// The scopes of the event subscriptions that may use the resource, as written.
     pub used_by: Vec<String>,
-    /// Its credentials, by the name of the setting.
+    /// Credentials by the name of the setting.
     pub credentials: Vec<(&'static str, Secret)>,
 }
 

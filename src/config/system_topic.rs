@@ -14,7 +14,7 @@ pub struct SystemTopic {
     /// The interval between two looks at event subscriptions, certificates and the disk.
     #[serde(deserialize_with = "read::wait::<_, 100, HOUR>")]
     pub interval: Duration,
-    /// Less free space on the disk of the store is reported.
+    /// The free space on the disk of the store below which it is reported.
     #[serde(deserialize_with = "read::size::<_, _, 0, { 64 * TIB }>")]
     pub disk_free_bytes: u64,
     /// A certificate that ends within this time is reported.

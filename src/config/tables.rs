@@ -7,7 +7,8 @@ use std::{fs, path::Path};
 use super::{backup, dead_letter, object_store, resources};
 
 struct Section {
-    /// It ends with a dot. A table without a name of its own is the section itself.
+    /// The beginning of the section's keys, with a dot at the end. If the tables of the section
+    /// have no names, the section is the table.
     prefix: &'static str,
     is_named: bool,
     plain: &'static [&'static [&'static str]],
@@ -87,7 +88,6 @@ pub(super) fn is_secret(key: &str) -> bool {
     })
 }
 
-/// The keys of the table that `key` is in.
 pub(super) fn keys_of_table(key: &str) -> Option<String> {
     let (section, name, _) = Section::find_section(key)?;
     let prefix = if section.is_named {

@@ -4,9 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsVersion {
-    /// 1.2
     Tls12,
-    /// 1.3
     Tls13,
 }
 

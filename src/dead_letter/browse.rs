@@ -40,29 +40,29 @@ pub enum BrowseError {
     NoStore,
     #[error("reading dead letters failed: {0}")]
     Work(#[from] tokio::task::JoinError),
-    /// They could not be checked.
+    /// The computing threads could not check the dead letters.
     #[error("the dead letters were not checked: {0}")]
     Compute(#[from] ComputeError),
 }
 
-/// Where a subscription's dead letters are.
+/// The place of a subscription's dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterLocation {
     pub subscription_key: SubscriptionKey,
-    /// The folder of its files; [`None`] without a destination.
+    /// The folder of the files; [`None`] without a destination.
     pub folder: Option<String>,
-    /// Whether its topic has the custom input schema: then `data` of a dead letter is the event.
+    /// Whether the topic has the custom input schema: then `data` of a dead letter is the event.
     pub custom: bool,
-    /// The owner of its files; [`None`] without a destination.
+    /// The subscription as the owner of its files; [`None`] without a destination.
     pub owner: Option<Owner>,
-    /// Other subscriptions that write into the same folder.
+    /// Other subscriptions that write files into the same folder.
     pub others: Vec<Owner>,
 }
 
 /// The two stages of a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeadLetterStage {
-    /// In the journal, waiting for its file.
+    /// The dead letter is in the journal, waiting for its file.
     Waiting,
     Written,
 }
@@ -71,13 +71,13 @@ pub enum DeadLetterStage {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadLetterQuery {
     pub stage: Option<DeadLetterStage>,
-    /// Last attempted (or else published) at this time or later.
+    /// Selects dead letters last attempted (or else published) at this time or later.
     pub from: Option<Timestamp>,
-    /// Before this time.
+    /// Selects dead letters last attempted (or else published) before this time.
     pub to: Option<Timestamp>,
-    /// With this reason, compared without case.
+    /// Selects dead letters with this reason, compared without case.
     pub reason: Option<String>,
-    /// Of an event with this id.
+    /// Selects dead letters of events with this id.
     pub id: Option<String>,
     pub keys: Option<Vec<DeadLetterId>>,
 }
@@ -135,8 +135,8 @@ pub struct BrowseProblem {
 pub struct DeadLetterPage {
     pub found: Vec<FoundDeadLetter>,
     pub problems: Vec<BrowseProblem>,
-    /// Where the next page begins; [`None`] at the end. A page with few or no dead letters may have
-    /// one.
+    /// The position of the next page; [`None`] at the end. A page with few or no dead letters may
+    /// have one.
     pub next: Option<BrowseCursor>,
 }
 
@@ -176,7 +176,7 @@ impl DeadLetters {
         Ok(page)
     }
 
-    /// One dead letter, if it exists, or why it cannot be read.
+    /// Reads one dead letter, if it exists, or why it cannot be read.
     ///
     /// # Errors
     /// If the journal or the store of files fails.

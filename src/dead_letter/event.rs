@@ -42,10 +42,10 @@ pub struct DeadLetterEvent {
     pub id: Option<String>,
     pub event_type: Option<String>,
     pub subject: Option<String>,
-    /// The resource id of its topic, if Event Grid added it. A CloudEvent's `source` comes from its
+    /// The resource id of the topic, if Event Grid added it. A CloudEvent's `source` comes from its
     /// publisher.
     pub topic: Option<String>,
-    /// The result of its delivery.
+    /// The result of the event's delivery.
     pub result: DeadLetterResult,
 }
 
@@ -59,7 +59,7 @@ pub struct DeadLetterResult {
     /// The HTTP status of the last attempt.
     pub status: Option<u16>,
     pub published: Option<Timestamp>,
-    /// When the last attempt was made.
+    /// The time of the last attempt.
     pub tried: Option<Timestamp>,
 }
 
@@ -88,7 +88,7 @@ impl DeadLetterEvent {
         })
     }
 
-    /// When it was last attempted, or else published. Time ranges select by it.
+    /// The time of the last attempt, or else of the publication. Time ranges select by it.
     pub fn last_attempted(&self) -> Option<Timestamp> {
         self.result.tried.or(self.result.published)
     }
@@ -269,7 +269,7 @@ fn member_text(all: &Members<'_>, name: &str) -> Option<String> {
     serde_json::from_str(member_value(all, name)?.get()).ok()
 }
 
-/// A number, also if it was written as a string.
+/// Reads a number, also if it was written as a string.
 fn member_number<T: std::str::FromStr>(all: &Members<'_>, name: &str) -> Option<T> {
     member_value(all, name)?
         .get()

@@ -64,7 +64,7 @@ pub struct UnreadableEvent {
     source: serde_json::Error,
 }
 
-/// What all events of a file have in common.
+/// The context that all events of a file share.
 #[derive(Clone, Copy, Debug)]
 pub struct FileContext<'a> {
     pub layout: FileLayout,

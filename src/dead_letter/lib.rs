@@ -80,7 +80,7 @@ use gridhook_journal::Journal;
 use gridhook_policy::{edition::FileLayout, property::DeliveryProperty};
 use gridhook_store::keys::MetaKind;
 
-/// Where a subscription's dead letters go, and in which layout.
+/// The destination of a subscription's dead letters, and their layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterTarget {
     pub store: String,
@@ -117,8 +117,9 @@ impl DeadLetterTarget {
         }
     }
 
-    /// When a turn begins for a dead letter that is due at `due`. A clock that was set back has
-    /// dead letters that are due later than it would set them: they wait no longer than a new one.
+    /// The time at which a turn begins for a dead letter that is due at `due`. A clock that was set
+    /// back has dead letters that are due later than it would set them: they wait no longer than a
+    /// new one.
     pub(crate) fn turn_at(&self, due: Timestamp, now: Timestamp) -> Timestamp {
         due.min(now.after(self.delay))
     }
@@ -130,7 +131,7 @@ impl DeadLetterTarget {
 pub struct WaitingDeadLetters {
     pub subscription_key: SubscriptionKey,
     pub target: DeadLetterTarget,
-    /// When the first dead letter is due.
+    /// The time at which the first dead letter is due.
     pub due: Timestamp,
 }
 
@@ -161,7 +162,8 @@ pub type TargetLookup = Box<dyn Fn(SubscriptionKey) -> Option<DeadLetterTarget> 
 struct WriterContext {
     notifier: Option<Arc<Notifier>>,
     find_target: Option<Arc<TargetLookup>>,
-    /// One slice is read at a time, so that the journal's other reader stays free for deliveries.
+    /// A permit to read a slice: one at a time, so that the journal's other reader stays free for
+    /// deliveries.
     reading: Arc<Semaphore>,
     /// One lock per subscription with work in progress, for all stores.
     queues: StagingQueues,
@@ -183,7 +185,6 @@ struct DeadLettersShared {
     options: WriterOptions,
     staging: Mutex<Staging>,
     context: WriterContext,
-    /// The number of running turns.
     running_turns: watch::Sender<usize>,
     actor: Mutex<Option<WeakAddr<DeadLetterActor>>>,
     /// Whether a wake is in the actor's mailbox: at most one is.

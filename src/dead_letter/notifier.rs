@@ -16,17 +16,17 @@ use gridhook_journal as journal;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileWritten {
-    /// The subscription of its dead letters.
+    /// The subscription of the dead letters in the file.
     pub subscription_key: SubscriptionKey,
-    /// Where it is stored. The last part of the path is its GUID.
+    /// The location of the file. The last part of the path is the file's GUID.
     pub blob: BlobLocation,
     pub bytes: usize,
-    /// When it was last written.
+    /// The time at which the file was last written.
     pub at: Timestamp,
 }
 
 impl FileWritten {
-    /// Its GUID, the same however often it is written.
+    /// The file's GUID, the same however often the file is written.
     pub fn id(&self) -> &str {
         let name = self.blob.path.rsplit('/').next().unwrap_or_default();
         name.strip_suffix(".json").unwrap_or(name)

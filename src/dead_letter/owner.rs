@@ -34,7 +34,7 @@ pub struct Owner {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FileOwner {
     Own,
-    /// Another subscription that writes into the same folder.
+    /// The file is of another subscription that writes into the same folder.
     Others,
     Unknown(String),
     /// The file's name does not say. Its events may.

@@ -27,12 +27,12 @@ use gridhook_policy::record::LedgerEvent;
 /// Maximum steps per call. The client calls again for more.
 const STEPS_MAX: usize = 64;
 
-/// Where the rest of a purge or of a count begins, as text that a client passes back.
+/// The position of the rest of a purge or of a count, as text that a client passes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PurgeCursor {
     at: BrowseCursor,
-    /// When the count began. Files from later are skipped: their dead letters were counted while
-    /// they waited.
+    /// The time at which the count began. Later files are skipped: their dead letters were counted
+    /// while they waited.
     until: Timestamp,
 }
 
@@ -78,9 +78,9 @@ impl FromStr for PurgeCursor {
 pub struct PurgeProgress {
     /// Dead letters that were, or would be, purged.
     pub dead_letters: u64,
-    /// What could not be read, and stays.
+    /// Places that could not be read, whose dead letters stay.
     pub problems: Vec<BrowseProblem>,
-    /// Where the rest begins; [`None`] at the end.
+    /// The position of the rest; [`None`] at the end.
     pub next: Option<PurgeCursor>,
 }
 

@@ -56,17 +56,17 @@ use gridhook_store::keys::{MetaKind, parse_redrive_name, redrive_name};
 /// Maximum dead letters per page.
 const PAGE_SIZE: usize = 1_000;
 
-/// How often the end of a page is checked.
+/// The interval in which the end of a page is checked.
 const POLL: Duration = Duration::from_millis(50);
 
 /// The pause after an error of the journal or the store of files.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// What a redrive needs from subscriptions.
+/// The event subscriptions of the server, as redrives need them.
 pub trait SubscriptionDirectory: Send + Sync {
     fn running_redrives(&self) -> Vec<(SubscriptionKey, Lane)>;
 
-    /// Other subscriptions with the same name, in any topic. They may share the folder.
+    /// Lists other subscriptions with the same name, in any topic. They may share the folder.
     fn namesakes(&self, subscription_key: SubscriptionKey) -> Vec<SubscriptionKey>;
 
     /// Whether a subscription's topic has the custom input schema; [`None`] if it was deleted.
@@ -121,7 +121,7 @@ impl Redrives {
         }
     }
 
-    /// Where a subscription's dead letters are; [`None`] if it was deleted.
+    /// Finds the place of a subscription's dead letters; [`None`] if the subscription was deleted.
     pub fn find_location(
         &self,
         subscription_key: SubscriptionKey,
@@ -560,7 +560,7 @@ enum RedriveStep {
     Over,
 }
 
-/// How many dead letters come before a sequence repeats: a job can have each sequence pending only
+/// The number of dead letters before a sequence repeats: a job can have each sequence pending only
 /// once.
 fn count_distinct(found: &[FoundDeadLetter]) -> usize {
     let mut waiting = HashSet::new();

@@ -90,7 +90,7 @@ impl SinkError {
 pub struct ListedFile {
     pub name: String,
     pub bytes: u64,
-    /// When it was written, according to its store.
+    /// The time at which the file was written, according to its store.
     pub modified: Timestamp,
 }
 
@@ -103,12 +103,12 @@ pub struct BlobLocation {
     pub url: String,
 }
 
-/// What keeps a former owner of a cluster's store from files of the next one.
+/// Keeps a former owner of a cluster's store from files of the next one.
 #[derive(Clone, Debug)]
 pub struct FileFence {
-    /// Without it nothing is written or deleted.
+    /// Files are written and deleted only while this lease allows it.
     pub lease: Lease,
-    /// The epoch of the ownership, which names of files have.
+    /// The epoch of the ownership, which is part of the names of files.
     pub epoch: u64,
 }
 
@@ -154,8 +154,8 @@ impl Sink {
         }
     }
 
-    /// The same store, which refuses to write and delete files once the lease does not allow it:
-    /// the next owner of the store may have written or removed the same ones.
+    /// Makes the store refuse to write and delete files once the lease does not allow it: the next
+    /// owner of the store may have written or removed the same ones.
     ///
     /// A process may be paused behind that check. So names that one owner writes have its epoch,
     /// and the next one uses none of them.
@@ -164,7 +164,7 @@ impl Sink {
         Self { fence, ..self }
     }
 
-    /// The epoch of the ownership in a cluster.
+    /// The epoch of the ownership in a cluster; [`None`] without a cluster.
     pub fn epoch(&self) -> Option<u64> {
         self.fence.as_ref().map(|fence| fence.epoch)
     }

@@ -23,7 +23,7 @@ use gridhook_event::{SubscriptionKey, Timestamp};
 /// Files at a time, and retries after internal failures.
 #[derive(Clone, Copy, Debug)]
 pub struct StagingRules {
-    /// Maximum running turns.
+    /// Maximum number of turns that run at the same time.
     pub at_once: usize,
     /// The delay after a failure that is not the store's. It doubles with each further failure.
     pub retry_first: Duration,
@@ -79,17 +79,18 @@ pub struct Staging {
 struct SubscriptionQueue {
     target: Arc<DeadLetterTarget>,
     position: QueuePosition,
-    /// Consecutive failures.
+    /// Number of failures in a row.
     failures: u32,
-    /// Whether it is removed after its turn, because its dead letters go to another store.
+    /// Whether the subscription leaves the queues after its turn, because its dead letters go to
+    /// another store.
     leaves: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QueuePosition {
-    /// In the queue, due at this time.
+    /// The subscription waits for its turn, which is due at this time.
     Queued(Timestamp),
-    /// Its turn runs; `notified` is the earliest due time that was notified meanwhile.
+    /// The turn runs. `notified` is the earliest due time that was notified meanwhile.
     Running { notified: Option<Timestamp> },
 }
 
@@ -218,19 +219,18 @@ impl Staging {
         }
     }
 
-    /// Starts no more turns.
+    /// Starts no more turns from now on.
     pub fn close(&mut self) {
         self.closed = true;
     }
 
-    /// When to call [`Staging::take_turns`] again. [`None`]: after the next call of
+    /// The time at which to call [`Staging::take_turns`] again. [`None`]: after the next call of
     /// [`Staging::enqueue_waiting`] or the end of a turn.
     pub fn next_due(&self) -> Option<Timestamp> {
         let open = !self.closed && self.running_turns < self.rules.at_once;
         self.queue.first().filter(|_| open).map(|(due, _)| *due)
     }
 
-    /// The number of running turns.
     pub fn running_turns(&self) -> usize {
         self.running_turns
     }

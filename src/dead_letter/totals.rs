@@ -28,7 +28,7 @@ const VERSION_MIN: u8 = 2;
 #[error("the totals of dead letters are damaged")]
 pub struct DamagedTotals;
 
-/// What became of a subscription's dead letters: `dead_lettered = waiting + written + lost +
+/// Totals of the fate of a subscription's dead letters: `dead_lettered = waiting + written + lost +
 /// redriven + purged`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadLetterTotals {
@@ -96,8 +96,8 @@ impl DeadLetterTotals {
         keys::dead_letters_name(subscription_key)
     }
 
-    /// At least `handled` dead letters are handled: the missing ones are counted as lost. Removes
-    /// the file in progress, which would be overwritten with what is left of it.
+    /// Counts dead letters as lost until `handled` of them are handled. Removes the file in
+    /// progress, which would be overwritten with what is left of it.
     #[must_use]
     pub fn accept_loss(self, handled: u64) -> Self {
         let missing = handled.saturating_sub(self.handled_count().unwrap_or(u64::MAX));

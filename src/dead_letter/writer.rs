@@ -488,7 +488,7 @@ fn started_path<'a>(target: &DeadLetterTarget, file: &'a FileInProgress) -> Opti
 
 struct WrittenPage {
     text: Bytes,
-    /// Number of events in it.
+    /// Number of events in the text.
     count: u64,
     /// Dead letters that could not be added.
     damaged: Vec<DeadLetterKey>,
@@ -497,7 +497,7 @@ struct WrittenPage {
 }
 
 impl WrittenPage {
-    /// Blocks: it parses and writes megabytes of JSON.
+    /// Makes the text of a file. Blocks: it parses and writes megabytes of JSON.
     fn from_slice(
         slice: Vec<WaitingDeadLetter>,
         target: &DeadLetterTarget,

@@ -15,7 +15,7 @@ pub struct DeclaredError {
     pub(super) error: DeclarationError,
 }
 
-/// What is wrong with a declaration, and what is allowed.
+/// An invalid declaration: the text says what is wrong, and what is allowed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeclarationError {
     #[error("it cannot be read: {0}")]
@@ -76,9 +76,9 @@ pub enum DeclarationError {
     )]
     Foreign {
         first: Box<ForeignResource>,
-        /// The types of all of them, each once.
+        /// The types of all such resources, each once.
         kinds: Vec<String>,
-        /// What leaves them out.
+        /// The option that leaves such resources out.
         option: &'static str,
     },
     #[error(
@@ -100,7 +100,7 @@ pub enum DeclarationError {
 const FILE_KEYS: &str = "topics, domains, namespaces, subscription or resourceGroup";
 
 impl DeclarationError {
-    /// The same error with what it concerns before it.
+    /// Puts where the error is before its text.
     pub(super) fn with_location(self, at: impl Into<String>) -> Self {
         Self::Part {
             at: at.into(),

@@ -55,7 +55,7 @@ pub struct DeclaredResource {
     pub group: ResourceGroup,
     /// Alternating types and names: `topics`, `orders`, `eventSubscriptions`, `billing`.
     pub names: Vec<String>,
-    /// The body of its PUT request.
+    /// The body of the PUT request of the resource.
     pub body: Value,
 }
 
@@ -106,18 +106,18 @@ impl DeclaredResource {
         })
     }
 
-    /// Its path in the control plane.
+    /// The path of the resource in the control plane.
     pub fn control_path(&self) -> String {
         resource_path(&self.group, &self.names)
     }
 
-    /// The path of its parent: the domain of a domain topic, the topic of an event subscription.
+    /// The path of the parent: the domain of a domain topic, the topic of an event subscription.
     pub fn parent_path(&self) -> Option<String> {
         (self.names.len() > 2)
             .then(|| resource_path(&self.group, &self.names[..self.names.len() - 2]))
     }
 
-    /// Its kind and name, for people.
+    /// Kind and name of the resource for messages.
     pub fn display_name(&self) -> String {
         match self.kind {
             ResourceKind::Topic => format!("topic {}", self.names[1]),
@@ -163,11 +163,11 @@ fn resource_path(group: &ResourceGroup, names: &[String]) -> String {
 /// The content of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Declared {
-    /// The resources, parents first.
+    /// The resources, each after its parent.
     pub resources: Vec<DeclaredResource>,
     /// The resource groups of the resources, or the file's default if there are no resources.
     pub groups: BTreeSet<ResourceGroup>,
-    /// What a template has besides.
+    /// Everything in a template that is not a resource.
     pub template: TemplateDetails,
 }
 
@@ -241,7 +241,7 @@ enum JsonPart {
 
 /// The JSON without what templates may have besides: comments, line breaks in strings, and keys
 /// without quotes. Spaces take the place of comments, so that an error names the right position.
-fn strict_json(text: &str) -> String {
+fn to_strict_json(text: &str) -> String {
     let mut json = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(next) = rest.chars().next() {
@@ -253,7 +253,7 @@ fn strict_json(text: &str) -> String {
             let len = comment.find("*/").map_or(rest.len(), |end| end + 4);
             (len, JsonPart::Comment)
         } else if next.is_ascii_alphabetic() {
-            word_part(rest)
+            classify_word(rest)
         } else {
             (next.len_utf8(), JsonPart::Other)
         };
@@ -272,7 +272,7 @@ fn strict_json(text: &str) -> String {
 }
 
 /// The length of the word that the text begins with, and whether it is a key.
-fn word_part(text: &str) -> (usize, JsonPart) {
+fn classify_word(text: &str) -> (usize, JsonPart) {
     let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
     let len = text.find(is_end).unwrap_or(text.len());
     let is_key = text[len..].trim_start().starts_with(':');
@@ -304,7 +304,7 @@ fn push_string(json: &mut String, literal: &str) {
 pub fn read_json(text: &str) -> Result<Value, DeclarationError> {
     // Some editors, and PowerShell, begin a file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    exact_json(&strict_json(text))
+    parse_exact_json(&to_strict_json(text))
 }
 
 /// Replaces the values of secure parameters in a text.
@@ -332,7 +332,7 @@ fn string_len(text: &str) -> usize {
 
 /// Reads JSON. A number that would be rounded is an error, because the result would differ from the
 /// file.
-fn exact_json(text: &str) -> Result<Value, DeclarationError> {
+fn parse_exact_json(text: &str) -> Result<Value, DeclarationError> {
     let value = serde_json::from_str(text)?;
     match number::first_rounded(text) {
         None => Ok(value),
@@ -388,11 +388,10 @@ fn collect_resources(
 ) -> Result<Declared, DeclarationError> {
     resources.sort_by_key(|resource| resource.kind);
     let mut paths = BTreeSet::new();
-    if let Some(twice) = resources
-        .iter()
-        .find(|resource| !paths.insert(resource.control_path().to_ascii_lowercase()))
-    {
-        return Err(DeclarationError::Duplicate(twice.display_name()));
+    for resource in &resources {
+        if !paths.insert(resource.control_path().to_ascii_lowercase()) {
+            return Err(DeclarationError::Duplicate(resource.display_name()));
+        }
     }
     let mut groups: BTreeSet<ResourceGroup> = resources
         .iter()

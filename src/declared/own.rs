@@ -36,10 +36,10 @@ const BODY_KEYS: [&str; 7] = [
 
 /// The properties of an event subscription of a topic or of a namespace topic.
 struct SubscriptionKeys {
-    /// Those of a webhook, which may be in the subscription's own table.
+    /// Properties of a webhook, which a file may have in the table of the event subscription.
     webhook: Vec<String>,
     settable: Vec<String>,
-    /// Which a file made from a response has.
+    /// Properties that only responses have: a file may be made from a response.
     read_only: Vec<String>,
 }
 
@@ -68,15 +68,15 @@ pub(super) fn read_toml(text: &str) -> Result<Value, DeclarationError> {
     if let Some(problem) = document
         .get_ref()
         .iter()
-        .find_map(|(key, value)| find_inexact(key.get_ref(), value.get_ref()))
+        .find_map(|(key, value)| find_rounded_number(key.get_ref(), value.get_ref()))
     {
         return Err(DeclarationError::Number(problem));
     }
-    Ok(json_of(text.parse::<toml::Table>()?.into()))
+    Ok(toml_to_json(text.parse::<toml::Table>()?.into()))
 }
 
 /// The error of the first number in `value` that would be rounded. `at` is the path of `value`.
-fn find_inexact(at: &str, value: &DeValue<'_>) -> Option<String> {
+fn find_rounded_number(at: &str, value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::Float(float) => {
             let digits = float.as_str().trim_start_matches('+');
@@ -98,29 +98,28 @@ fn find_inexact(at: &str, value: &DeValue<'_>) -> Option<String> {
                     i64::MAX
                 )
             }),
-        DeValue::Array(list) => list
-            .iter()
-            .enumerate()
-            .find_map(|(index, value)| find_inexact(&format!("{at}[{index}]"), value.get_ref())),
+        DeValue::Array(list) => list.iter().enumerate().find_map(|(index, value)| {
+            find_rounded_number(&format!("{at}[{index}]"), value.get_ref())
+        }),
         DeValue::Table(table) => table.iter().find_map(|(key, value)| {
-            find_inexact(&format!("{at}.{}", key.get_ref()), value.get_ref())
+            find_rounded_number(&format!("{at}.{}", key.get_ref()), value.get_ref())
         }),
         DeValue::String(_) | DeValue::Boolean(_) | DeValue::Datetime(_) => None,
     }
 }
 
 /// TOML as JSON; a date becomes a string.
-fn json_of(value: toml::Value) -> Value {
+fn toml_to_json(value: toml::Value) -> Value {
     match value {
         toml::Value::String(text) => text.into(),
         toml::Value::Integer(number) => number.into(),
         toml::Value::Float(number) => number.into(),
         toml::Value::Boolean(flag) => flag.into(),
         toml::Value::Datetime(at) => at.to_string().into(),
-        toml::Value::Array(list) => list.into_iter().map(json_of).collect(),
+        toml::Value::Array(list) => list.into_iter().map(toml_to_json).collect(),
         toml::Value::Table(table) => table
             .into_iter()
-            .map(|(key, value)| (key, json_of(value)))
+            .map(|(key, value)| (key, toml_to_json(value)))
             .collect(),
     }
 }
@@ -143,20 +142,20 @@ pub(super) fn read(
         }
     }
     let mut all = Vec::new();
-    for (name, topic) in named_tables(&mut file, "topics")? {
-        add(&mut all, &group, &["topics", &name], topic)?;
+    for (name, topic) in take_tables(&mut file, "topics")? {
+        add_topic(&mut all, &group, &["topics", &name], topic)?;
     }
-    for (name, mut domain) in named_tables(&mut file, "domains")? {
-        for (topic_name, mut topic) in named_tables(&mut domain, "topics")? {
+    for (name, mut domain) in take_tables(&mut file, "domains")? {
+        for (topic_name, mut topic) in take_tables(&mut domain, "topics")? {
             let names = ["domains", &name, "topics", &topic_name];
             add_subscriptions(&mut all, &group, &names, &mut topic)?;
             all.push(DeclaredResource::new(&group, &names, table_to_body(topic))?);
         }
-        add(&mut all, &group, &["domains", &name], domain)?;
+        add_topic(&mut all, &group, &["domains", &name], domain)?;
     }
-    for (name, mut namespace) in named_tables(&mut file, "namespaces")? {
-        for (topic_name, topic) in named_tables(&mut namespace, "topics")? {
-            add(
+    for (name, mut namespace) in take_tables(&mut file, "namespaces")? {
+        for (topic_name, topic) in take_tables(&mut namespace, "topics")? {
+            add_topic(
                 &mut all,
                 &group,
                 &["namespaces", &name, "topics", &topic_name],
@@ -175,7 +174,8 @@ pub(super) fn read(
     }
 }
 
-fn add(
+/// Adds a topic or a domain with its event subscriptions.
+fn add_topic(
     all: &mut Vec<DeclaredResource>,
     group: &ResourceGroup,
     names: &[&str],
@@ -189,11 +189,11 @@ fn add(
 fn add_subscriptions(
     all: &mut Vec<DeclaredResource>,
     group: &ResourceGroup,
-    of: &[&str],
+    topic_names: &[&str],
     topic: &mut Table,
 ) -> Result<(), DeclarationError> {
-    for (name, subscription) in named_tables(topic, "eventSubscriptions")? {
-        let names = [of, &["eventSubscriptions", &name]].concat();
+    for (name, subscription) in take_tables(topic, "eventSubscriptions")? {
+        let names = [topic_names, &["eventSubscriptions", &name]].concat();
         let body = subscription_body(subscription)
             .map_err(|error| error.with_location(names.join(".")))?;
         all.push(DeclaredResource::new(group, &names, body)?);
@@ -249,10 +249,10 @@ fn unknown_subscription_key(key: &str) -> DeclarationError {
 }
 
 fn table_to_body(all: Table) -> Value {
-    let (beside, properties): (Table, Table) = all
+    let (body_entries, properties): (Table, Table) = all
         .into_iter()
         .partition(|(key, _)| BODY_KEYS.contains(&key.as_str()));
-    let mut body = Value::Object(beside);
+    let mut body = Value::Object(body_entries);
     for (key, value) in properties {
         // `properties` may be given. A value that is not a table is reported by the reader of the
         // body.
@@ -263,9 +263,9 @@ fn table_to_body(all: Table) -> Value {
     body
 }
 
-/// The tables below `key`, by name.
-fn named_tables(of: &mut Table, key: &str) -> Result<Vec<(String, Table)>, DeclarationError> {
-    let Some(value) = of.remove(key) else {
+/// Takes the tables below `key` out of a table, by name.
+fn take_tables(table: &mut Table, key: &str) -> Result<Vec<(String, Table)>, DeclarationError> {
+    let Some(value) = table.remove(key) else {
         return Ok(Vec::new());
     };
     let tables = expect_table(key, value)?.into_iter();

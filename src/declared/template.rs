@@ -10,13 +10,13 @@ use gridhook_template::{
     TemplateResource, expand_template, parameters_of_file,
 };
 
-/// What a template is read with.
+/// The options with which a template is read.
 #[derive(Clone, Debug)]
 pub struct TemplateOptions {
     pub parameters: BTreeMap<String, ParameterInput>,
-    /// What happens with resources that this server does not have.
+    /// The treatment of resources that this server does not have.
     pub foreign: ForeignResources,
-    /// The option that leaves them out, for errors.
+    /// The option that leaves foreign resources out, for errors.
     pub leave_out_option: &'static str,
     /// The known states of resources, for functions such as `reference`.
     pub states: States,
@@ -26,11 +26,11 @@ pub struct TemplateOptions {
     pub location: String,
     /// The tags of the resource group.
     pub tags: BTreeMap<String, String>,
-    /// What `environment()` returns; [`None`] if the server decides it.
+    /// The result of `environment()`; [`None`] if the server decides it.
     pub environment: Option<Value>,
     /// The current time, for `utcNow()`.
     pub now: jiff::Timestamp,
-    /// What the results of `newGuid()` are derived from.
+    /// The text from which the results of `newGuid()` are derived.
     pub seed: String,
 }
 
@@ -80,11 +80,11 @@ impl TemplateOptions {
     /// One has no value.
     pub fn add_parameters(&mut self, parameters: &Value) -> Result<(), DeclarationError> {
         for (name, value) in parameters_of_file(parameters)? {
-            let is_given = self
+            let is_set = self
                 .parameters
                 .keys()
                 .any(|known| known.eq_ignore_ascii_case(&name));
-            if !is_given {
+            if !is_set {
                 self.parameters.insert(name, value);
             }
         }
@@ -92,11 +92,11 @@ impl TemplateOptions {
     }
 }
 
-/// What happens with resources of a template that this server does not have.
+/// The treatment of resources of a template that this server does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForeignResources {
     Refused,
-    /// They are left out and listed.
+    /// Foreign resources are left out and listed.
     LeftOut,
 }
 
@@ -105,11 +105,11 @@ pub enum ForeignResources {
 pub struct ForeignResource {
     pub id: String,
     pub kind: String,
-    /// Why it is left out.
+    /// Why the resource is left out.
     pub reason: String,
 }
 
-/// What a template declares besides resources.
+/// Everything in a template that is not a resource.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TemplateDetails {
     /// The resources that are left out.
@@ -126,7 +126,7 @@ pub struct TemplateDetails {
     pub secrets: Vec<String>,
 }
 
-/// What needs a state before any resource does.
+/// The name of what needs a state before any resource does, in errors.
 const PARAMETERS: &str = "the template";
 
 const PROVIDER: &str = "Microsoft.EventGrid";
@@ -168,32 +168,35 @@ pub(super) fn read(
         },
         expansion => expansion?,
     };
-    let mut foreign: Vec<ForeignResource> = expansion
-        .foreign
-        .iter()
-        .map(|one| left_out(one, None))
-        .collect();
+    let mut foreign = Vec::new();
+    for resource in &expansion.foreign {
+        let reason = reason_of_provider(&resource.kind);
+        foreign.push(foreign_resource(resource, reason));
+    }
     let mut resources = Vec::new();
-    for one in &expansion.resources {
-        match unsupported_reason(&one.kind, one.scope.as_deref()) {
-            Some(reason) => foreign.push(left_out(one, Some(reason))),
-            None => resources
-                .push(declare_resource(one).map_err(|error| error.with_location(&one.name))?),
+    for resource in &expansion.resources {
+        if let Some(reason) = unsupported_reason(&resource.kind, resource.scope.as_deref()) {
+            foreign.push(foreign_resource(resource, reason));
+            continue;
         }
+        let declared =
+            declare_resource(resource).map_err(|error| error.with_location(&resource.name))?;
+        resources.push(declared);
     }
     let pending = PendingValues::new(expansion.pending, &foreign);
     foreign.extend(pending.left_out_resources());
     if options.foreign == ForeignResources::Refused && !foreign.is_empty() {
-        return Err(refuse_foreign(&foreign, options.leave_out_option));
+        return Err(foreign_error(&foreign, options.leave_out_option));
     }
     let unobtainable_outputs = pending.unobtainable_outputs();
-    if let Some(one) = pending.unobtainable_resource() {
-        return Err(DeclarationError::Unobtainable(Box::new(one.clone())));
+    if let Some(resource) = pending.unobtainable_resource() {
+        return Err(DeclarationError::Unobtainable(Box::new(resource.clone())));
     }
-    if let (ForeignResources::Refused, Some(one)) = (options.foreign, unobtainable_outputs.first())
+    if options.foreign == ForeignResources::Refused
+        && let Some(output) = unobtainable_outputs.first()
     {
         return Err(DeclarationError::UnobtainableOutput {
-            error: Box::new(DeclarationError::Unobtainable(Box::new(one.clone()))),
+            error: Box::new(DeclarationError::Unobtainable(Box::new(output.clone()))),
             option: options.leave_out_option,
         });
     }
@@ -217,10 +220,12 @@ struct PendingValues {
 
 impl PendingValues {
     fn new(all: Vec<PendingValue>, foreign: &[ForeignResource]) -> Self {
-        let left_out = foreign.iter().map(|one| one.id.to_ascii_lowercase());
+        let ids = foreign
+            .iter()
+            .map(|resource| resource.id.to_ascii_lowercase());
         let mut values = Self {
             all,
-            left_out: left_out.collect(),
+            left_out: ids.collect(),
         };
         // What needs the outputs of a deployment that is left out has no state, either.
         loop {
@@ -228,8 +233,8 @@ impl PendingValues {
             let more: Vec<String> = values
                 .all
                 .iter()
-                .filter(|one| values.is_unobtainable(one))
-                .filter_map(|one| Some(one.owner.as_ref()?.to_ascii_lowercase()))
+                .filter(|value| values.is_unobtainable(value))
+                .filter_map(|value| Some(value.owner.as_ref()?.to_ascii_lowercase()))
                 .collect();
             values.left_out.extend(more);
             if values.left_out.len() == before {
@@ -238,33 +243,33 @@ impl PendingValues {
         }
     }
 
-    fn is_unobtainable(&self, one: &PendingValue) -> bool {
-        self.left_out.contains(&one.needs.id) || foreign_reason(&one.needs.id).is_some()
+    fn is_unobtainable(&self, value: &PendingValue) -> bool {
+        self.left_out.contains(&value.needs.id) || foreign_reason(&value.needs.id).is_some()
     }
 
     /// The resources that are left out, because their type is not supported or they are deployments
     /// that need such a state: a private endpoint is a deployment that needs the network.
     fn left_out_resources(&self) -> Vec<ForeignResource> {
-        let resources = self.all.iter().filter(|one| is_resource(one));
+        let resources = self.all.iter().filter(|value| is_resource(value));
         resources
-            .filter_map(|one| self.left_out_resource(one))
+            .filter_map(|value| self.left_out_resource(value))
             .collect()
     }
 
-    fn left_out_resource(&self, one: &PendingValue) -> Option<ForeignResource> {
-        let (kind, _) = kind_and_scope(&one.what);
-        let reason = if one.what.contains(DEPLOYMENTS) {
-            self.is_unobtainable(one).then(|| {
+    fn left_out_resource(&self, value: &PendingValue) -> Option<ForeignResource> {
+        let (kind, _) = kind_and_scope(&value.what);
+        let reason = if value.what.contains(DEPLOYMENTS) {
+            self.is_unobtainable(value).then(|| {
                 format!(
                     "it needs the state of {}, which this server does not have",
-                    one.needs.id
+                    value.needs.id
                 )
             })
         } else {
-            foreign_reason(&one.what).map(str::to_owned)
+            foreign_reason(&value.what).map(str::to_owned)
         };
         Some(ForeignResource {
-            id: one.what.clone(),
+            id: value.what.clone(),
             kind,
             reason: reason?,
         })
@@ -272,31 +277,31 @@ impl PendingValues {
 
     /// The first resource of Event Grid that needs a state that will not exist.
     fn unobtainable_resource(&self) -> Option<&PendingValue> {
-        let resources = self.all.iter().filter(|one| is_resource(one));
-        let mut resources = resources.filter(|one| self.is_unobtainable(one));
-        resources.find(|one| self.left_out_resource(one).is_none())
+        let resources = self.all.iter().filter(|value| is_resource(value));
+        let mut resources = resources.filter(|value| self.is_unobtainable(value));
+        resources.find(|value| self.left_out_resource(value).is_none())
     }
 
     /// The outputs of the template itself that need a state that will not exist.
     fn unobtainable_outputs(&self) -> Vec<PendingValue> {
-        let outputs = self.all.iter().filter(|one| one.owner.is_none());
+        let outputs = self.all.iter().filter(|value| value.owner.is_none());
         outputs
-            .filter(|one| self.is_unobtainable(one))
+            .filter(|value| self.is_unobtainable(value))
             .cloned()
             .collect()
     }
 
     fn obtainable(self) -> Vec<PendingValue> {
-        let is_obtainable = |one: &&PendingValue| {
-            !self.is_unobtainable(one) && self.left_out_resource(one).is_none()
+        let is_obtainable = |value: &&PendingValue| {
+            !self.is_unobtainable(value) && self.left_out_resource(value).is_none()
         };
         self.all.iter().filter(is_obtainable).cloned().collect()
     }
 }
 
-/// Whether it is a resource and not an output.
-fn is_resource(one: &PendingValue) -> bool {
-    one.owner.as_ref() == Some(&one.what)
+/// Whether a value is a resource and not an output.
+fn is_resource(value: &PendingValue) -> bool {
+    value.owner.as_ref() == Some(&value.what)
 }
 
 /// The type of the resource with an id, and the id of what it extends.
@@ -347,7 +352,7 @@ fn exact_parameters(
             && kind != "string"
             && kind != "securestring"
         {
-            let value = super::exact_json(text)
+            let value = super::parse_exact_json(text)
                 .map_err(|error| error.with_location(format!("the parameter '{name}' ({kind})")))?;
             *input = ParameterInput::Value(value);
         }
@@ -355,8 +360,8 @@ fn exact_parameters(
     Ok(parameters)
 }
 
-fn refuse_foreign(all: &[ForeignResource], option: &'static str) -> DeclarationError {
-    let kinds: BTreeSet<&str> = all.iter().map(|one| one.kind.as_str()).collect();
+fn foreign_error(all: &[ForeignResource], option: &'static str) -> DeclarationError {
+    let kinds: BTreeSet<&str> = all.iter().map(|resource| resource.kind.as_str()).collect();
     DeclarationError::Foreign {
         first: Box::new(all[0].clone()),
         kinds: kinds.into_iter().map(str::to_owned).collect(),
@@ -364,14 +369,11 @@ fn refuse_foreign(all: &[ForeignResource], option: &'static str) -> DeclarationE
     }
 }
 
-fn left_out(one: &TemplateResource, reason: Option<&str>) -> ForeignResource {
-    let reason = reason
-        .unwrap_or_else(|| reason_of_provider(&one.kind))
-        .to_owned();
+fn foreign_resource(resource: &TemplateResource, reason: &str) -> ForeignResource {
     ForeignResource {
-        id: one.id.clone(),
-        kind: one.kind.clone(),
-        reason,
+        id: resource.id.clone(),
+        kind: resource.kind.clone(),
+        reason: reason.to_owned(),
     }
 }
 
@@ -439,14 +441,19 @@ fn has_source(scope: Option<&str>) -> bool {
     scope.is_some_and(|scope| scope.to_ascii_lowercase().contains("microsoft.eventgrid/"))
 }
 
-fn declare_resource(one: &TemplateResource) -> Result<DeclaredResource, DeclarationError> {
+fn declare_resource(resource: &TemplateResource) -> Result<DeclaredResource, DeclarationError> {
     let group = ResourceGroup {
-        subscription: one.subscription.clone(),
-        resource_group: one.resource_group.clone(),
+        subscription: resource.subscription.clone(),
+        resource_group: resource.resource_group.clone(),
     };
-    let (group, names) = types_and_names(&group, &one.kind, &one.name, one.scope.as_deref())?;
+    let (group, names) = types_and_names(
+        &group,
+        &resource.kind,
+        &resource.name,
+        resource.scope.as_deref(),
+    )?;
     let words: Vec<&str> = names.iter().map(String::as_str).collect();
-    DeclaredResource::new(&group, &words, one.body.clone())
+    DeclaredResource::new(&group, &words, resource.body.clone())
 }
 
 /// Alternating types and names, with those of the resource that it extends.

@@ -38,7 +38,7 @@ pub enum AddressRefused {
     /// The test endpoint is turned off.
     #[error("the server has no test endpoint (setting delivery.test_endpoint)")]
     TestEndpoint,
-    /// The address is one of this server's listeners.
+    /// The address is one of this server's own listeners.
     #[error("{0} is this server itself")]
     Itself(SocketAddr),
     /// A name resolves to a forbidden address, perhaps among others.
@@ -52,7 +52,7 @@ pub enum AddressRefused {
 /// Why an endpoint's address is ambiguous: parsers could read different hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AmbiguousAddress {
-    /// Browsers read it as a slash, others as part of the host or the path.
+    /// A backslash, which browsers read as a slash, and others as part of the host or the path.
     #[error("contains a backslash; expected / in a path and %5C elsewhere")]
     Backslash,
     /// The part before `@` looks like the host.
@@ -138,17 +138,15 @@ const FORBIDDEN: [IpNet; 30] = [
     v4(255, 255, 255, 255, 32), // broadcast
 ];
 
-/// Which endpoints a client may call. A client has one set of rules, because connections are pooled
-/// by authority and not by subscription.
+/// The rules that say which endpoints a client may call. A client has one set of rules, because
+/// connections are pooled by authority and not by subscription.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressRules {
-    /// Whether plain HTTP is allowed.
     pub allow_http: bool,
-    /// Allowed networks, although they are private or reserved.
+    /// Networks that are allowed although they are private or reserved.
     pub allow_networks: Vec<IpNet>,
-    /// Addresses on which this server listens: never called, whatever is allowed.
+    /// Addresses on which this server listens. They are never called, whatever is allowed.
     pub own: Vec<SocketAddr>,
-    /// Whether the test endpoint is allowed.
     pub test_endpoint: bool,
 }
 

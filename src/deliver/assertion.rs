@@ -21,15 +21,15 @@ use gridhook_event::WallTime;
 
 pub(super) const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
-/// How long an assertion is valid. It is used once, at once.
+/// How long an assertion is valid. It is sent at once and only once.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
 
 /// The files of a certificate and of its RSA key.
 #[derive(Clone, Debug)]
 pub struct IdentityCertificate {
-    /// The certificate, PEM.
+    /// The file of the certificate, PEM.
     pub certificate: PathBuf,
-    /// Its key, PEM.
+    /// The file of the RSA key, PEM.
     pub key: PathBuf,
 }
 

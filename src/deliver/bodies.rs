@@ -64,12 +64,12 @@ pub struct BodyShare {
 pub struct BodyPermit {
     share: BodyShare,
     bytes: usize,
-    /// The body, if it may be that of other requests.
+    /// The body, if other requests may share it.
     body: Option<(BodyKey, Bytes)>,
 }
 
 impl Default for BodyBudget {
-    /// Without a practical limit.
+    /// A budget without a practical limit.
     fn default() -> Self {
         Self::new(usize::MAX / 2)
     }
@@ -130,7 +130,7 @@ impl BudgetShared {
 }
 
 impl BodyShare {
-    /// How many bytes the subscription may send now.
+    /// Number of bytes that the subscription may send now.
     pub fn free_bytes(&self) -> usize {
         let (total, bytes_max) = self.budget.used_and_max_bytes();
         bytes_max
@@ -171,8 +171,8 @@ impl BodyShare {
 }
 
 impl BodyPermit {
-    /// The same body, of which one copy is in memory however many requests send it. `first` is its
-    /// first event.
+    /// Returns the copy of the body that other requests send, if there is one: so one copy is in
+    /// memory however many requests send it. `first` is the first event of the body.
     pub fn share_body(&mut self, (partition, first): (PartitionId, Seq), body: Bytes) -> Bytes {
         if body.len() < SHARED_BYTES || self.body.is_some() {
             return body;

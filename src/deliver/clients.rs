@@ -8,7 +8,7 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use super::{AddressRules, ClientOptions, MinimumTlsVersion, WebhookClient, proxy::DIRECT};
 
-/// What a subscription names no longer exists.
+/// Something that a subscription names no longer exists.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MissingPart {
     #[error(
@@ -20,21 +20,20 @@ pub enum MissingPart {
     Proxy(String),
 }
 
-/// Who chose the address that is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum AddressOrigin {
     Subscription,
-    /// The operator, in the settings.
+    /// The operator chose the address in the settings.
     Operator,
 }
 
-/// What a subscription sets for its connections.
+/// Settings of a subscription for its connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClientSpec {
     /// The name of the client certificate to present.
     pub certificate: Option<String>,
     pub minimum_tls_version: MinimumTlsVersion,
-    /// The name of the proxy, or [`DIRECT`]; [`None`]: the server's.
+    /// The name of the proxy, or [`DIRECT`]; [`None`] for the server's proxy.
     pub proxy: Option<String>,
 }
 

@@ -27,7 +27,7 @@ pub fn convert_event(event: &Event, schema: Schema) -> Result<Bytes, RequestErro
         .map_err(|error| unreadable_event(event, &error))
 }
 
-/// The same, borrowed from an event that is delivered as it is stored.
+/// Like [`convert_event`], but borrows the bytes of an event that is delivered as it is stored.
 ///
 /// # Errors
 /// The errors of [`convert_event`].

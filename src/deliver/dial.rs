@@ -181,7 +181,7 @@ fn other_error(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Co
     ConnectError::Io(io::Error::other(error))
 }
 
-/// In a URI, an IPv6 address keeps its brackets.
+/// The host without brackets: in a URI, an IPv6 address has them.
 fn strip_brackets(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }

@@ -21,12 +21,11 @@ pub enum SenderError {
     UnknownService(#[from] UnknownService),
     #[error(transparent)]
     Destination(#[from] RequestError),
-    /// This build has no client for the service.
     #[error("{0}")]
     NoClient(&'static str),
     #[error("delivery.resources.{service} needs {needed}")]
     Credentials {
-        /// The name of its table in the settings.
+        /// The name of the service's table in the settings.
         service: String,
         /// The combinations of credentials that are allowed.
         needed: &'static str,
@@ -42,7 +41,6 @@ pub enum SenderError {
     Name(String),
 }
 
-/// No table of the settings stands for the service that a subscription names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is \"{given}\", which no table of delivery.resources stands for; {expectation}")]
 pub struct UnknownService {

@@ -245,7 +245,8 @@ impl Pool {
         Box::pin(self.connector.open_connection(host, port, secure)).await
     }
 
-    /// Not an async function: the future would hold the arguments twice, before and after the move.
+    /// Sends a request and reads the response. Not an async function: the future would hold the
+    /// arguments twice, before and after the move.
     fn exchange_messages(
         self: Rc<Self>,
         head: RequestHeadType,
@@ -289,10 +290,10 @@ impl Pool {
     }
 }
 
-/// What has been received of a response.
+/// The part of a response that has been received.
 enum Received {
     Head(ReceivedHead),
-    /// Its first line.
+    /// The status line of an incomplete head.
     Status(StatusLine),
 }
 
@@ -371,7 +372,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Sends a request, of which `message` has the head.
+    /// Sends a request whose encoded head is in `message`.
     async fn send_request(
         &mut self,
         message: &mut BytesMut,
@@ -407,7 +408,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes both, one behind the other.
+    /// Writes `first` and then `second`.
     async fn write(&mut self, first: &[u8], second: &[u8]) -> io::Result<()> {
         let mut slices = &mut [IoSlice::new(first), IoSlice::new(second)][..];
         IoSlice::advance_slices(&mut slices, 0);

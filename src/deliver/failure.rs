@@ -108,7 +108,7 @@ fn connect_detail(error: &io::Error, phase: RequestPhase) -> String {
     }
 }
 
-/// What was missing at the timeout.
+/// Says what was missing at the timeout.
 pub(super) fn timeout_detail(
     phase: RequestPhase,
     destination: &Destination,
@@ -127,7 +127,7 @@ pub(super) fn timeout_detail(
     format!("{missing} within {wait:?}")
 }
 
-/// No connection was made because of the network.
+/// The result if no connection was made because of the network.
 fn unreached_result(kind: Failure, detail: String) -> RequestResult {
     RequestResult {
         unreached: true,

@@ -48,27 +48,26 @@ const AHEAD: Duration = Duration::from_secs(5 * 60);
 /// The lifetime of a token whose issuer does not tell it.
 const LIFETIME_DEFAULT: u64 = 5 * 60;
 
-/// What readers of attempts see if no assertion can be made.
+/// The detail of an attempt for which no assertion can be made.
 const UNUSABLE_CERTIFICATE: &str =
     "delivery.identity_certificate_file or delivery.identity_key_file cannot be used";
 
-/// The audience of a token.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenAudience {
-    /// `azureActiveDirectoryTenantId`.
+    /// The property `azureActiveDirectoryTenantId`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// `azureActiveDirectoryApplicationIdOrUri`.
+    /// The property `azureActiveDirectoryApplicationIdOrUri`.
     pub application: String,
 }
 
 /// How the server proves its identity to the issuer.
 #[derive(Clone, Debug)]
 pub enum IdentityProof {
-    /// With the secret in this file.
+    /// The client secret in this file.
     Secret(PathBuf),
-    /// With an assertion that is signed with the key of a certificate.
+    /// An assertion that is signed with the key of a certificate.
     Certificate(IdentityCertificate),
 }
 
@@ -101,7 +100,7 @@ impl AccessToken {
         &self.0
     }
 
-    /// Adds it to a request, as a header that is not shown.
+    /// Adds the token to a request, as a header that is not shown.
     pub fn add_to_request(&self, outgoing: &mut OutgoingRequest) {
         outgoing
             .properties
@@ -261,7 +260,7 @@ pub enum TokenFailure {
     /// The issuer refuses the identity of the server.
     #[error("no access token for the endpoint: {0}")]
     Refused(String),
-    /// There was no usable response.
+    /// The issuer gave no usable response.
     #[error("no access token for the endpoint: {0}")]
     Unavailable(String),
 }
@@ -291,7 +290,7 @@ impl TokenSource {
     /// A token other than `refused`, and whether it was fetched now.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no token.
     pub async fn get_token(
         &self,
         refused: Option<&Arc<AccessToken>>,

@@ -43,7 +43,7 @@ pub(super) struct ProxyError {
 }
 
 impl EgressProxy {
-    /// Whether connections to `address` go through it.
+    /// Whether connections to `address` go through the proxy.
     pub(super) fn applies_to(&self, address: SocketAddr) -> bool {
         !self
             .bypass
@@ -98,7 +98,7 @@ impl EgressProxy {
         }
     }
 
-    /// The error that it made no connection.
+    /// The error of a proxy that made no connection.
     pub(super) fn tunnel_error(&self, problem: impl Into<String>) -> io::Error {
         io::Error::other(ProxyError {
             name: self.service.name.clone(),

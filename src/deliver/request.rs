@@ -43,12 +43,10 @@ pub enum RequestError {
     Host,
     #[error("the endpoint's address {0}")]
     Ambiguous(#[from] AmbiguousAddress),
-    /// Fragments are never sent.
     #[error("the endpoint's address has a fragment (`#...`), which is never sent")]
     Fragment,
     #[error("the endpoint's address has {0} bytes, more than {URL_BYTES_MAX}")]
     Length(usize),
-    /// There is no conversion between the schemas.
     #[error("events in schema {from:?} cannot be delivered in schema {to:?}")]
     Schema { from: Schema, to: Schema },
     /// The stored event does not match its schema. Nothing was sent.
@@ -186,9 +184,10 @@ pub type RequestHeader = (&'static str, Cow<'static, str>);
 
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OutgoingRequest {
-    /// Headers as they are sent, each of another name. One of the same name below takes precedence.
+    /// Headers as they are sent, each of another name. A header of the same name in `headers` or
+    /// `properties` takes precedence.
     pub lines: String,
-    /// Further headers. Names are in lower case, values are printable ASCII.
+    /// Headers besides `lines`. Names are in lower case, values are printable ASCII.
     pub headers: Vec<RequestHeader>,
     /// Delivery properties. Values are printable ASCII and may be secret.
     pub properties: Vec<(String, String)>,
@@ -379,7 +378,7 @@ pub fn header_value(text: &str) -> String {
     make_sendable(text).into_owned()
 }
 
-/// The same, borrowed if it is unchanged.
+/// Like [`header_value`], but borrows a text that stays unchanged.
 pub(super) fn make_sendable(text: &str) -> Cow<'_, str> {
     let mut value = make_printable(text);
     if value.len() > VALUE_BYTES_MAX {

@@ -59,7 +59,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit of a lookup if the last one of the name had no response.
 const SILENT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a name counts as unanswered.
+/// How long a name counts as unanswered after a lookup without a response.
 pub const SILENT_FOR: Duration = Duration::from_secs(60);
 
 /// Maximum time to live in the cache.
@@ -100,7 +100,7 @@ enum Failure {
 
 type Found = Result<Arc<[IpAddr]>, Failure>;
 
-/// The resolver. One for the whole server, so that all threads share the cache.
+/// The resolver of names. There is one for the whole server, so that all threads share the cache.
 #[derive(Clone)]
 pub struct Resolver(Arc<ResolverShared>);
 
@@ -141,7 +141,7 @@ impl Default for Resolver {
 }
 
 impl Resolver {
-    /// A resolver with these name servers, or with the system's if there are none.
+    /// Makes a resolver with these name servers, or with the system's if there are none.
     pub fn new(servers: Vec<SocketAddr>) -> Self {
         Self(Arc::new(ResolverShared {
             servers,

@@ -21,7 +21,6 @@ use bytes::{Buf as _, BytesMut};
 /// 128 KiB of a head are read, as of a request's.
 pub const HEAD_BYTES_MAX: usize = 128 * 1024;
 
-/// What every status line begins with.
 const PROTOCOL: &[u8] = b"HTTP/1.";
 
 /// The length of `HTTP/1.1 200`.
@@ -33,7 +32,7 @@ pub(super) struct StatusLine {
     /// The status, from 100 to 999.
     pub(super) status: u16,
     version: Version,
-    /// Its length, with its end and with empty lines before it.
+    /// The length of the line, with its end and with empty lines before it.
     len: usize,
 }
 
@@ -127,7 +126,7 @@ pub(super) fn is_refusal(bytes: &[u8]) -> bool {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyFraming {
-    /// No body, or one that is not read.
+    /// There is no body, or it is not read.
     None,
     Length(u64),
     Chunked,
@@ -135,7 +134,7 @@ pub(super) enum BodyFraming {
     UntilEnd,
 }
 
-/// A head, and what it says about the rest of the response.
+/// A received head, and what it says about the rest of the response.
 #[derive(Debug)]
 pub(super) struct ReceivedHead {
     status: StatusCode,
@@ -248,7 +247,7 @@ fn parse_field(field: &[u8]) -> Option<(HeaderName, HeaderValue)> {
     Some((name, value))
 }
 
-/// What the fields say about the body and the connection.
+/// The rules for the body and the connection that the fields contain.
 #[derive(Default)]
 struct FramingRules {
     /// Whether nothing in the head is malformed or contradictory.

@@ -26,12 +26,11 @@ use gridhook_policy::outcome::{Failure, RequestResult};
 
 /// Events that are sent at once, and what their request needs besides.
 pub struct Batch {
-    /// The events; never empty.
+    /// The events, at least one.
     pub events: Vec<Event>,
-    /// How often the first event was attempted before.
+    /// Number of earlier attempts of the first event.
     pub attempts_before: u32,
-    /// Further headers: the job, and the trace. A delivery property of the same name takes
-    /// precedence.
+    /// Headers for the job and the trace. A delivery property of the same name takes precedence.
     pub headers: Vec<RequestHeader>,
     /// The current time, for signatures, tokens and dates.
     pub wall: WallTime,
@@ -122,7 +121,7 @@ pub struct HttpSender {
     /// The client of the arbiter.
     pub client: Rc<WebhookClient>,
     pub target: Arc<HttpTarget>,
-    /// The access tokens that it demands.
+    /// The access tokens that the destination demands.
     pub tokens: Option<TokenSource>,
 }
 

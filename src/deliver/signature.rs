@@ -37,7 +37,6 @@ const SEED_BYTES: usize = 32;
 /// Why the secrets cannot be used. The error never contains them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SigningKeyError {
-    /// No secret, or too many.
     #[error("signing.secrets has {0} entries; expected 1 to {SECRETS_MAX}")]
     Count(usize),
     #[error(

@@ -59,42 +59,42 @@ pub(super) enum RequestPhase {
     Beginning,
     /// The name is being resolved.
     Resolving,
-    /// This address is being called.
+    /// A connection to this address is being opened.
     Connecting(SocketAddr),
     /// The connection is established; with https, the TLS handshake is next.
     Connected(SocketAddr),
     /// The request is being written.
     Sending,
-    /// It is written; waiting for the head of the response.
+    /// The request is written; waiting for the head of the response.
     Waiting,
     /// The head, with this status, has arrived; waiting for the body.
     Reading(u16),
 }
 
-/// One try of a request.
+/// One attempt to send a request, over one connection.
 pub(super) struct RequestAttempt {
     /// Whether connections that were used before are dropped.
     fresh: bool,
     phase: Cell<RequestPhase>,
-    /// When the phase began; [`None`] for the first one.
+    /// The time at which the phase began; [`None`] for the first one.
     since: Cell<Option<Instant>>,
     phases: Cell<RequestPhases>,
-    /// When the response was read.
+    /// The time at which the response was read.
     ended: Cell<Option<Instant>>,
-    /// When the first byte was sent.
+    /// The time at which the first byte was sent.
     pub(super) began: Cell<Option<Instant>>,
-    /// Whether its connection was used before.
+    /// Whether the attempt uses a connection that was used before.
     pub(super) reused: Cell<bool>,
-    /// Received bytes, without those of TLS.
+    /// Number of received bytes, without those of TLS.
     pub(super) received: Cell<usize>,
     /// The time limit for reading the body.
     pub(super) until: Cell<Option<Instant>>,
     /// Whether the request timed out, so that only the head of the response matters.
     pub(super) late: Cell<bool>,
     control: RefCell<Option<Rc<SocketControl>>>,
-    /// The lines of its headers, until they are sent.
+    /// The lines of the request's headers, until they are sent.
     pub(super) headers: RefCell<String>,
-    /// Where it is sent, if awc does not know.
+    /// The URI of the request, if awc does not know it.
     pub(super) uri: Cell<Option<Uri>>,
     /// The request for a repeat, until that is no longer allowed.
     pub(super) again: Cell<Option<Rc<OutgoingRequest>>>,
@@ -164,8 +164,8 @@ impl RequestAttempt {
         self.phases.set(phases);
     }
 
-    /// When the phase began. The clock is read once for each phase, and for all that happens at its
-    /// beginning.
+    /// The time at which the phase began. The clock is read once for each phase, and for all that
+    /// happens at its beginning.
     pub(super) fn phase_start(&self) -> Instant {
         self.since.get().unwrap_or_else(Instant::now)
     }
@@ -182,7 +182,7 @@ impl RequestAttempt {
         }
     }
 
-    /// Until when the rest of a response is read whose status line has arrived.
+    /// The time until which the rest of a response is read whose status line has arrived.
     pub(super) fn reading_until(&self) -> Instant {
         let until = self.phase_start() + BODY_TIMEOUT;
         self.until.get().map_or(until, |wait| wait.min(until))
@@ -200,7 +200,7 @@ impl RequestAttempt {
             .is_some_and(|control| control.stop_writing())
     }
 
-    /// When the response was read; now if it was not.
+    /// The time at which the response was read; now if it was not.
     pub(super) fn response_end(&self) -> Instant {
         self.ended.get().unwrap_or_else(Instant::now)
     }
@@ -221,7 +221,7 @@ impl RequestAttempt {
             .map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// The response is read. Its connection may be reused if it was kept.
+    /// Ends the response. Its connection may be reused if it was kept.
     pub(super) fn finish_response(&self) {
         self.read();
         if let Some(control) = self.control.take() {
@@ -256,7 +256,7 @@ pub(super) struct SocketControl {
     /// The endpoint responded to the request before it had everything. The rest was not sent.
     is_answered: Cell<bool>,
     sockets: Sockets,
-    /// Its permit among the idle connections.
+    /// The permit among the idle connections, while the connection has one.
     kept: RefCell<Option<KeptConnection>>,
 }
 
@@ -276,17 +276,17 @@ impl SocketControl {
         self.stream.borrow().is_none()
     }
 
-    /// How long it has been idle; [`None`] while a request uses it.
+    /// How long the connection has been idle; [`None`] while a request uses it.
     pub(super) fn idle_for(&self) -> Option<Duration> {
         self.idle_since.get().map(|since| since.elapsed())
     }
 
-    /// How long ago it was opened.
+    /// The time since the connection was opened.
     pub(super) fn age(&self) -> Duration {
         self.opened.elapsed()
     }
 
-    /// Whether it is idle with the permit of a request.
+    /// Whether the connection is idle with a permit of requests in flight.
     pub(super) fn has_borrowed(&self) -> bool {
         self.kept
             .borrow()
@@ -398,7 +398,7 @@ impl SocketControl {
 /// The minimum length of a status line.
 const STATUS_LINE: &[u8; 12] = b"HTTP/1.1 200";
 
-/// What received bytes begin with.
+/// How the received bytes begin.
 enum ResponseStart {
     /// An interim response with a head of this many bytes.
     Interim(usize),
@@ -492,7 +492,7 @@ impl ControlledSocket {
         all: usize,
         write: impl FnOnce(Pin<&mut Box<dyn Transport>>, &mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        // Not within a request.
+        // An error means that the write is outside of a request.
         ATTEMPT
             .try_with(|request_attempt| self.0.assign_to_request(request_attempt))
             .ok();

@@ -53,19 +53,19 @@ pub struct Taken(Arc<SocketsShared>);
 /// The permit of an idle connection, until it is dropped.
 pub(super) struct KeptConnection {
     shared: Arc<SocketsShared>,
-    /// Whether it is that of a request.
+    /// Whether the permit is one of requests in flight.
     is_borrowed: bool,
 }
 
 impl KeptConnection {
-    /// Whether it is the permit of a request.
+    /// Whether the permit is one of requests in flight.
     pub(super) fn is_borrowed(&self) -> bool {
         self.is_borrowed
     }
 }
 
 impl Default for Sockets {
-    /// Without a practical limit.
+    /// Permits without a practical limit.
     fn default() -> Self {
         Self::new(usize::MAX, usize::MAX)
     }
@@ -87,12 +87,13 @@ impl Sockets {
         }))
     }
 
-    /// How many more requests may be sent now.
+    /// Number of further requests that may be sent now.
     pub fn free_permits(&self) -> usize {
         usize::try_from(self.0.free.load(Ordering::Acquire)).unwrap_or(0)
     }
 
-    /// How many more requests may be sent once idle connections have given back what they borrowed.
+    /// Number of further requests that may be sent once idle connections have given back what they
+    /// borrowed.
     pub fn available_permits(&self) -> usize {
         let permits = &self.0;
         let available =
@@ -100,7 +101,7 @@ impl Sockets {
         usize::try_from(available).unwrap_or(0)
     }
 
-    /// How many subscriptions wait for a permit.
+    /// Number of subscriptions that wait for a permit.
     pub fn waiting_count(&self) -> usize {
         self.0.waiters.load(Ordering::Acquire)
     }
@@ -156,7 +157,8 @@ impl Sockets {
             && permits.borrowed.load(Ordering::Acquire) > 0
     }
 
-    /// Whether so many permits for requests are free that idle connections need not give back more.
+    /// Whether enough permits for requests are free, so that idle connections need not give back
+    /// more.
     pub(super) fn is_ample(&self) -> bool {
         self.0.free.load(Ordering::Acquire) > self.0.reserve * 2
     }

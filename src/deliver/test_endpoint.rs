@@ -15,17 +15,16 @@ use super::{
 use gridhook_event::WallTime;
 use gridhook_policy::outcome::{Outcome, RequestResult};
 
-/// Its address. Any path is allowed.
+/// The address of the test endpoint. Any path below it is allowed.
 pub const TEST_ENDPOINT: &str = "http://test-endpoint.invalid/";
 
 const TEST_HOST: Host<&str> = Host::Domain("test-endpoint.invalid");
 
-/// Whether `url` is that of the test endpoint.
 pub fn is_test_endpoint(url: &Url) -> bool {
     url.host() == Some(TEST_HOST)
 }
 
-/// The same for an address that may be none.
+/// Whether `address` is a URL of the test endpoint.
 pub fn is_test_address(address: &str) -> bool {
     Url::parse(address).is_ok_and(|url| is_test_endpoint(&url))
 }

@@ -11,7 +11,7 @@ use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak},
 };
 
 use rustls::{
@@ -50,11 +50,11 @@ static TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
 )]
 pub enum MinimumTlsVersion {
-    /// 1.2 and 1.3.
+    /// TLS 1.2 and 1.3.
     #[default]
     #[serde(rename = "1.2")]
     Tls12,
-    /// Only 1.3.
+    /// TLS 1.3 only.
     #[serde(rename = "1.3")]
     Tls13,
 }
@@ -72,7 +72,7 @@ impl MinimumTlsVersion {
 #[derive(Clone, Debug)]
 pub struct TlsTrust {
     config: Arc<ClientConfig>,
-    /// The same with TLS 1.3 only.
+    /// The configuration with TLS 1.3 only.
     strict: Arc<ClientConfig>,
     roots: usize,
 }
@@ -96,7 +96,7 @@ impl TlsTrust {
         roots: &[TrustRoots],
         version: MinimumTlsVersion,
     ) -> Result<Self, TrustError> {
-        let store = Arc::new(load_root_store(roots)?);
+        let store = share_root_store(load_root_store(roots)?);
         Ok(Self {
             config: client_config(&store, version)?,
             strict: client_config(&store, MinimumTlsVersion::Tls13)?,
@@ -109,7 +109,7 @@ impl TlsTrust {
         self.roots
     }
 
-    /// The same authorities with a client certificate.
+    /// Adds a client certificate to the trusted authorities.
     ///
     /// # Errors
     /// If a file cannot be read, or the key does not match the certificate.
@@ -137,7 +137,7 @@ impl TlsTrust {
         })
     }
 
-    /// The same authorities and client certificate, with at least this version of TLS.
+    /// Raises the minimum version of TLS.
     #[must_use]
     pub fn with_minimum(&self, version: MinimumTlsVersion) -> Self {
         match version {
@@ -160,6 +160,17 @@ impl TlsTrust {
     }
 }
 
+/// The store itself, or the one that was shared last if it has the same authorities: the cores of a
+/// process load the same.
+fn share_root_store(store: RootCertStore) -> Arc<RootCertStore> {
+    static LAST: Mutex<Weak<RootCertStore>> = Mutex::new(Weak::new());
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let shared = last.upgrade().filter(|last| last.roots == store.roots);
+    let store = shared.unwrap_or_else(|| Arc::new(store));
+    *last = Arc::downgrade(&store);
+    store
+}
+
 fn client_config(
     roots: &Arc<RootCertStore>,
     version: MinimumTlsVersion,
@@ -174,7 +185,7 @@ fn client_config(
     Ok(Arc::new(config))
 }
 
-/// These authorities.
+/// Loads these authorities.
 ///
 /// # Errors
 /// If a file has no usable certificate.
@@ -250,7 +261,7 @@ struct Identity {
 pub struct Reloaded {
     pub fresh: Vec<String>,
     pub gone: Vec<String>,
-    /// Unusable certificates. A previous one of the same name is kept.
+    /// Certificates that cannot be used. A previous one of the same name is kept.
     pub failed: Vec<TrustError>,
 }
 
@@ -305,7 +316,7 @@ impl ClientCertificates {
         self.read().get(name).map(|identity| identity.trust.clone())
     }
 
-    /// All names, in order.
+    /// The names in alphabetical order.
     pub fn names(&self) -> Vec<String> {
         self.read().keys().cloned().collect()
     }

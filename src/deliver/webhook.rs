@@ -89,17 +89,17 @@ const REACH_WAIT: Duration = Duration::from_secs(5);
 
 #[derive(Clone)]
 pub struct ClientOptions {
-    /// Addresses that it may call.
+    /// The addresses that the client may call.
     pub rules: AddressRules,
-    /// Trusted authorities and its client certificate.
+    /// Trusted authorities and the client certificate.
     pub trust: TlsTrust,
     /// The client certificates that subscriptions may name.
     pub identities: ClientCertificates,
     pub names: Arc<dyn NameResolver>,
-    /// The proxy for its connections. In the options of a server: that of subscriptions without one
-    /// of their own.
+    /// The proxy for connections. In the options of a server: that of subscriptions without one of
+    /// their own.
     pub proxy: Option<EgressProxy>,
-    /// How long a connection stays idle.
+    /// How long an unused connection stays open.
     pub keep_alive: Duration,
     /// Maximum age of a connection. A new one resolves the name again.
     pub lifetime: Duration,
@@ -143,7 +143,7 @@ impl ClientOptions {
 /// Time limits of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestTimeouts {
-    /// From the lookup to the end of the response head.
+    /// Time from the lookup to the end of the response head.
     pub response: Duration,
 }
 
@@ -160,8 +160,8 @@ pub struct WebhookClient(pub(super) Rc<ClientInner>);
 
 pub(super) struct ClientInner {
     awc: awc::Client,
-    /// Every POST request, as far as awc knows it. Its address and headers are in its
-    /// [`RequestAttempt`].
+    /// The request from which each POST is made, as far as awc knows it. Its address and headers
+    /// are in its [`RequestAttempt`].
     post: FrozenClientRequest,
     exchange: Exchange,
     connector: Connector,

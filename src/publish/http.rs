@@ -40,7 +40,8 @@ pub const PATHS: [&str; 3] = [
 /// The header of a request's id.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
 
-/// The methods there: POST publishes, OPTIONS responds to the CloudEvents validation handshake.
+/// The methods of [`PATHS`]: POST publishes, OPTIONS responds to the CloudEvents validation
+/// handshake.
 pub const METHODS: [Method; 2] = [Method::POST, Method::OPTIONS];
 
 /// The form of an `api-version`, as a regular expression.
@@ -156,7 +157,7 @@ fn respond_refused(publisher: &Publisher, refusal: &Refusal, body: web::Payload)
     })
 }
 
-/// An id for support. It is not a secret, so it costs no system call.
+/// Makes an id for support. It is not a secret, so it costs no system call.
 fn request_id() -> (HeaderName, HeaderValue) {
     let id = uuid::Builder::from_random_bytes(fastrand::u128(..).to_ne_bytes()).into_uuid();
     let digits = HeaderValue::from_str(id.hyphenated().encode_lower(&mut Uuid::encode_buffer()));

@@ -90,7 +90,7 @@ impl Request {
     }
 }
 
-/// There is no room for these bytes.
+/// The error of a reservation for which there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 

@@ -55,7 +55,7 @@ pub struct PublishLimits {
     pub body_timeout: Duration,
     /// The minimum rate of a body while the server waits for it; 0 for none.
     pub body_bytes_per_second: u64,
-    /// The window in which the rate is measured.
+    /// The time over which the rate of a body is measured.
     pub body_window: Duration,
     pub rates: rate::TopicRates,
 }

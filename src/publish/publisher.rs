@@ -65,7 +65,7 @@ pub struct Publisher {
     compute: Compute,
     room: Arc<InFlightBytes>,
     closed: AtomicBool,
-    /// Whether long polls end at once.
+    /// True once long polls end at once.
     polls_ended: tokio::sync::watch::Sender<bool>,
     /// The counts of requests for unknown topics.
     unknown_topics: TopicMeter,
@@ -106,7 +106,7 @@ impl Publisher {
         Self { tracer, ..self }
     }
 
-    /// Checks events on these threads.
+    /// Sets the threads on which events are checked.
     #[must_use]
     pub fn with_compute(self, compute: Compute) -> Self {
         Self { compute, ..self }
@@ -159,7 +159,8 @@ impl Publisher {
         (self.room.bytes_in_flight(), self.room.bytes_max())
     }
 
-    /// `called` is the host that the request was sent to, if it is known already.
+    /// Publishes the events of a request to a topic outside of namespaces. `called` is the host
+    /// that the request was sent to, if it is known already.
     pub(super) async fn publish(
         &self,
         request: &HttpRequest,
@@ -185,7 +186,7 @@ impl Publisher {
         self.record_result(&topic, began, result)
     }
 
-    /// As [`Publisher::publish_messages`], for a topic of a namespace.
+    /// Publishes the events of a request to a topic of a namespace.
     pub(super) async fn publish_in_namespace(
         &self,
         request: &HttpRequest,
@@ -371,7 +372,6 @@ impl Publisher {
         refusal.to_response(Uuid::new_v4(), self.clock.wall_time())
     }
 
-    /// The response of a refusal in a namespace.
     pub fn refuse_in_namespace(&self, refusal: &Refusal) -> HttpResponse {
         refusal.respond_in_namespace(Uuid::new_v4(), self.clock.wall_time())
     }

@@ -116,7 +116,7 @@ impl TracedRequest {
     }
 }
 
-/// In binary mode the attributes are headers.
+/// The trace context of the first event. In binary mode the attributes are headers.
 fn events_context(content: &RequestContent<'_>, body: &[u8]) -> Option<SpanContext> {
     if content.is_binary() {
         let parent = find_attribute(content, "traceparent")?;

@@ -72,7 +72,7 @@ use gridhook_store::{
     watermark::Watermark,
 };
 
-/// The manifest, written last.
+/// The file of the manifest. It is written last, so an unfinished backup has none.
 const MANIFEST: &str = "backup.json";
 
 /// The watermark file, in a data folder and in a backup.
@@ -88,7 +88,7 @@ const SERVER_ID: &str = "server-id";
 pub enum BackupProgress {
     Checking(fsck::CheckProgress),
     Copying {
-        /// Bytes copied so far.
+        /// Bytes copied so far, of `of` in all.
         bytes: u64,
         of: u64,
     },
@@ -115,7 +115,6 @@ pub type BackupObserver<'a> = dyn FnMut(BackupProgress) -> ControlFlow<()> + 'a;
 /// Why a store was not checked, copied or restored. Unfinished copies were removed.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// Another check or backup is running.
     #[error("a check or a backup is already running; wait for its end")]
     Busy,
     #[error("the store is closed")]
@@ -124,7 +123,7 @@ pub enum BackupError {
     #[error("{} {problem}", folder.display())]
     Target {
         folder: PathBuf,
-        /// What is wrong with it, and what is allowed.
+        /// What is wrong with the folder, and what is allowed.
         problem: String,
     },
     /// The settings name no destination.
@@ -134,7 +133,7 @@ pub enum BackupError {
     #[error("{} {problem}", backup.display())]
     Backup {
         backup: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the backup.
         problem: String,
     },
     #[error("{}: {source}{}", path.display(), remedy_hint(source))]
@@ -179,7 +178,7 @@ pub struct Backups {
     clock: Clock,
     busy: Arc<AtomicBool>,
     destination: Option<BackupDestination>,
-    /// Who owns the destination, if it is not this server alone.
+    /// The cluster that the destination belongs to; [`None`] if it belongs to this server alone.
     owner: Option<String>,
     /// The maximum of bytes a second that another node is sent.
     transfer_rate: u64,
@@ -201,17 +200,17 @@ impl Drop for BackupPermit {
 
 #[derive(Debug)]
 pub struct BackupMade {
-    /// What it says of itself.
+    /// The manifest of the backup.
     pub manifest: Manifest,
     pub report: CheckReport,
-    /// Its folder, or its address and name.
+    /// The folder of the backup, or the address of the destination and the name.
     pub at: String,
-    /// The bytes that were written for it.
+    /// The bytes that were written for the backup.
     pub written: u64,
 }
 
 impl Backups {
-    /// Creates it for the store in `data_dir`. It can be used as long as the store is open.
+    /// Backs up and checks the store in `data_dir`, as long as the store is open.
     pub fn new(
         store: Weak<RocksStore>,
         data_dir: PathBuf,
@@ -236,7 +235,8 @@ impl Backups {
         }
     }
 
-    /// The store is one of several in the data folder of the process. No backup is made in that.
+    /// Sets the data folder of the process, in which the store is one of several. No backup is made
+    /// in that folder.
     #[must_use]
     pub fn with_process_dir(self, process_dir: Option<PathBuf>) -> Self {
         Self {
@@ -267,13 +267,12 @@ impl Backups {
             .map(|_| self.figures.current_counts())
     }
 
-    /// Ends what runs at its next step. Returns whether it has ended.
+    /// Ends a running check or backup at its next step. Returns whether none is running.
     pub fn stop(&self) -> bool {
         self.is_stopping.store(true, Ordering::Release);
         !self.busy.load(Ordering::Acquire)
     }
 
-    /// Whether the server is stopping.
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
     }
@@ -411,7 +410,7 @@ impl Backups {
         made
     }
 
-    /// When the newest sound backup at the destination was begun. Blocks like
+    /// The time at which the newest sound backup at the destination was begun. Blocks like
     /// [`Backups::make_at_destination`].
     pub fn newest_backup_time(&self) -> Result<Option<Timestamp>, BackupError> {
         let destination = self
@@ -495,7 +494,7 @@ impl Backups {
         match repository.remove_expired(self.clock.now()) {
             Ok(removed) => tracing::info!(backup = at, written, removed, "backup stored"),
             Err(error) => {
-                // The backup itself is made.
+                // The backup itself was stored, so its success counts, too.
                 self.figures.note_failure();
                 tracing::warn!(%error, "could not remove expired backups");
             }
@@ -535,7 +534,6 @@ impl Backups {
         Ok(id)
     }
 
-    /// The file of the admin token, if there is one.
     fn admin_token_file(&self) -> Result<Option<PathBuf>, BackupError> {
         let token = self.data_dir.join(TOKEN);
         Ok(token

@@ -112,7 +112,7 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), RecordError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckProgress {
     pub at: &'static str,
-    /// Records checked so far.
+    /// Number of records checked so far.
     pub records: u64,
 }
 
@@ -222,17 +222,17 @@ struct CheckedLog {
 /// The records of a subscription.
 #[derive(Default)]
 struct CheckedSubscription {
-    /// Whether it was deleted and its records are being removed.
+    /// Whether the subscription was deleted and its records are being removed.
     is_deleted: bool,
     has_cursor: bool,
     /// The counters of published events and of jobs; [`None`] without a cursor, or if it cannot be
     /// decoded.
     counters: Option<[Counters; 2]>,
-    /// The due time of the first pending delivery, according to its cursor.
+    /// The due time of the first pending delivery, according to the cursor.
     next_due: Option<Timestamp>,
-    /// The number of its own pending deliveries, and of its jobs'.
+    /// The numbers of pending deliveries: the subscription's own, and those of its jobs.
     pending: [u64; 2],
-    /// The due time of its first pending delivery.
+    /// The due time of the first pending delivery.
     first_due: Option<Timestamp>,
     dead: u64,
     pins: u64,
@@ -340,7 +340,7 @@ impl StoreCheck<'_> {
         self.keep_operation(op);
     }
 
-    /// Beyond the limit, the next pass finds the problem again.
+    /// Keeps a repair. Beyond the limit it is left out: the next pass finds the problem again.
     fn keep_operation(&mut self, op: WriteOp) {
         if self.repairs.0.len() < REPAIRS_MAX {
             self.repairs.0.push(op);

@@ -120,7 +120,7 @@ pub fn accept_loss(
     Ok(SalvageResult { loss, report })
 }
 
-/// Makes `store` consistent.
+/// Makes `store` consistent. Returns what was lost, and the check of the result.
 pub fn salvage_store(
     store: &dyn Store,
     decoders: RecordDecoders,
@@ -184,7 +184,6 @@ struct Salvage<'a> {
     /// Subscriptions that the control plane knows.
     wanted: BTreeSet<SubscriptionKey>,
     cursors: BTreeMap<SubscriptionKey, Cursor>,
-    /// Subscriptions that had no cursor.
     without_cursor: BTreeSet<SubscriptionKey>,
     /// Pending deliveries in each lane.
     pending: BTreeMap<(SubscriptionKey, Lane), u64>,

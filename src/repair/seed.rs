@@ -24,10 +24,10 @@ pub const CLUSTER_ID: &str = "cluster-id";
 #[derive(Debug)]
 pub struct SeedStore {
     folder: PathBuf,
-    /// The last sequence of the changelog that it has applied; [`None`] for a store that has
-    /// followed none.
+    /// The last sequence of the changelog that the store has applied; [`None`] if it has followed
+    /// none.
     pub applied: Option<u64>,
-    /// The identifier of its cluster.
+    /// The identifier of the store's cluster.
     pub cluster: Option<String>,
     _store: ReadOnlyStore,
 }

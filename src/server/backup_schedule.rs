@@ -18,7 +18,7 @@ const CLOCK_INTERVAL: Duration = Duration::from_secs(10);
 /// The interval between two looks at a running backup during a stop.
 const STOP_POLL: Duration = Duration::from_millis(10);
 
-/// The number of these looks.
+/// The number of looks at a running backup during a stop.
 const STOP_POLLS: u32 = 200;
 
 /// Runs until the system ends.
@@ -35,19 +35,19 @@ pub(super) async fn run(backups: Arc<Backups>, schedule: BackupSchedule, clock: 
             actix_rt::time::sleep(wait.min(CLOCK_INTERVAL)).await;
             continue;
         }
-        let begun = clock.now();
-        let made = run_blocking(&backups, |backups| {
+        let begin = clock.now();
+        let backup = run_blocking(&backups, |backups| {
             let permit = backups.acquire_permit()?;
             backups.make_at_destination(&permit, &mut |_| ControlFlow::Continue(()))
         });
-        due = match made.await {
-            Ok(made) if made.report.is_sound() => schedule.next_due(Some(begun), start),
-            Ok(made) => {
+        due = match backup.await {
+            Ok(backup) if backup.report.is_sound() => schedule.next_due(Some(begin), start),
+            Ok(backup) => {
                 tracing::error!(
-                    backup = made.at,
+                    backup = backup.at,
                     "the store is damaged, and so is its backup: run gridhook fsck --online"
                 );
-                schedule.next_due(Some(begun), start)
+                schedule.next_due(Some(begin), start)
             }
             Err(error) => retry_after_failure(&error, &schedule, &clock),
         };
@@ -60,17 +60,17 @@ fn retry_after_failure(error: &BackupError, schedule: &BackupSchedule, clock: &C
     retry
 }
 
-/// Works on a thread of its own. Not in the pool of blocking threads, whose end the process would
-/// wait for.
+/// Runs `work` on a thread of its own, because the process would wait for a thread of the pool of
+/// blocking threads.
 async fn run_blocking<T: Send + 'static>(
     backups: &Arc<Backups>,
     work: impl FnOnce(&Backups) -> Result<T, BackupError> + Send + 'static,
 ) -> Result<T, BackupError> {
-    let (done, result) = oneshot::channel();
+    let (result_sender, result) = oneshot::channel();
     let backups = Arc::clone(backups);
     // The receiver waits until the end of the system.
     let span = tracing::Span::current();
-    let run = move || drop(done.send(span.in_scope(|| work(&backups))));
+    let run = move || drop(result_sender.send(span.in_scope(|| work(&backups))));
     std::thread::Builder::new()
         .name("backup".to_owned())
         .spawn(run)

@@ -18,7 +18,7 @@ use gridhook_event::Timestamp;
 
 /// A certificate that the server shows.
 pub(super) struct ShownCertificate {
-    /// The name under which operators know it.
+    /// The name under which operators know the certificate.
     pub(super) name: String,
     file: PathBuf,
     pub(super) not_after: Timestamp,
@@ -28,7 +28,7 @@ pub(super) struct ShownCertificate {
 pub(super) type ShownCertificates = Arc<dyn Fn() -> Vec<ShownCertificate> + Send + Sync>;
 
 /// The certificates of a server that delivers. `node` has the certificates of a node of a cluster.
-pub(super) fn in_use(
+pub(super) fn certificates_of_owner(
     config: &Config,
     address: &ClientAddress,
     node: &[Arc<ReloadableCertificate>],
@@ -54,7 +54,7 @@ fn list_certificates(
     node: &[Arc<ReloadableCertificate>],
     clients: impl Fn(&Path) -> Vec<(String, CertificateDer<'static>)> + Send + Sync + 'static,
 ) -> ShownCertificates {
-    let shown: Vec<_> = address.shown.iter().chain(node).cloned().collect();
+    let server_certificates: Vec<_> = address.shown.iter().chain(node).cloned().collect();
     let folder = config.delivery.client_certificates_dir.clone();
     let identity =
         config
@@ -66,35 +66,34 @@ fn list_certificates(
                 IdentityProofConfig::Secret(_) => None,
             });
     Arc::new(move || {
-        let of_server = shown.iter().filter_map(|shown| {
-            let (file, certificate) = shown.end_entity()?;
-            Some((file.display().to_string(), file, certificate))
-        });
-        let of_identity = identity.iter().filter_map(|file| {
+        let mut certificates = Vec::new();
+        for certificate in &server_certificates {
+            if let Some((file, certificate)) = certificate.end_entity() {
+                certificates.push((file.display().to_string(), file, certificate));
+            }
+        }
+        if let Some(file) = &identity
             // It is read for each token.
-            let certificate = CertificateDer::from_pem_file(file).ok()?;
-            Some((
-                "delivery.identity_certificate_file".to_owned(),
-                file.clone(),
-                certificate,
-            ))
-        });
-        let of_clients = folder.iter().flat_map(|folder| {
-            let clients = clients(folder).into_iter();
-            clients.map(|(name, certificate)| {
+            && let Ok(certificate) = CertificateDer::from_pem_file(file)
+        {
+            let name = "delivery.identity_certificate_file".to_owned();
+            certificates.push((name, file.clone(), certificate));
+        }
+        if let Some(folder) = &folder {
+            for (name, certificate) in clients(folder) {
                 let file = folder.join(format!("{name}.{}", trust::CLIENT_CERTIFICATE));
-                (name, file, certificate)
-            })
-        });
-        let all = of_server.chain(of_identity).chain(of_clients);
-        let ends = all.filter_map(|(name, file, certificate)| {
+                certificates.push((name, file, certificate));
+            }
+        }
+        let certificates = certificates.into_iter();
+        let shown = certificates.filter_map(|(name, file, certificate)| {
             Some(ShownCertificate {
                 name,
                 file,
                 not_after: not_after(&certificate)?,
             })
         });
-        ends.collect()
+        shown.collect()
     })
 }
 

@@ -1,5 +1,5 @@
-//! What a server knows of its listeners for clients, also where another part of the process serves
-//! them.
+//! The addresses and counters of the listeners for clients, also where another part of the process
+//! serves them.
 
 use std::{net::SocketAddr, sync::Arc};
 

@@ -1,8 +1,8 @@
 //! This node's copy of the control plane, for the router and for the cores of this process.
 //!
-//! The node follows the changelog of the control plane like that of any shard, or owns it. Here the
-//! records are read from its store when it has changed. Who waits for a change hastens the next
-//! look, so that a look without a reason need not come soon.
+//! The node follows the changelog of the control plane like that of any shard, or owns it. This
+//! module polls its store and reads the records when they have changed. A task that waits for a
+//! change shortens the polling interval, so that it can be long otherwise.
 
 use std::{
     sync::{
@@ -32,17 +32,17 @@ use gridhook_engine::control::{
 use gridhook_journal::replicated::ShardCopy;
 use gridhook_store::rocks::RocksStore;
 
-/// The interval between two looks at the store, if nobody waits for a change.
-const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// The polling interval while no task waits for a change.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The same if somebody waits.
-const HASTE_INTERVAL: Duration = Duration::from_millis(5);
+/// The polling interval while a task waits for a change.
+const FAST_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The longest time for which somebody waits.
+/// The longest time for which a task waits.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// The pause after which a core follows again what it could not.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The pause before a core tries again to follow what it could not.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The copy. Clones share it.
 #[derive(Clone)]
@@ -54,10 +54,12 @@ pub(super) struct ControlCopy {
     cluster: Arc<str>,
 }
 
+/// The requests for a fast poll.
 #[derive(Default)]
 struct Haste {
-    wanted: AtomicU64,
-    begun: Notify,
+    /// The highest position that a task waits for.
+    position: AtomicU64,
+    request: Notify,
     pace: Arc<FollowPace>,
 }
 
@@ -72,9 +74,9 @@ impl ControlCopy {
         let mut store_watch = WatchedStore {
             store: Arc::clone(node.local_store()),
             sender,
-            reported: String::new(),
+            last_error: String::new(),
         };
-        store_watch.look().await;
+        store_watch.read_store().await;
         actix_rt::spawn(store_watch.watch(Arc::clone(&haste)));
         Self {
             definitions,
@@ -88,16 +90,16 @@ impl ControlCopy {
         self.definitions.borrow()
     }
 
-    /// Looks at the store until it has a position.
+    /// Polls the store fast until it has a position.
     fn hasten(&self, position: u64) {
-        self.haste.wanted.fetch_max(position, Ordering::AcqRel);
+        self.haste.position.fetch_max(position, Ordering::AcqRel);
         self.haste.pace.hasten();
-        self.haste.begun.notify_one();
+        self.haste.request.notify_one();
     }
 
-    /// Returns once it has all that the changelog has now, or that takes too long.
+    /// Returns once the copy has all that the changelog has now, or after [`WAIT_MAX`].
     pub(super) async fn catch_up(&self) {
-        let caught_up = async {
+        let catching_up = async {
             let Some(end) = self.end.read().await else {
                 return;
             };
@@ -106,7 +108,7 @@ impl ControlCopy {
             let has_all = definitions.wait_for(|definitions| definitions.position >= end);
             has_all.await.map(drop).ok();
         };
-        if timeout(WAIT_MAX, caught_up).await.is_err() {
+        if timeout(WAIT_MAX, catching_up).await.is_err() {
             tracing::warn!("this node begins without the newest changes of the control plane");
         }
     }
@@ -116,42 +118,44 @@ impl ControlCopy {
 struct WatchedStore {
     store: Arc<LocalStore>,
     sender: watch::Sender<Arc<Definitions>>,
-    /// The last error.
-    reported: String,
+    /// The last error that was logged.
+    last_error: String,
 }
 
 impl WatchedStore {
     async fn watch(mut self, haste: Arc<Haste>) {
         let mut hasty_until = Instant::now();
         loop {
-            let is_wanted = haste.wanted.load(Ordering::Acquire) > self.sender.borrow().position;
-            let interval = if is_wanted && Instant::now() < hasty_until {
+            let position = haste.position.load(Ordering::Acquire);
+            let has_waiter = position > self.sender.borrow().position;
+            let interval = if has_waiter && Instant::now() < hasty_until {
                 haste.pace.hasten();
-                HASTE_INTERVAL
+                FAST_POLL_INTERVAL
             } else {
-                LOOK_INTERVAL
+                POLL_INTERVAL
             };
-            if timeout(interval, haste.begun.notified()).await.is_ok() {
+            if timeout(interval, haste.request.notified()).await.is_ok() {
                 hasty_until = Instant::now() + WAIT_MAX;
             }
-            self.look().await;
+            self.read_store().await;
         }
     }
 
-    async fn look(&mut self) {
+    /// Reads the definitions if the store has changed.
+    async fn read_store(&mut self) {
         let before = Arc::clone(&self.sender.borrow());
         let store = Arc::clone(&self.store);
-        let read = tokio::task::spawn_blocking(move || read_if_changed(&store, &before));
-        match read.await.expect("reading records does not panic") {
+        let reading = tokio::task::spawn_blocking(move || read_if_changed(&store, &before));
+        match reading.await.expect("reading records does not panic") {
             Ok(None) => {}
             Ok(Some(definitions)) => {
-                self.reported.clear();
+                self.last_error.clear();
                 self.sender.send_replace(Arc::new(definitions));
             }
-            Err(error) if self.reported == error.to_string() => {}
+            Err(error) if self.last_error == error.to_string() => {}
             Err(error) => {
                 tracing::error!(%error, "the control plane cannot be read");
-                self.reported = error.to_string();
+                self.last_error = error.to_string();
             }
         }
     }
@@ -182,7 +186,7 @@ pub(super) struct FollowedControl {
 #[derive(Clone, Default)]
 struct FollowState {
     position: u64,
-    /// Why it cannot follow.
+    /// Why this node cannot follow the control plane.
     problem: Option<String>,
 }
 
@@ -209,7 +213,11 @@ impl FollowedControl {
         actix_rt::spawn(async move {
             loop {
                 let has_failed = sender.borrow().problem.is_some();
-                let wait = if has_failed { AGAIN } else { Duration::MAX };
+                let wait = if has_failed {
+                    RETRY_PAUSE
+                } else {
+                    Duration::MAX
+                };
                 if let Ok(Err(_)) = timeout(wait, definitions.changed()).await {
                     return;
                 }
@@ -220,7 +228,7 @@ impl FollowedControl {
         Self { copy, state }
     }
 
-    /// Returns once it has followed up to a position.
+    /// Returns once the core has followed the control plane up to a position.
     ///
     /// # Errors
     /// Why it has not in time.

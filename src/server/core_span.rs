@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tracing::Span;
 
-/// How long a thread for what blocks waits for more. A core with nothing to do has none.
+/// How long an idle thread for blocking work waits for more. A core with nothing to do has none.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
 
 /// The runtime of a thread in `span`, made on this thread, and the threads on which it runs what

@@ -13,10 +13,11 @@ pub const MIN: usize = 512;
 /// The maximum that is used; the system may allow any number.
 const MAX: usize = 1 << 24;
 
-/// Standard streams, locks, the runtime, dead-letter files, backups, log redirects.
+/// The descriptors of standard streams, locks, the runtime, dead-letter files, backups and log
+/// redirects.
 const BASE: usize = 96;
 
-/// For each thread that serves or delivers: its poller, its wakers, its signals.
+/// The descriptors of each thread that serves or delivers: its poller, wakers and signals.
 const PER_THREAD: usize = 8;
 
 /// The minimum of the store: its logs, the files being written, and the tables of twelve column
@@ -34,13 +35,14 @@ const REFUSALS_MAX: usize = 256;
 pub struct DescriptorBudget {
     pub limit: usize,
     pub store: usize,
-    /// For connections of publishers and operators.
+    /// Descriptors of connections of publishers and operators.
     pub inbound: usize,
-    /// For rejected connections, while they receive a response.
+    /// Descriptors of rejected connections, while they receive a response.
     pub refusals: usize,
-    /// For requests in flight to endpoints.
+    /// Descriptors of requests in flight to endpoints.
     pub outbound: usize,
-    /// For idle connections to endpoints, which also borrow what requests in flight do not need.
+    /// Descriptors of idle connections to endpoints, which also borrow what requests in flight do
+    /// not need.
     pub idle: usize,
 }
 
@@ -86,13 +88,13 @@ const FRONT_SHARE: usize = 4;
 
 /// The division of a process with a core for each shard.
 pub struct SharedBudget {
-    /// Of the listeners for clients.
+    /// The share of the listeners for clients.
     pub front: DescriptorBudget,
     pub core: DescriptorBudget,
 }
 
 impl SharedBudget {
-    /// Divides `limit` descriptors among so many cores with `threads` threads each, and
+    /// Divides `limit` descriptors among `shards` cores with `threads` threads each, and
     /// `front_threads` that serve clients.
     ///
     /// # Errors
@@ -103,18 +105,18 @@ impl SharedBudget {
         front_threads: usize,
         threads: usize,
     ) -> Result<Self, ServerError> {
-        let of_front = limit / FRONT_SHARE;
-        let front = DescriptorBudget::with_limit(of_front, front_threads)
-            .map_err(|error| error_of_part(error, limit, FRONT_SHARE))?;
+        let front_limit = limit / FRONT_SHARE;
+        let front = DescriptorBudget::with_limit(front_limit, front_threads)
+            .map_err(|error| scale_error(error, limit, FRONT_SHARE))?;
         let parts = (shards * FRONT_SHARE).div_ceil(FRONT_SHARE - 1);
-        let core = DescriptorBudget::with_limit((limit - of_front) / shards, threads)
-            .map_err(|error| error_of_part(error, limit, parts))?;
+        let core = DescriptorBudget::with_limit((limit - front_limit) / shards, threads)
+            .map_err(|error| scale_error(error, limit, parts))?;
         Ok(Self { front, core })
     }
 }
 
-/// The error of a budget that has one of `parts` of all descriptors, with the numbers of all.
-fn error_of_part(error: ServerError, limit: usize, parts: usize) -> ServerError {
+/// Scales the error of a budget that has one of `parts` of all descriptors to the numbers of all.
+fn scale_error(error: ServerError, limit: usize, parts: usize) -> ServerError {
     match error {
         ServerError::Descriptors { least, .. } => ServerError::Descriptors {
             limit,

@@ -1,4 +1,4 @@
-//! Why the server failed.
+//! The errors that end a server, with the advice to operators.
 
 use std::io;
 
@@ -66,7 +66,6 @@ pub enum ServerError {
     /// The core of a shard failed.
     #[error("shard {shard}: {error}")]
     Shard {
-        /// The number of the shard.
         shard: usize,
         error: Box<ServerError>,
     },

@@ -6,8 +6,7 @@
 //!
 //! - A standby waits for an owner, and repeats what was not sent. Afterwards it returns 503: the
 //!   client decides whether to repeat the request.
-//! - A request whose owner loses the store ends: a later response of that owner is
-//!   dropped.
+//! - A request whose owner loses the store ends: a later response of that owner is dropped.
 //! - Only an owner accepts a forwarded request, so none is forwarded twice.
 
 mod body;
@@ -56,11 +55,12 @@ use gridhook_pull::{Peer, http::success_response};
 /// How long a request waits for an owner that takes it.
 const OWNER_WAIT: Duration = Duration::from_secs(5);
 
-/// The longest time for the head of a response to a read: an owner may accept a request and say
-/// nothing, because what it sends does not arrive.
+/// The longest time for the head of a response to a read: an owner may accept a request, and its
+/// response may never arrive.
 const READ_MAX: Duration = Duration::from_secs(30);
 
-/// The same for other requests, some of which wait for events or for an endpoint.
+/// The longest time for the head of a response to other requests, some of which wait for events or
+/// for an endpoint.
 const CHANGE_MAX: Duration = Duration::from_mins(5);
 
 /// The pause after an owner has not accepted a connection.
@@ -69,7 +69,7 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 /// The most idle connections to an owner that a thread keeps.
 const IDLE_MAX: usize = 64;
 
-/// What the standby's threads share.
+/// Forwards requests to the owner of a shard. Clones share its state.
 #[derive(Clone)]
 pub(super) struct Forwarder {
     role: watch::Receiver<Role>,
@@ -104,8 +104,8 @@ pub(super) struct OwnerResponse {
     hop: Hop,
 }
 
-/// Why a request or a response ends early.
-pub(super) type Ended = LocalBoxFuture<'static, &'static str>;
+/// Waits until a request or a response must end early, and returns why.
+pub(super) type EarlyEnd = LocalBoxFuture<'static, &'static str>;
 
 type IdleHops = HashMap<HopKey, Vec<IdleHop>>;
 
@@ -142,7 +142,7 @@ impl Forwarder {
         }
     }
 
-    /// Of a shard beside others, whose core has this health.
+    /// Forwards for a shard that has others beside it, and whose core has this health.
     #[must_use]
     pub(super) fn with_core(self, core: CoreHealth) -> Self {
         let core = Some(core);
@@ -150,7 +150,7 @@ impl Forwarder {
     }
 
     /// Returns once the process stops.
-    pub(super) async fn stopped(&self) {
+    pub(super) async fn wait_until_stopped(&self) {
         let mut stopping = self.stopping.clone();
         if stopping.wait_for(|stopping| *stopping).await.is_err() {
             std::future::pending::<()>().await;
@@ -175,7 +175,6 @@ impl Forwarder {
         ));
     }
 
-    /// Whether this node owns the shard.
     pub(super) fn is_owner(&self) -> bool {
         self.role.borrow().lease().is_some()
     }
@@ -200,13 +199,12 @@ impl Forwarder {
         }
     }
 
-    /// Whether another node owns the shard.
     pub(super) fn has_other_owner(&self) -> bool {
         matches!(&*self.role.borrow(), Role::Standby { owner: Some(_) })
     }
 
     /// The address of the owner, which may be this node.
-    fn owner_in(&self, role: &Role) -> Option<String> {
+    fn owner_address_in(&self, role: &Role) -> Option<String> {
         match role {
             Role::Standby { owner } => owner
                 .as_ref()
@@ -215,21 +213,25 @@ impl Forwarder {
         }
     }
 
-    /// The address of the owner, if there is one.
     pub(super) fn owner_address(&self) -> Option<String> {
-        self.owner_in(&self.role.borrow())
+        self.owner_address_in(&self.role.borrow())
     }
 
     /// A new connection for the node's own requests, to any thread.
-    pub(super) async fn open<B>(&self, address: &str) -> io::Result<SendRequest<B>>
+    pub(super) async fn open_connection<B>(&self, address: &str) -> io::Result<SendRequest<B>>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.open_for(address, ListenerSide::Operators).await
+        self.open_connection_for(address, ListenerSide::Operators)
+            .await
     }
 
-    async fn open_for<B>(&self, address: &str, side: ListenerSide) -> io::Result<SendRequest<B>>
+    async fn open_connection_for<B>(
+        &self,
+        address: &str,
+        side: ListenerSide,
+    ) -> io::Result<SendRequest<B>>
     where
         B: Body<Data = Bytes> + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -246,7 +248,7 @@ impl Forwarder {
         let (hop, connection) = handshake(TokioIo::new(stream))
             .await
             .map_err(io::Error::other)?;
-        // Its errors are those of its requests.
+        // Errors of the connection are those of its requests.
         actix_rt::spawn(async move { connection.await.ok() });
         Ok(hop)
     }
@@ -254,10 +256,10 @@ impl Forwarder {
     /// Returns once another node than the one at `address` owns the store.
     pub(super) async fn wait_until_lost(self, address: String) {
         let mut role = self.role.clone();
-        let lost = role
-            .wait_for(|role| self.owner_in(role).as_ref() != Some(&address))
+        let change = role
+            .wait_for(|role| self.owner_address_in(role).as_ref() != Some(&address))
             .await;
-        if lost.is_err() {
+        if change.is_err() {
             // The node stops, and lets its requests finish.
             std::future::pending::<()>().await;
         }
@@ -276,37 +278,37 @@ impl Hops {
         &self.forwarder
     }
 
-    /// The owner's response to a client. It ends early once `ended` says why.
+    /// The owner's response to a client. It ends early with `early_end`.
     pub(super) async fn forward_request(
         self: &Rc<Self>,
         request: &HttpRequest,
         outgoing: OutgoingRequest,
         side: ListenerSide,
-        ended: Option<Ended>,
+        early_end: Option<EarlyEnd>,
     ) -> HttpResponse {
         let peer = request.conn_data::<Peer>().cloned().unwrap_or_default();
         let counters = Arc::clone(&self.forwarder.counters);
         // A client may close its side and read on. Only one that waits for events counts as gone
         // then, as at the owner.
         let waits_for_events = request.path().ends_with(":receive");
-        let mut ended = ended;
-        let ends = async {
-            match &mut ended {
-                Some(ended) => ended.await,
+        let mut early_end = early_end;
+        let wait_for_early_end = async {
+            match &mut early_end {
+                Some(early_end) => early_end.await,
                 None => std::future::pending().await,
             }
         };
-        let answered = tokio::select! {
-            answered = self.send_to_owner(outgoing, side, OWNER_WAIT) => answered,
+        let result = tokio::select! {
+            result = self.send_to_owner(outgoing, side, OWNER_WAIT) => result,
             () = peer.wait_until_gone(), if waits_for_events => Err(ForwardError::ClientGone),
             // The end of the connection gives back what the owner locks for the client.
-            () = self.forwarder.stopped(), if waits_for_events => return no_events(),
-            why = ends => Err(ForwardError::Ended(why)),
+            () = self.forwarder.wait_until_stopped(), if waits_for_events => return no_events(),
+            why = wait_for_early_end => Err(ForwardError::Ended(why)),
         };
-        match answered {
+        match result {
             Ok(response) => {
                 counters.answered.add(1);
-                self.relay_response(response, ended)
+                self.relay_response(response, early_end)
             }
             Err(why) => {
                 counters.failed.add(1);
@@ -331,7 +333,7 @@ impl Hops {
             let lost = self.forwarder.clone().wait_until_lost(address.clone());
             self.forwarder.counters.sent.add(1);
             let result = tokio::select! {
-                sent = hop.try_send_request(outgoing) => sent,
+                result = hop.try_send_request(outgoing) => result,
                 () = sleep(response_max) => return Err(ForwardError::TimedOut),
                 () = lost => return Err(ForwardError::OwnerChanged),
             };
@@ -356,9 +358,11 @@ impl Hops {
         let mut role = self.forwarder.role.clone();
         loop {
             let owner = role
-                .wait_for(|role| self.forwarder.owner_in(role).is_some())
+                .wait_for(|role| self.forwarder.owner_address_in(role).is_some())
                 .await;
-            let owner = owner.ok().and_then(|role| self.forwarder.owner_in(&role));
+            let owner = owner
+                .ok()
+                .and_then(|role| self.forwarder.owner_address_in(&role));
             // A node that stops has no owner any more.
             let Some(address) = owner else {
                 return std::future::pending().await;
@@ -375,7 +379,7 @@ impl Hops {
                 }
             }
             let connection = tokio::select! {
-                opened = self.forwarder.open_for(&address, side) => opened,
+                result = self.forwarder.open_connection_for(&address, side) => result,
                 () = self.forwarder.clone().wait_until_lost(address.clone()) => continue,
             };
             match connection {
@@ -388,13 +392,13 @@ impl Hops {
         }
     }
 
-    /// The body of a response. It ends early with the ownership, and once `ended` says why.
+    /// The body of a response. It ends early with the ownership, or with `early_end`.
     pub(super) fn response_body(
         self: &Rc<Self>,
-        answered: OwnerResponse,
-        ended: Option<Ended>,
+        owner_response: OwnerResponse,
+        early_end: Option<EarlyEnd>,
     ) -> (Parts, ResponseBody) {
-        let OwnerResponse { response, key, hop } = answered;
+        let OwnerResponse { response, key, hop } = owner_response;
         let (head, body) = response.into_parts();
         let size = head
             .headers
@@ -405,12 +409,12 @@ impl Hops {
             lost.await;
             "the owner of the store has changed"
         };
-        let ended: Ended = match ended {
+        let early_end: EarlyEnd = match early_end {
             None => Box::pin(lost),
-            Some(ended) => Box::pin(async move {
+            Some(early_end) => Box::pin(async move {
                 tokio::select! {
                     why = lost => why,
-                    why = ended => why,
+                    why = early_end => why,
                 }
             }),
         };
@@ -429,7 +433,7 @@ impl Hops {
             ResponseBody {
                 body,
                 size,
-                ended,
+                early_end,
                 has_ended: false,
                 hop,
             },
@@ -439,10 +443,10 @@ impl Hops {
     /// The response to the client.
     pub(super) fn relay_response(
         self: &Rc<Self>,
-        answered: OwnerResponse,
-        ended: Option<Ended>,
+        owner_response: OwnerResponse,
+        early_end: Option<EarlyEnd>,
     ) -> HttpResponse {
-        let (head, body) = self.response_body(answered, ended);
+        let (head, body) = self.response_body(owner_response, early_end);
         let status = StatusCode::from_u16(head.status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
         let mut response = HttpResponse::with_body(status, BoxBody::new(body));
         for (name, value) in forwarded_headers(&head.headers) {

@@ -39,7 +39,7 @@ pub(crate) enum ForwardError {
     NoControlPlane,
     #[error("this node owns no shard")]
     NoShard,
-    /// What the request depends on has ended.
+    /// What an open response depends on has ended, such as the session of the caller.
     #[error("{0}")]
     Ended(&'static str),
 }

@@ -127,7 +127,7 @@ pub(super) fn check_issuer(config: &Config) -> Result<(), IssuerError> {
     config.auth.issuer.as_ref().map_or(Ok(0), read).map(drop)
 }
 
-/// What the claims of the issuer's tokens permit.
+/// The permissions that claims of the issuer's tokens give.
 fn claim_rules(issuer: &IssuerConfig) -> Result<Vec<ClaimRule>, IssuerError> {
     let admin = issuer.admin_role.iter().map(|role| {
         let grant = Grant::for_server(TokenRole::Admin);
@@ -236,8 +236,8 @@ fn read_file(issuer: &IssuerConfig, keys: &Keyring) -> Result<usize, IssuerError
         return Ok(0);
     };
     let name = path.display().to_string();
-    let set = fs::read(path).map_err(|error| IssuerError::File(name.clone(), error))?;
-    keys.replace_keys(&set)
+    let key_set = fs::read(path).map_err(|error| IssuerError::File(name.clone(), error))?;
+    keys.replace_keys(&key_set)
         .map_err(|error| IssuerError::Keys(name, error))
 }
 
@@ -251,12 +251,12 @@ async fn fetch_keys(client: &Client, url: &Url, keys: &Keyring) -> Result<usize,
     if !response.status().is_success() {
         return Err(web_error(format!("the response is {}", response.status())));
     }
-    let set = response
+    let key_set = response
         .body()
         .limit(KEYS_BYTES_MAX)
         .await
         .map_err(|error| web_error(error.to_string()))?;
-    keys.replace_keys(&set)
+    keys.replace_keys(&key_set)
         .map_err(|error| IssuerError::Keys(url.to_string(), error))
 }
 

@@ -113,10 +113,10 @@ pub fn run(
         threads: ActorThreads::default(),
         core: None,
     };
-    let mut kept_state = Kept::default();
-    let outcome = serve_until_stopped(&mut launch, &mut kept_state);
-    drop(kept_state.node);
-    if let Some(store) = kept_state.store {
+    let mut state = ProcessState::default();
+    let outcome = serve_until_stopped(&mut launch, &mut state);
+    drop(state.node);
+    if let Some(store) = state.store {
         store.close();
     }
     outcome
@@ -124,12 +124,12 @@ pub fn run(
 
 /// Serves as often as the process, or the core of a shard, owns its store, and again by a clock that
 /// was set back.
-fn serve_until_stopped(launch: &mut Launch, kept: &mut Kept) -> Result<(), ServerError> {
+fn serve_until_stopped(launch: &mut Launch, state: &mut ProcessState) -> Result<(), ServerError> {
     loop {
         // All tasks of a run end with its system, and so do the times that they hold.
         let system =
             actix_rt::System::with_tokio_rt(|| core_span::spanned_runtime(Span::current()));
-        match system.block_on(run_server(launch, kept)) {
+        match system.block_on(run_server(launch, state)) {
             Ok(Served::Run) => reload::refresh(&mut launch.config, &launch.sources),
             Ok(Served::All) => return Ok(()),
             Err(error) => return Err(error),
@@ -149,7 +149,7 @@ pub fn examine_cluster(config: &Config) -> Option<ClusterFindings> {
 /// # Errors
 /// If the records of the cluster cannot be read.
 pub fn living_nodes(config: &Config) -> Result<Vec<String>, ServerError> {
-    node::living(config)
+    node::list_living_nodes(config)
 }
 
 /// Reads every file that the settings name, without starting a server.
@@ -179,13 +179,13 @@ fn read_declaration(config: &Config) -> Result<Option<Declared>, ServerError> {
     )?))
 }
 
-/// What stays when an ownership ends.
+/// What a process, or the core of a shard, keeps between two runs of the server.
 #[derive(Default)]
-struct Kept {
+struct ProcessState {
     sockets: Vec<TcpListener>,
     store: Option<Arc<LocalStore>>,
     node: Option<ClusterNode>,
-    /// Of a node, or of a server that begins again. At its first start a server is ended by a signal.
+    /// [`None`] during the first start of a server without a cluster: a signal then ends the process.
     signals: Option<StopSignals>,
 }
 
@@ -204,17 +204,17 @@ struct Launch {
     log: LogFilter,
     declared: Option<Declared>,
     budget: DescriptorBudget,
-    /// The number of threads of the actors.
+    /// The number of threads of the actors. With 0 they run on that of the core.
     arbiters: usize,
     threads: ActorThreads,
-    /// Of the core of a shard, beside others in its process.
+    /// Set for the core of a shard, which has others beside it in its process.
     core: Option<ShardCore>,
 }
 
-/// What the core of a shard has of its process.
+/// State that the core of a shard receives from its process.
 struct ShardCore {
     address: ClientAddress,
-    /// What `/readyz` of the process returns for the shard.
+    /// The health that `/readyz` of the process returns for the shard.
     health: CoreHealth,
     others: OtherShards,
     /// The node's copy of the control plane.
@@ -224,7 +224,7 @@ struct ShardCore {
 }
 
 impl ShardCore {
-    /// Whether it has the control plane, and no events.
+    /// Whether the core has the control plane, and no events.
     fn has_control(&self) -> bool {
         self.others.own == self.others.shards()
     }
@@ -241,7 +241,7 @@ impl ShardCore {
         .await
     }
 
-    /// What its control plane knows of the shards. Its own store is `store`.
+    /// The place of this core among the shards. Its own store is `store`.
     fn describe(&self, store: &Arc<RocksStore>) -> gridhook_admin::ShardCore {
         let owners = self.has_control().then(|| {
             Box::new(FollowingShards {
@@ -257,34 +257,40 @@ impl ShardCore {
     }
 }
 
-/// The threads of the actors. Dropping this stops every actor and joins the threads.
+/// The threads of the actors. Dropping this stops those that it has started, with their actors, and
+/// joins them.
 struct Arbiters {
-    running: Vec<(u64, Arbiter)>,
+    handles: Vec<(u64, ArbiterHandle)>,
+    started: Vec<Arbiter>,
     threads: ActorThreads,
 }
 
 impl Arbiters {
+    /// Starts threads. With a count of 0, actors run on this one until its system ends.
     fn start(count: usize, threads: &ActorThreads) -> Self {
-        let mut running = Vec::with_capacity(count);
-        for _ in 0..count {
+        let start_arbiter = |_| {
             let span = Span::current();
-            let arbiter = Arbiter::with_tokio_rt(move || core_span::spanned_runtime(span));
-            running.push((threads.add(arbiter.handle()), arbiter));
+            Arbiter::with_tokio_rt(move || core_span::spanned_runtime(span))
+        };
+        let started: Vec<Arbiter> = (0..count).map(start_arbiter).collect();
+        let mut handles: Vec<ArbiterHandle> = started.iter().map(Arbiter::handle).collect();
+        if handles.is_empty() {
+            handles.push(Arbiter::current());
         }
         Self {
-            running,
+            handles: handles
+                .into_iter()
+                .map(|handle| (threads.add(handle.clone()), handle))
+                .collect(),
+            started,
             threads: threads.clone(),
         }
     }
 
     fn actor_hosts(&self, context: SubscriptionContext) -> ActorHosts {
-        let handles: Vec<ArbiterHandle> = self
-            .running
-            .iter()
-            .map(|(_, arbiter)| arbiter.handle())
-            .collect();
+        let handles = self.handles.iter().map(|(_, handle)| handle.clone());
         ActorHosts {
-            arbiters: Arc::new(handles),
+            arbiters: Arc::new(handles.collect()),
             context: Arc::new(context),
             check_interval: CHECK_INTERVAL,
         }
@@ -293,11 +299,13 @@ impl Arbiters {
 
 impl Drop for Arbiters {
     fn drop(&mut self) {
-        for (number, arbiter) in &self.running {
+        for (number, _) in &self.handles {
             self.threads.remove(*number);
+        }
+        for arbiter in &self.started {
             arbiter.stop();
         }
-        for (_, arbiter) in self.running.drain(..) {
+        for arbiter in self.started.drain(..) {
             if arbiter.join().is_err() {
                 tracing::error!("an arbiter panicked");
             }

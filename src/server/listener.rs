@@ -70,7 +70,7 @@ pub(super) struct Standby {
     pub(super) forwarder: Forwarder,
 }
 
-/// What a node with several shards serves.
+/// What the listeners of a node with several shards serve.
 pub(super) struct Front {
     pub(super) context: StandbyContext,
     pub(super) router: ShardRouter,
@@ -160,7 +160,7 @@ impl HttpListener {
         Ok(listener)
     }
 
-    /// What the rest of the server knows of these listeners.
+    /// The addresses and counters of these listeners, for the rest of the server.
     pub(super) fn client_address(&self) -> ClientAddress {
         ClientAddress {
             bound: self.addresses.clone(),
@@ -289,12 +289,12 @@ impl HttpListener {
             .as_ref()
             .map(|admin| (admin, ListenerSide::Operators, shares.operators));
         for (socket, side, connections) in publishers.into_iter().chain(operators) {
-            let of_address = if side == ListenerSide::Operators {
+            let address_connections = if side == ListenerSide::Operators {
                 share_of_operator(connections)
             } else {
                 connections
             };
-            let connections = (connections, of_address);
+            let connections = (connections, address_connections);
             let settings = listener_settings(
                 config,
                 socket.try_clone()?,
@@ -323,7 +323,7 @@ impl HttpListener {
         let admin_url = self.admin.as_ref().map(|_| self.listener_url(1));
         let shared = ListenerShared::new(config, context);
         // Requests that other nodes forward have a part of their own.
-        let of_nodes = if self.nodes.is_some() {
+        let node_connections = if self.nodes.is_some() {
             budget.inbound / 2
         } else {
             0
@@ -331,7 +331,7 @@ impl HttpListener {
         let ConnectionShares {
             publishers: connections,
             operators,
-        } = self.connection_shares(config, budget.inbound - of_nodes);
+        } = self.connection_shares(config, budget.inbound - node_connections);
         if connections < config.limits.connections {
             let configured_limit = config.limits.connections;
             tracing::warn!(
@@ -371,7 +371,7 @@ impl HttpListener {
             server = nodes.add_to(
                 server,
                 config,
-                (of_nodes, &server_connections),
+                (node_connections, &server_connections),
                 &shared,
                 role,
             )?;
@@ -430,8 +430,8 @@ pub(super) fn announce_url(url: &str) {
     println!("gridhook listens on {url}");
 }
 
-/// How many of the operators' connections one address can have, so that another operator can still
-/// connect.
+/// The maximum of the operators' connections that one address can have, so that another operator
+/// can still connect.
 fn share_of_operator(connections: usize) -> usize {
     connections - connections / 4
 }
@@ -440,7 +440,7 @@ fn listener_settings(
     config: &Config,
     BoundSocket { listener, counters }: BoundSocket,
     tls: Option<ServerConfig>,
-    (connections, of_address): (usize, usize),
+    (connections, address_connections): (usize, usize),
     server_connections: &ServerConnections,
 ) -> ListenerSettings {
     let limits = &config.limits;
@@ -451,7 +451,7 @@ fn listener_settings(
         tls,
         limit: ConnectionLimit {
             total: connections,
-            of_address: limits.connections_per_address.min(of_address),
+            of_address: limits.connections_per_address.min(address_connections),
             proxies: config.auth.trusted_proxies.clone(),
         },
         timeouts: HeadTimeouts {

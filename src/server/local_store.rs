@@ -15,18 +15,18 @@ use gridhook_store::rocks::{OpenError, RocksOptions, RocksStore, received};
 /// The interval between two checks whether the store is released.
 const CLOSE_POLL: Duration = Duration::from_millis(1);
 
-/// The number of these checks.
+/// The number of checks whether the store is released.
 const CLOSE_POLLS: u32 = 5000;
 
 /// The store of a data folder.
 pub(super) struct LocalStore {
     data_dir: PathBuf,
     options: RocksOptions,
-    /// [`None`] once it was closed.
+    /// The open store; [`None`] once it was closed.
     open: Mutex<Option<Arc<RocksStore>>>,
     /// Held while the folder for a store that arrives is used.
     arriving: Mutex<()>,
-    /// Why it cannot be opened.
+    /// Why the store cannot be opened.
     failure: Option<String>,
 }
 
@@ -53,7 +53,6 @@ impl LocalStore {
         }
     }
 
-    /// Why it cannot be opened.
     pub(super) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -126,13 +125,13 @@ impl LocalStore {
         fs::read_to_string(self.data_dir.join(CLUSTER_ID)).is_ok_and(|found| found.trim() == id)
     }
 
-    /// Whether it was found to follow the changelog of a cluster. A restored one was not.
+    /// Whether the store was found to follow the changelog of a cluster. A restored one was not.
     #[cfg(feature = "nats")]
     pub(super) fn is_of_any_cluster(&self) -> bool {
         self.data_dir.join(CLUSTER_ID).exists()
     }
 
-    /// Stores that it follows the changelog of the cluster with this identifier.
+    /// Records that the store follows the changelog of the cluster with this identifier.
     pub(super) fn note_cluster(&self, id: &str) -> io::Result<()> {
         if self.is_of_cluster(id) {
             return Ok(());

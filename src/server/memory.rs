@@ -18,10 +18,10 @@ use gridhook_config::Config;
 /// A size that the allocator serves with a page of its own.
 const PIECE: usize = 1 << 20;
 
-/// The program, its threads, and what RocksDB and the allocator use outside the budgets.
+/// The memory of the program, its threads, RocksDB and the allocator outside the budgets.
 const BASE: u64 = 72 << 20;
 
-/// What a request in flight to an endpoint may hold beside its event: its body and the buffers of
+/// The memory of a request in flight to an endpoint beside its event: its body and the buffers of
 /// its connection.
 const OF_REQUEST: u64 = 64 << 10;
 
@@ -45,7 +45,8 @@ pub(super) fn read_memory_limit() -> Option<u64> {
     lowest_limit(&groups, |path| fs::read_to_string(path).ok())
 }
 
-/// As `limit`, from the text of `/proc/self/cgroup` and a reader of files.
+/// The lowest memory limit of the control groups that `groups`, the text of `/proc/self/cgroup`,
+/// names. `read` reads a file.
 pub fn lowest_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let mut lowest: Option<u64> = None;
     for line in groups.lines() {
@@ -157,7 +158,7 @@ impl Proportion {
     }
 }
 
-/// Divides the memory budgets of a process among so many cores. Each can accept the largest
+/// Divides the memory budgets of a process among its cores. Each core can accept the largest
 /// request.
 pub fn divide_budgets(config: &mut Config, cores: usize) {
     let part = |bytes: usize, min: u64| {

@@ -26,7 +26,7 @@ use self::{
     stop::{RunEnd, Running},
 };
 use super::{
-    Kept, Launch, ServerError,
+    Launch, ProcessState, ServerError,
     error::io_error,
     node::Ownership,
     reload::{Reload, ReloadSignals},
@@ -39,33 +39,37 @@ use gridhook_admin::{ChaosTargets, Control, metrics::MetricSources};
 use gridhook_pull::LockTokenSealer;
 use gridhook_store::rocks::RocksStore;
 
-/// What has ended.
+/// How a run has ended.
 pub(super) enum Served {
-    /// This run. Another one follows.
+    /// Another run follows.
     Run,
+    /// The process ends.
     All,
 }
 
 /// Runs the server until a signal stops it, its ownership of a cluster's store has ended, or its
 /// clock is set back.
-pub(super) async fn run_server(launch: &Launch, kept: &mut Kept) -> Result<Served, ServerError> {
+pub(super) async fn run_server(
+    launch: &Launch,
+    state: &mut ProcessState,
+) -> Result<Served, ServerError> {
     // The first step, because a signal without a handler ends the process.
     let reload_signals = ReloadSignals::install().map_err(io_error("cannot handle signals"))?;
-    let mut bound = Bound::open(launch, kept)?;
+    let mut bound = Bound::open(launch, state)?;
     // A signal that arrives while a server begins again stops it once it serves.
-    let earlier_signals = kept.signals.take_if(|_| launch.config.cluster.is_none());
+    let earlier_signals = state.signals.take_if(|_| launch.config.cluster.is_none());
     let Some(OwnedStore {
         local,
         target,
         mut ownership,
-    }) = OwnedStore::take_store(launch, kept, &mut bound).await?
+    }) = OwnedStore::take_store(launch, state, &mut bound).await?
     else {
-        return bound.stop(kept).await;
+        return bound.stop(state).await;
     };
     let mut targets = ChaosTargets::default();
     let (recovered, starts) =
         match Recovered::read(launch, &bound, &local, target, &targets, ownership.as_ref()) {
-            Ok(read) => read,
+            Ok(recovered) => recovered,
             Err(error) => {
                 return bound
                     .abandon_start(ownership, StartEnd::Failed(error))
@@ -105,7 +109,7 @@ pub(super) async fn run_server(launch: &Launch, kept: &mut Kept) -> Result<Serve
                 .await;
         }
     };
-    let tokens = match write_first(&control, launch, &recovered, ownership.as_mut()).await {
+    let tokens = match write_declared(&control, launch, &recovered, ownership.as_mut()).await {
         Ok(tokens) => web::Data::new(tokens),
         Err(end) => return recovered.abandon_start(bound, ownership, end).await,
     };
@@ -148,7 +152,7 @@ pub(super) async fn run_server(launch: &Launch, kept: &mut Kept) -> Result<Serve
     };
     let outcome = running.stop(end).await?;
     if launch.config.cluster.is_none() {
-        kept.signals = Some(stop_signals);
+        state.signals = Some(stop_signals);
     }
     Ok(outcome)
 }
@@ -193,15 +197,15 @@ fn build_control(
     Ok(web::Data::new(control))
 }
 
-/// The first writes: what `server.apply` declares, and the key of lock tokens. A node may be
+/// Makes the first writes: what `server.apply` declares, and the key of lock tokens. A node may be
 /// stopped, or lose the store, meanwhile.
-async fn write_first(
+async fn write_declared(
     control: &Control,
     launch: &Launch,
     recovered: &Recovered,
     ownership: Option<&mut Ownership<'_>>,
 ) -> Result<LockTokenSealer, StartEnd> {
-    let written = async {
+    let write = async {
         startup::apply_declared(control, launch.declared.clone()).await?;
         let tokens = LockTokenSealer::load_or_create(&recovered.core.journal).await?;
         Ok(match &launch.core {
@@ -210,13 +214,12 @@ async fn write_first(
         })
     };
     match ownership {
-        None => written.await.map_err(StartEnd::Failed),
-        Some(ownership) => {
-            let written = ownership.unless_ended(written).await;
-            written
-                .map_err(|end| end.map_or(StartEnd::Signal, StartEnd::Tenure))?
-                .map_err(StartEnd::Failed)
-        }
+        None => write.await.map_err(StartEnd::Failed),
+        Some(ownership) => match ownership.run_unless_ended(write).await {
+            Ok(result) => result.map_err(StartEnd::Failed),
+            Err(None) => Err(StartEnd::Signal),
+            Err(Some(end)) => Err(StartEnd::Tenure(end)),
+        },
     }
 }
 

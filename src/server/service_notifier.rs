@@ -101,7 +101,6 @@ struct RunningThreads {
 }
 
 impl ActorThreads {
-    /// Adds a thread, and returns its number.
     pub(super) fn add(&self, thread: ArbiterHandle) -> u64 {
         let mut threads = self.lock();
         threads.started += 1;
@@ -110,7 +109,7 @@ impl ActorThreads {
         number
     }
 
-    /// Removes a thread before it is stopped.
+    /// Removes a thread, before the caller stops it.
     pub(super) fn remove(&self, number: u64) {
         self.lock().running.remove(&number);
     }

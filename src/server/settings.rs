@@ -175,7 +175,7 @@ fn value_range(range: edition::SettingRange) -> model::ValueRange {
     }
 }
 
-/// What the control plane must know of the editions.
+/// The editions as the control plane needs them.
 pub fn editions(config: &Config) -> model::Editions {
     let config::Delivery {
         batch_events,

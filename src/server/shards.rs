@@ -1,20 +1,20 @@
 //! A node of a cluster with several shards: one process with a core for each.
 //!
 //! A core is a server without clients: a store in `DATA/shards/NUMBER`, a changelog, a claim, and a
-//! run of `serve` for each ownership, on a thread with a system of actix of its own. It serves the
-//! listener for nodes of its shard. What a process has once is here: the listeners for clients,
-//! which forward each request to the owner of its shard, also if that is a core of this process
-//! (`router`); the part in the cluster; signals and the service manager; the limits that the cores
-//! share.
+//! run of `serve` for each ownership, on a thread with an actix system of its own. It serves the
+//! listener for nodes of its shard. This module has what a process has once: the listeners for
+//! clients, which forward each request to the owner of its shard, also if that is a core of this
+//! process (`router`); the membership in the cluster; signals and the service manager; the limits
+//! that the cores share.
 //!
 //! The last core has the control plane. The others follow this node's copy of it (`control_copy`).
 //!
 //! Invariants:
 //! - The events of a topic or domain are in one core (`cluster::shard_of`), those of a spread topic
 //!   in all but that with the control plane.
-//! - A core that fails does so alone: this node takes its shard no more, and says so. The last one
-//!   that fails ends the process.
-//! - The stores are closed on the main thread, when no other thread has them.
+//! - A core fails alone: this node does not claim its shard any more, and reports the failure. The
+//!   failure of the last core ends the process.
+//! - The stores are closed on the main thread, when no other thread uses them.
 
 use std::{
     fs::{self, File},
@@ -29,7 +29,7 @@ use futures_util::future::join_all;
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Kept, Launch, Process, ServerError, ShardCore, available_cores,
+    Launch, Process, ProcessState, ServerError, ShardCore, available_cores,
     control_copy::ControlCopy,
     descriptors::{self, SharedBudget},
     io_error,
@@ -56,22 +56,24 @@ pub(super) const FOLDER: &str = "shards";
 /// A core whose thread has ended.
 struct EndedCore {
     shard: usize,
-    served: Result<(), ServerError>,
+    outcome: Result<(), ServerError>,
     node: Option<ClusterNode>,
-    /// Whether it has ended before the process stopped.
+    /// Whether the core ended before the process stopped.
     has_failed: bool,
 }
 
 impl EndedCore {
-    /// This node does not serve the shard any more.
+    /// Records that this node does not serve the shard any more.
     fn note_failure(&mut self) {
         self.has_failed = true;
-        let cause = match &self.served {
+        let cause = match &self.outcome {
             Ok(()) => "its core has ended".to_owned(),
             Err(error) => error.to_string(),
         };
         let cause = format!("{cause}; restart the node once that is mended");
-        self.node.iter().for_each(|node| node.fail(cause.clone()));
+        if let Some(node) = &self.node {
+            node.fail(cause);
+        }
     }
 }
 
@@ -82,7 +84,7 @@ pub(super) fn check_folder(config: &Config) -> Result<(), ServerError> {
     let folder = data_dir.join(FOLDER);
     if shards > 1 && data_dir.join(STORE).exists() {
         let content = "the store of a server with one shard";
-        return Err(folder_of_others(data_dir, content, shards));
+        return Err(foreign_folder_error(data_dir, content, shards));
     }
     let entries = match fs::read_dir(&folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -94,17 +96,17 @@ pub(super) fn check_folder(config: &Config) -> Result<(), ServerError> {
     match numbers.max() {
         Some(_) if shards == 1 => {
             let content = "the stores of a node with several shards";
-            Err(folder_of_others(data_dir, content, shards))
+            Err(foreign_folder_error(data_dir, content, shards))
         }
         Some(most) if most >= count_with_control(shards) => {
             let content = format!("the stores of a node with {most} shards");
-            Err(folder_of_others(data_dir, &content, shards))
+            Err(foreign_folder_error(data_dir, &content, shards))
         }
         Some(_) | None => Ok(()),
     }
 }
 
-fn folder_of_others(folder: &Path, content: &str, shards: usize) -> ServerError {
+fn foreign_folder_error(folder: &Path, content: &str, shards: usize) -> ServerError {
     let folder = folder.display();
     ServerError::Folder(format!(
         "the data folder {folder} has {content}, and cluster.shards is {shards}; use another folder"
@@ -118,10 +120,11 @@ fn folder_of_others(folder: &Path, content: &str, shards: usize) -> ServerError 
 pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
     let front_threads = worker_threads(&process.config);
     let workers = share_of(front_threads, shards);
-    let arbiters = share_of(available_cores(), shards);
+    // Most machines have fewer processors than shards.
+    let arbiters = available_cores() / shards;
     let cores = count_with_control(shards);
     let limit = descriptors::raise_limit();
-    // The thread of the core, and one that accepts.
+    // A core has two more threads: its own, and one that accepts connections.
     let budget = SharedBudget::with_limit(
         limit,
         cores,
@@ -149,28 +152,28 @@ pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
         folder: &folder,
         budget,
     };
-    let outcome = actix_rt::System::new().block_on(serve_shard(process, &plan, &mut stores));
+    let outcome = actix_rt::System::new().block_on(serve_cores(process, &plan, &mut stores));
     stores.iter().for_each(|store| store.close());
     outcome
 }
 
-/// What all cores have in common.
+/// What the cores of a process are started with.
 struct CorePlan<'a> {
     /// The number of shards with topics.
     shards: usize,
-    /// Their number, with the control plane.
+    /// The number of cores: one for each shard with topics, and one for the control plane.
     cores: usize,
-    /// The threads of each that serve HTTP.
+    /// The number of threads of each core that serve HTTP.
     workers: usize,
-    /// The threads of each that deliver.
+    /// The number of threads of each core that deliver; 0: its own thread does.
     arbiters: usize,
-    /// The folder of their stores.
+    /// The folder of the stores.
     folder: &'a Path,
     budget: SharedBudget,
 }
 
 impl CorePlan<'_> {
-    fn launch_shard(&self, process: &Process, shard: usize, threads: ActorThreads) -> Launch {
+    fn build_launch(&self, process: &Process, shard: usize, threads: ActorThreads) -> Launch {
         let mut config = process.config.clone();
         config.server.data_dir = self.folder.join(shard.to_string());
         config.server.workers = self.workers;
@@ -196,7 +199,8 @@ impl CorePlan<'_> {
     }
 }
 
-async fn serve_shard(
+/// Serves clients and starts the cores, until a signal stops the process or all cores have ended.
+async fn serve_cores(
     process: &Process,
     plan: &CorePlan<'_>,
     stores: &mut Vec<Arc<LocalStore>>,
@@ -214,44 +218,29 @@ async fn serve_shard(
     let interim = listener.serve_interim(config, &plan.budget.front, health.clone())?;
     let threads = ActorThreads::default();
     let mut launches: Vec<Launch> = (0..plan.cores)
-        .map(|shard| plan.launch_shard(process, shard, threads.clone()))
+        .map(|shard| plan.build_launch(process, shard, threads.clone()))
         .collect();
-    let opened = launches
-        .iter()
-        .map(|core| startup::open_store(&core.config, &core.budget, &health));
-    let opened = join_all(opened).await;
-    let has_any = opened.iter().any(Result::is_ok);
-    for (opened, core) in opened.into_iter().zip(&launches) {
-        let store = match opened {
-            Err(error) if has_any => {
-                Arc::new(startup::unopened_store(&core.config, &core.budget, &error))
-            }
-            opened => opened?,
-        };
-        stores.push(store);
-    }
+    open_stores(&launches, &health, stores).await?;
     health.set_step(StartStep::new("following the changelogs"));
     let Joined { nodes, member } = node::join(cluster, config, stores.clone()).await?;
-    // What it would report now is not true any more once the address is announced.
+    // Its health would be wrong from the announcement of the address on.
     interim.end().await;
     let cores: Vec<CoreHealth> = nodes.iter().map(|_| CoreHealth::default()).collect();
     let context = node::standby_context(&nodes, &cores, config, &address, &health)?;
-    let forwarders = nodes.iter().zip(&cores);
-    let forwarders =
-        forwarders.map(|(node, core)| node.build_forwarder(config).with_core(core.clone()));
-    let forwarders = forwarders.collect();
+    let mut forwarders = Vec::with_capacity(nodes.len());
+    for (node, core) in nodes.iter().zip(&cores) {
+        forwarders.push(node.build_forwarder(config).with_core(core.clone()));
+    }
     let control = nodes.last().expect("the control plane has a node");
     let control_copy = ControlCopy::begin(control).await;
     let router = ShardRouter::new(forwarders, control_copy.clone(), config);
     for (shard, (launch, health)) in launches.iter_mut().zip(cores).enumerate() {
-        let others = OtherShards::new(router.clone(), shard);
-        let process_dir = config.server.data_dir.clone();
         launch.core = Some(ShardCore {
             address: address.clone(),
             health,
-            others,
+            others: OtherShards::new(router.clone(), shard),
             control_copy: control_copy.clone(),
-            process_dir,
+            process_dir: config.server.data_dir.clone(),
         });
     }
     let front = Front { context, router };
@@ -261,47 +250,86 @@ async fn serve_shard(
     let watchdog = startup::notify_standby(&address.own_url, threads);
     let membership = nodes[0].membership.clone();
     let stop = watch::Sender::new(false);
-    let mut running = start_cores(launches, nodes, stores, &stop);
-    let mut ends: Vec<EndedCore> = Vec::new();
-    while ends.len() < plan.cores {
-        let core = tokio::select! {
-            stopped = shutdown::wait_for_signal(&mut signals) => stopped.map(|()| None)?,
-            core = running.recv() => core,
-        };
-        let Some(mut core) = core else { break };
-        core.note_failure();
-        ends.push(core);
-    }
-    let has_any = ends.len() < plan.cores;
+    let mut ended_cores = start_cores(launches, nodes, stores, &stop);
+
+    let mut ends = wait_for_signal_or_failures(&mut ended_cores, plan.cores, &mut signals).await?;
+    let are_all_failed = ends.len() == plan.cores;
     health.enter_phase(StartPhase::Stopping);
     ServiceNotifier::from_environment().notify_stopping();
     stop.send_replace(true);
     membership.begin_leave();
-    let end = async {
-        while let Some(core) = running.recv().await {
+    let other_ends = async {
+        while let Some(core) = ended_cores.recv().await {
             ends.push(core);
         }
     };
     // Clients are served meanwhile: by the cores until their ends, then by the next owners.
-    tokio::join!(shutdown::serve_until_disconnected(&address.counters), end);
+    tokio::join!(
+        shutdown::serve_until_disconnected(&address.counters),
+        other_ends
+    );
     let nodes: Vec<ClusterNode> = ends
         .iter_mut()
         .filter_map(|core| core.node.take())
         .collect();
-    node::left(member, &nodes).await;
+    node::wait_until_left(member, &nodes).await;
     // New clients are refused while requests in flight finish.
     drop(listener);
     responder.stop().await;
     watchdog.abort();
-    let failed = ends.into_iter().filter(|core| !has_any || !core.has_failed);
-    for EndedCore { shard, served, .. } in failed {
-        served.map_err(|error| ServerError::Shard {
-            shard,
-            error: Box::new(error),
-        })?;
+    for core in ends {
+        // A core that failed before was reported then; others have served on without it.
+        if are_all_failed || !core.has_failed {
+            core.outcome.map_err(|error| ServerError::Shard {
+                shard: core.shard,
+                error: Box::new(error),
+            })?;
+        }
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Opens the stores of all cores. A core whose store does not open fails alone, unless none opens.
+async fn open_stores(
+    launches: &[Launch],
+    health: &web::Data<ServerHealth>,
+    stores: &mut Vec<Arc<LocalStore>>,
+) -> Result<(), ServerError> {
+    let opening = launches
+        .iter()
+        .map(|core| startup::open_store(&core.config, &core.budget, health));
+    let results = join_all(opening).await;
+    let has_any = results.iter().any(Result::is_ok);
+    for (result, core) in results.into_iter().zip(launches) {
+        let store = match result {
+            Err(error) if has_any => {
+                Arc::new(startup::unopened_store(&core.config, &core.budget, &error))
+            }
+            result => result?,
+        };
+        stores.push(store);
+    }
+    Ok(())
+}
+
+/// Waits for a signal, or until all cores have failed. Returns the cores that have failed by then.
+async fn wait_for_signal_or_failures(
+    ended_cores: &mut mpsc::UnboundedReceiver<EndedCore>,
+    cores: usize,
+    signals: &mut StopSignals,
+) -> Result<Vec<EndedCore>, ServerError> {
+    let mut failed_cores = Vec::new();
+    while failed_cores.len() < cores {
+        let core = tokio::select! {
+            result = shutdown::wait_for_signal(signals) => result.map(|()| None)?,
+            core = ended_cores.recv() => core,
+        };
+        let Some(mut core) = core else { break };
+        core.note_failure();
+        failed_cores.push(core);
+    }
+    Ok(failed_cores)
 }
 
 /// Starts a thread for each core. The channel ends with the last one.
@@ -311,47 +339,47 @@ fn start_cores(
     stores: &[Arc<LocalStore>],
     stop: &watch::Sender<bool>,
 ) -> mpsc::UnboundedReceiver<EndedCore> {
-    let (end, ended) = mpsc::unbounded_channel();
+    let (end_sender, ended_cores) = mpsc::unbounded_channel();
     for (shard, ((mut launch, node), store)) in
         launches.into_iter().zip(nodes).zip(stores).enumerate()
     {
-        let end = end.clone();
-        let signals = StopSignals::Core(stop.subscribe());
-        let store = Arc::clone(store);
-        let mut state = Kept {
-            store: Some(store),
+        let end_sender = end_sender.clone();
+        let mut state = ProcessState {
+            store: Some(Arc::clone(store)),
             node: Some(node),
-            signals: Some(signals),
-            ..Kept::default()
+            signals: Some(StopSignals::Core(stop.subscribe())),
+            ..ProcessState::default()
         };
         let thread = std::thread::Builder::new().name(format!("shard-{shard}"));
         thread
             .spawn(move || {
                 let _span = tracing::error_span!("core", shard).entered();
                 // A process that has ended does not receive it.
-                end.send(run_core(shard, &mut launch, &mut state)).ok();
+                end_sender
+                    .send(run_core(shard, &mut launch, &mut state))
+                    .ok();
             })
             .expect("a process that cannot start a thread cannot start");
     }
-    ended
+    ended_cores
 }
 
 /// Serves a shard to its end, which is a failure if its thread panics.
-fn run_core(shard: usize, launch: &mut Launch, state: &mut Kept) -> EndedCore {
+fn run_core(shard: usize, launch: &mut Launch, state: &mut ProcessState) -> EndedCore {
     let serve = AssertUnwindSafe(|| serve_until_stopped(launch, state));
     let panic_error = || io_error("its thread")(io::Error::other("it panicked"));
-    let served = catch_unwind(serve).unwrap_or_else(|_| Err(panic_error()));
+    let outcome = catch_unwind(serve).unwrap_or_else(|_| Err(panic_error()));
     EndedCore {
         shard,
-        served,
+        outcome,
         node: state.node.take(),
         has_failed: false,
     }
 }
 
-/// The part of a core: at least one.
-fn share_of(of: usize, shards: usize) -> usize {
-    (of / shards).max(1)
+/// The number of threads of a core, of those of the process: at least one.
+fn share_of(threads: usize, shards: usize) -> usize {
+    (threads / shards).max(1)
 }
 
 fn make_folders(data_dir: &Path, folder: &Path) -> io::Result<()> {

@@ -23,7 +23,7 @@ const HAND_OVER: Duration = Duration::from_secs(1);
 pub(super) enum StopSignals {
     /// SIGTERM and SIGINT. A signal that arrives while no task waits is kept.
     Process(Signal, Signal),
-    /// Its process, of which it is the core of a shard.
+    /// The end of the process, for the core of one of its shards.
     Core(watch::Receiver<bool>),
 }
 
@@ -36,7 +36,6 @@ impl StopSignals {
         ))
     }
 
-    /// Returns after a signal.
     pub(super) async fn wait_for_signal(&mut self) {
         match self {
             Self::Process(terminate, interrupt) => {
@@ -50,7 +49,7 @@ impl StopSignals {
         }
     }
 
-    /// From now on a signal ends the process at once.
+    /// Makes the next signal end the process at once.
     pub(super) fn end_at_next(&self) -> Result<(), ServerError> {
         match self {
             Self::Process(..) => end_at_next_signal(),
@@ -70,7 +69,7 @@ pub(super) async fn wait_for_signal(signals: &mut StopSignals) -> Result<(), Ser
     signals.end_at_next()
 }
 
-/// From now on a signal ends the process at once.
+/// Makes the next signal end the process at once.
 fn end_at_next_signal() -> Result<(), ServerError> {
     let mut second = StopSignals::install()?;
     actix_rt::spawn(async move {

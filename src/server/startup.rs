@@ -90,9 +90,11 @@ pub(super) async fn open_store(
         "opening the store",
         move || recovery::recovery_progress(&store),
     ));
-    let opened = tokio::task::spawn_blocking(move || LocalStore::open(&folder, options)).await;
-    let opened = opened.map_err(|error| io_error("opening the store")(io::Error::other(error)))?;
-    let store = Arc::new(opened?);
+    let opening = tokio::task::spawn_blocking(move || LocalStore::open(&folder, options));
+    let result = opening
+        .await
+        .map_err(|error| io_error("opening the store")(io::Error::other(error)))?;
+    let store = Arc::new(result?);
     file_modes::narrow_modes(&config.server.data_dir).map_err(io_error("the data folder"))?;
     Ok(store)
 }
@@ -339,7 +341,6 @@ pub(super) fn start_tracing(
     Ok((tracer.unwrap_or_default(), exporter))
 }
 
-/// What all subscription actors share.
 pub(super) fn subscription_context(
     core: &Core,
     client: &ClientOptions,
@@ -484,7 +485,7 @@ pub(super) fn resume_redrives(
     Ok(redrives)
 }
 
-/// What is shown at `/metrics`, but for the cluster.
+/// The sources of `/metrics`, without the cluster.
 pub(super) fn metric_sources(
     recovered: &Recovered,
     delivery: &Delivery,

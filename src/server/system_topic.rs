@@ -47,7 +47,7 @@ pub(super) struct SystemTopic {
     registry: Arc<Registry>,
     journal: Journal,
     name: String,
-    /// Whether another shard leads it, so that this one has it only if it is spread.
+    /// Whether another shard leads the topic, so that this one has it only if it is spread.
     is_led_elsewhere: bool,
     limits: publish::PublishLimits,
     pub(super) events: Arc<SystemEvents>,

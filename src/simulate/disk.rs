@@ -15,7 +15,7 @@ use gridhook_policy::record::{
 pub struct SimulatedStore {
     pub cursor: Cursor,
     pub pending: BTreeMap<(Lane, Seq), PendingDelivery>,
-    /// Their keys in the order of due times.
+    /// The keys of `pending` in the order of due times.
     pub due: BTreeSet<DueKey>,
     /// Dead letters that wait for their destination.
     pub dead: BTreeMap<(Lane, Seq), DeadLetterRecord>,
@@ -110,8 +110,8 @@ impl SimulatedStore {
         lanes.filter(|lane| is_counted(*lane)).count()
     }
 
-    /// Checks the counters' equations, one key per record, no event in two states, and no due time
-    /// before the cursor's.
+    /// Checks that the counters' equations hold, that each record has one key, that no event is in
+    /// two states, and that no due time is before the cursor's.
     ///
     /// # Panics
     /// An invariant does not hold: the policy has a bug.
@@ -189,7 +189,8 @@ impl SimulatedStore {
         }
     }
 
-    /// Exactly one lane follows the log, no two lanes read the same events, and none is finished.
+    /// Checks that exactly one lane follows the log, that no two lanes read the same events, and
+    /// that none is finished.
     fn check_lanes(&self) {
         let lanes: Vec<&LaneCursor> = self.cursor.own_lanes().collect();
         assert_eq!(

@@ -24,7 +24,7 @@ const SLOW_SPREAD: f64 = 0.15;
 /// Bad events come in runs of this length, because a faulty publisher produces several in a row.
 const BAD_RUN: u64 = 32;
 
-/// Whether an event is one of the rejected share: the same for every endpoint and attempt.
+/// Whether an event is in the rejected share, which is the same for every endpoint and attempt.
 fn is_bad(seq: Seq, share: f64) -> bool {
     Rng::with_seed(seq.0 / BAD_RUN).f64() < share
 }

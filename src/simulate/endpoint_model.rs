@@ -56,10 +56,10 @@ pub enum InvalidModel {
 /// A period during which an endpoint is up, or down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvailabilityPeriod {
-    /// Whether it is up. Its model may still reject requests.
+    /// Whether the endpoint is up. Its model may still reject requests.
     pub up: bool,
     pub from: Timestamp,
-    /// The end, exclusive.
+    /// The end of the period, exclusive.
     pub until: Timestamp,
 }
 
@@ -120,8 +120,8 @@ const KINDS: [(&str, &str); 10] = [
 ];
 
 impl EndpointModel {
-    /// One of each model, with shares that an operator may meet in practice. `rate` is the number
-    /// of events per second.
+    /// Every model, with shares that an operator may meet in practice. `rate` is the number of
+    /// events per second.
     pub fn practical_mix(rate: f64) -> [(Self, u32); 10] {
         const HOUR: Duration = Duration::from_secs(3600);
         [
@@ -181,7 +181,7 @@ impl EndpointModel {
         Ok((Self::parse(model, rate)?, share?))
     }
 
-    /// The same model with another parameter.
+    /// Sets the parameter of the model; [`None`] if it has none, or if `number` is not allowed.
     fn with_parameter(self, number: &str) -> Option<Self> {
         match self {
             Self::Healthy | Self::BlackHole => None,
@@ -264,7 +264,7 @@ fn parse_share(number: &str, most: f64) -> Option<f64> {
         .filter(|share| (0.0..=most).contains(share))
 }
 
-/// One second to one year.
+/// Parses a duration from one second to one year.
 fn parse_wait(number: &str) -> Option<Duration> {
     let year = Duration::from_secs(365 * 24 * 3600);
     parse_duration(number)

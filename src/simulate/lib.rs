@@ -66,14 +66,12 @@ pub struct SimulationPlan {
     pub rate: f64,
     /// The seed of the random sources.
     pub seed: u64,
-    /// Maximum events per request.
     pub batch: u32,
     /// Maximum requests in flight per subscription.
     pub concurrency: u32,
     pub response_timeout: Duration,
     /// How long the journal collects outcomes before a write.
     pub outcome_delay: Duration,
-    /// Whether subscriptions have a dead-letter destination.
     pub dead_letter: bool,
 }
 

@@ -1,8 +1,7 @@
 //! The report of a simulation: a row for each endpoint model.
 //!
-//! All numbers are those of the records at the end, so each row adds up: `events = delivered +
-//! pending + dead-lettered
-//! + dropped + backlog`.
+//! All numbers are those of the records at the end, so each row adds up:
+//! `events = delivered + pending + dead-lettered + dropped + backlog`.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -53,19 +53,19 @@ pub(super) struct Subscriber {
 #[derive(Debug, Default)]
 pub(super) struct SubscriberCounts {
     pub(super) requests: u64,
-    /// Attempts; each event of a request is one.
+    /// Number of attempts; each event of a request is one.
     pub(super) attempts: u64,
-    /// Of these, those with a durable outcome.
+    /// Number of attempts with a durable outcome.
     pub(super) answered: u64,
     pub(super) failed: u64,
-    /// Attempts made while the endpoint was down.
+    /// Number of attempts made while the endpoint was down.
     pub(super) while_down: u64,
-    /// The longest time from append to delivery.
+    /// The longest time from the append of an event to its delivery.
     pub(super) longest_wait: Duration,
     pub(super) given_up: BTreeMap<Reason, u64>,
 }
 
-/// What all subscriptions of a model share.
+/// The log, queue and delays of a simulation, which all subscriptions share.
 pub(super) struct SubscriberContext<'a> {
     pub(super) log: &'a SimulatedLog,
     pub(super) queue: &'a mut EventQueue,

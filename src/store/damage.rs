@@ -48,7 +48,7 @@ struct DamageShared {
 struct KnownDamage {
     /// The number of the current pass of the scrub.
     pass: u64,
-    /// For each gap, by its first sequence: its end and the pass that last found it.
+    /// The gaps by their first sequence: the end of each, and the pass that last found it.
     gaps: BTreeMap<(PartitionId, Seq), (Seq, u64)>,
     families: BTreeMap<Family, u64>,
 }

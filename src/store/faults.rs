@@ -24,7 +24,7 @@ pub struct StoreFaults(Arc<FaultsShared>);
 
 #[derive(Debug, Default)]
 struct FaultsShared {
-    /// Whether any fault is active.
+    /// Whether any fault is active. Read without the lock of `state`.
     armed: AtomicBool,
     state: Mutex<FaultsState>,
     changed: Condvar,
@@ -54,12 +54,10 @@ impl StoreFaults {
         self.lock_state().failing
     }
 
-    /// The number of writes that failed.
     pub fn failed_writes(&self) -> u64 {
         self.0.failed.load(Ordering::Relaxed)
     }
 
-    /// The number of writes that stalled.
     pub fn stalled_writes(&self) -> u64 {
         self.0.stalled.load(Ordering::Relaxed)
     }

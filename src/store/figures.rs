@@ -5,7 +5,7 @@ use crate::Family;
 /// Measurements of a store. Counters start at 0 with the process.
 #[derive(Clone, Debug, Default)]
 pub struct StoreFigures {
-    /// Free bytes on its disk.
+    /// Free bytes on the store's disk.
     pub free_bytes: Option<u64>,
     pub families: Vec<(Family, FamilyFigures)>,
     /// Syncs of the write-ahead log.
@@ -14,7 +14,6 @@ pub struct StoreFigures {
     pub wal_bytes: u64,
     /// Microseconds that writes waited for compactions or flushes.
     pub stalled_micros: u64,
-    /// Whether writes are stopped now.
     pub is_stopped: bool,
     /// The rate that writes are limited to now, in bytes a second; 0 if they are not limited.
     pub delayed_bytes_per_second: u64,

@@ -109,7 +109,7 @@ impl Field for ExcerptKey {
     }
 }
 
-/// One type, or a tuple.
+/// The type of a key's fields: one type, or a tuple of several.
 macro_rules! types {
     ($one:ty) => { $one };
     ($($type:ty),+) => { ($($type),+) };
@@ -291,7 +291,6 @@ pub fn carried_of(partition: PartitionId) -> Range<Vec<u8>> {
     prefix_range(KeyKind::Carried, partition)
 }
 
-/// The range of the pins of an event.
 pub fn pins_of_event(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
     prefix_range(KeyKind::Pin, (partition, seq))
 }
@@ -316,7 +315,7 @@ pub struct LineKey {
     pub at: Timestamp,
     /// The number of the attempt; 0 if the line is not about an attempt.
     pub attempt: u32,
-    /// [`records::event_byte`](super::records::event_byte) of its entry.
+    /// [`records::event_byte`](super::records::event_byte) of the line's entry.
     pub what: u8,
 }
 

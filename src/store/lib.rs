@@ -50,7 +50,7 @@ pub enum Family {
     Cursor,
     /// Deliveries that failed and are retried.
     Pending,
-    /// Their due times, in order.
+    /// The due times of pending deliveries, in order.
     Due,
     /// Events below the floor that a pending delivery or a dead letter still needs.
     Carried,
@@ -84,7 +84,7 @@ impl Family {
         Self::PublishedIds,
     ];
 
-    /// The name of its column family. A name is stored and never changes.
+    /// The name of the family's column family. A name is stored and never changes.
     pub fn name(self) -> &'static str {
         match self {
             Self::Meta => "meta",
@@ -103,7 +103,6 @@ impl Family {
     }
 }
 
-/// One operation of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteOp {
     /// Writes a record, over an existing one.

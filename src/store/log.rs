@@ -15,7 +15,7 @@ use gridhook_event::{
     chunk::{Chunk, RunningTotals},
 };
 
-/// Where a partition's log ends.
+/// The end of a partition's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogEnd {
     /// The sequence of the next event.
@@ -164,8 +164,8 @@ pub struct EventFinder<'a> {
     store: &'a dyn Store,
     partition: PartitionId,
     last: Vec<Event>,
-    /// Whether the block cache is not filled.
-    apart: bool,
+    /// Whether reads leave the block cache as it is.
+    skips_cache: bool,
 }
 
 impl<'a> EventFinder<'a> {
@@ -174,14 +174,14 @@ impl<'a> EventFinder<'a> {
             store,
             partition,
             last: Vec::new(),
-            apart: false,
+            skips_cache: false,
         }
     }
 
-    /// The same, without filling the block cache: for a caller that reads each chunk once.
+    /// Finds events without filling the block cache: for a caller that reads each chunk once.
     pub fn without_cache(store: &'a dyn Store, partition: PartitionId) -> Self {
         Self {
-            apart: true,
+            skips_cache: true,
             ..Self::new(store, partition)
         }
     }
@@ -201,7 +201,7 @@ impl<'a> EventFinder<'a> {
 
     fn read(&self, seq: Seq) -> Result<Vec<Event>, StoreError> {
         let range = keys::log_of(self.partition).start..keys::log(self.partition, seq.plus(1));
-        let last_record = if self.apart {
+        let last_record = if self.skips_cache {
             self.store.last_apart(Family::Log, &range.start, &range.end)
         } else {
             self.store.last(Family::Log, &range.start, &range.end)

@@ -126,7 +126,7 @@ impl FloorRecord {
 
 impl RecordLayout for FloorRecord {
     const NAME: &'static str = "floor";
-    /// 2: with `set_back`.
+    /// Version 2 has `set_back`.
     const VERSION: u8 = 2;
     const OLDEST: u8 = 1;
 
@@ -457,7 +457,7 @@ fn take_event(reader: &mut RecordReader<'_>) -> Option<LedgerEvent> {
 
 impl RecordLayout for Excerpt {
     const NAME: &'static str = "excerpt";
-    /// 2: with `heads`.
+    /// Version 2 has `heads`.
     const VERSION: u8 = 2;
     const OLDEST: u8 = 1;
 

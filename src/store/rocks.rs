@@ -140,7 +140,7 @@ pub enum OpenError {
     NoWatermark {
         /// The path of the watermark.
         file: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the watermark.
         problem: &'static str,
     },
     #[error(
@@ -171,7 +171,7 @@ pub struct RocksStore {
     full: AtomicBool,
     /// Whether there is neither a ballast file nor space for one.
     short: AtomicBool,
-    /// The error after which nothing may be written.
+    /// The error after which the store takes no writes.
     failed: OnceLock<StoreError>,
     /// The families that are not compacted, because one of their tables is damaged.
     spared: Mutex<BTreeSet<Family>>,
@@ -277,7 +277,7 @@ impl RocksStore {
                     WriteOp::Put(_, key, value) => writes.put_cf(family, key, value),
                     WriteOp::Delete(_, key) => writes.delete_cf(family, key),
                     WriteOp::SingleDelete(_, key) => writes.single_delete_cf(family, key),
-                    // They have no key.
+                    // Outcomes are in the page, not in records with keys.
                     WriteOp::Outcomes(..) => {}
                 }
             }
@@ -361,7 +361,7 @@ impl RocksStore {
         family.map_or_else(|| Family::ALL.to_vec(), |family| vec![family])
     }
 
-    /// Changes which families are not compacted, now and after the next start.
+    /// Changes the set of families that are not compacted, now and after the next start.
     fn set_spared(&self, change: impl FnOnce(&mut BTreeSet<Family>)) {
         let mut spared_families = self.spared.lock().unwrap_or_else(PoisonError::into_inner);
         let before = spared_families.clone();

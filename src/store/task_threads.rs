@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// How long a thread waits for another task.
+/// How long an idle thread waits for another task.
 const IDLE_WAIT: Duration = Duration::from_secs(2);
 
 type Task = Box<dyn FnOnce() + Send>;
@@ -32,14 +32,14 @@ struct TaskQueue {
     tasks: VecDeque<Task>,
     /// The threads that have not ended.
     running: usize,
-    /// Those of them that wait for a task.
+    /// The threads that wait for a task, of those that have not ended.
     waiting: usize,
     handles: Vec<JoinHandle<()>>,
     is_closed: bool,
 }
 
 impl TaskThreads {
-    /// Up to `threads_max` threads with this name. With one, tasks run in their order.
+    /// Makes up to `threads_max` threads with this name. With one, tasks run in their order.
     pub fn new(name: &'static str, threads_max: usize) -> Self {
         Self(Arc::new(Shared {
             name,

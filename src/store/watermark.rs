@@ -45,7 +45,6 @@ pub enum WatermarkFile {
 /// The result of reading a watermark file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatermarkValue {
-    /// There is no file.
     Missing,
     Damaged,
     /// The last acknowledged sequence number.

@@ -56,9 +56,8 @@ pub struct SubscriptionContext {
     pub client: deliver::ClientOptions,
     /// Called when a dead letter becomes durable, with the time at which its file is due.
     pub on_dead_letter: DeadLetterDue,
-    /// Faults that are injected into responses.
     pub response_faults: Arc<FaultInjection>,
-    /// Where attempts and their outcomes are recorded as spans.
+    /// Records attempts and their outcomes as spans.
     pub tracer: Tracer,
     /// The feed of events and outcomes for operators.
     pub feed: Arc<EventFeed>,
@@ -228,7 +227,8 @@ impl SubscriptionActor {
         sockets.wake_when_free(move || shared.report_result(incarnation, SharedStateMessage::Room));
     }
 
-    /// The same for memory for bodies.
+    /// Registers for a wake if only memory for bodies is missing for the next request. Otherwise
+    /// passes free memory on to the next waiting subscription.
     fn wait_for_bytes(&mut self, blocked: Option<Blocked>) {
         if self.waits_for_bytes || blocked != Some(Blocked::Memory) {
             return self.bodies.pass_on();

@@ -20,7 +20,7 @@ use gridhook_policy::{
 };
 use gridhook_telemetry::trace::Tracer;
 
-/// What an attempt needs of the server.
+/// Resources of the server that an attempt uses.
 pub(super) struct AttemptResources<'a> {
     pub(super) wall: WallTime,
     pub(super) faults: Arc<FaultInjection>,

@@ -25,11 +25,11 @@ use gridhook_event::Timestamp;
 #[derive(Debug, Default)]
 pub struct EndpointWaits {
     hasher: RandomState,
-    /// By hash of the URL: an entry of 64 bits costs less than a second copy of each URL.
+    /// The waits by hash of the URL: an entry of 64 bits costs less than a second copy of each URL.
     waits: Mutex<HashMap<u64, Weak<EndpointWait>>>,
 }
 
-/// Until when the endpoint at one URL must not be called; 0 for no wait.
+/// The time until which the endpoint at one URL must not be called; 0 for no wait.
 #[derive(Debug, Default)]
 pub struct EndpointWait(AtomicU64);
 

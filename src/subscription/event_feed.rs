@@ -75,7 +75,7 @@ struct FeedItems {
     /// The number of the first of them, counted from the start of the process.
     first: u64,
     bytes: usize,
-    /// Events and lines published so far.
+    /// Number of events and lines published so far.
     published: u64,
     is_over: bool,
 }
@@ -157,7 +157,7 @@ impl EventFeed {
         let next = items.published;
         let is_over = items.is_over;
         drop(items);
-        // The count ends with it.
+        // Made also if the feed is over: its drop undoes the count.
         let subscriber = FeedSubscriber {
             feed: Arc::clone(&self.0),
             position,
@@ -247,7 +247,7 @@ impl FeedSubscriber {
 
 enum NextItem {
     Item(u64, Arc<FeedEvent>),
-    /// There is no item yet.
+    /// There is no item yet, but one may follow.
     None,
     Over,
 }

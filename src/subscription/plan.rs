@@ -44,7 +44,7 @@ pub enum PlanError {
     /// The address is not allowed.
     #[error(transparent)]
     Address(#[from] AddressRefused),
-    /// Not under this certificate.
+    /// No client certificate has this name.
     #[error(
         "destination.properties.clientCertificate is \"{given}\", which does not exist; {allowed}"
     )]
@@ -53,7 +53,7 @@ pub enum PlanError {
         given: String,
         allowed: String,
     },
-    /// There is no access token for the endpoint.
+    /// The server has no identity for the access token of the endpoint.
     #[error(
         "destination.properties.azureActiveDirectoryApplicationIdOrUri demands an access token; {0}"
     )]
@@ -74,10 +74,9 @@ pub enum PlanError {
     /// The proxy does not exist.
     #[error("destination.properties.proxy is \"{given}\", which does not exist; {allowed}")]
     Proxy { given: String, allowed: String },
-    /// No configured service has this `resourceId`.
     #[error("destination.properties.resourceId {0}")]
     Resource(#[from] UnknownService),
-    /// The destination of its dead letters does not exist.
+    /// The destination of the dead letters does not exist.
     #[error("deadLetterDestination.properties.resourceId {0}")]
     DeadLetterDestination(#[from] UnknownDestination),
 }
@@ -114,7 +113,8 @@ pub struct DeliveryContext {
     pub late_timeout: Duration,
     /// Minimum pause between connection attempts to an endpoint that could not be reached.
     pub reconnect_interval: Duration,
-    /// How long all requests of a subscription fail before it is held; [`None`]: it never is.
+    /// How long all requests of a subscription fail before it is held; [`None`] if it is never
+    /// held.
     pub hold_after_failing: Option<Duration>,
     /// Maximum requests in flight per subscription.
     pub concurrency_max: u32,
@@ -131,7 +131,7 @@ pub struct DeliveryContext {
     pub connections: Connections,
 }
 
-/// Where the events of a subscription go.
+/// The destination of the events of a subscription.
 #[derive(Debug)]
 enum Target {
     Pulled,
@@ -140,7 +140,7 @@ enum Target {
 }
 
 impl Target {
-    /// The hash is stored, so it is the same in all versions.
+    /// Identifies the endpoint. The hash is stored, so it is the same in all versions.
     fn endpoint_id(&self) -> EndpointId {
         let mut hasher = SipHasher13::new();
         match self {
@@ -157,7 +157,7 @@ impl Target {
     }
 }
 
-/// How a subscription is delivered.
+/// A subscription with everything that its delivery needs.
 #[derive(Debug)]
 pub struct DeliveryPlan {
     pub record: Arc<SubscriptionRecord>,
@@ -414,7 +414,7 @@ impl DeliveryPlan {
         }
     }
 
-    /// Whether its endpoint responds to handshakes and takes deletion notices.
+    /// Whether the endpoint responds to handshakes and takes deletion notices.
     pub fn has_handshake(&self) -> bool {
         self.webhook()
             .is_some_and(|destination| !is_test_endpoint(destination.url()))

@@ -49,16 +49,16 @@ struct ReadBudgetState {
     holders: IdMap<u64, BudgetHolder>,
     /// The members that wait, once each.
     turns: VecDeque<u64>,
-    /// How many waits timed out since others last had to drop what they keep.
+    /// Number of waits that timed out since holders last had to drop what they keep.
     timeouts: usize,
-    /// How often others had to drop what they keep.
+    /// Number of times that holders had to drop what they keep.
     round: u64,
 }
 
 /// A subscription that keeps events or waits for a grant.
 struct BudgetHolder {
     kept: usize,
-    /// The round in which it began to keep events.
+    /// The round in which the subscription began to keep events.
     since: u64,
     grants: usize,
     waiting: VecDeque<Waiter>,
@@ -80,7 +80,7 @@ impl std::fmt::Debug for BudgetHolder {
     }
 }
 
-/// One actor's share in the budget.
+/// The share of one actor in the budget.
 pub struct BudgetMember {
     budget: Arc<ReadBudget>,
     number: u64,
@@ -93,11 +93,11 @@ pub struct BudgetMember {
 pub struct ReadGrant {
     /// [`None`] in a grant that was never received.
     budget: Option<Arc<ReadBudget>>,
-    of: u64,
+    member: u64,
     bytes: usize,
 }
 
-/// How many bytes are requested.
+/// The number of requested bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrantRequest {
     /// The member's share, at most this many bytes.
@@ -111,7 +111,7 @@ impl ReadBudget {
         Self::with_patience(max_bytes, PATIENCE)
     }
 
-    /// The same with another time limit before others must drop what they keep.
+    /// Makes a budget with another time limit before others must drop what they keep.
     pub fn with_patience(max_bytes: usize, patience: Duration) -> Arc<Self> {
         Arc::new(Self {
             max_bytes,
@@ -178,7 +178,7 @@ impl ReadBudget {
             }
             let grant = ReadGrant {
                 budget: Some(Arc::clone(self)),
-                of: number,
+                member: number,
                 bytes,
             };
             match reply.send(grant) {
@@ -272,7 +272,7 @@ impl BudgetMember {
         }
     }
 
-    /// How many bytes the actor may keep of what it reads now, besides one event.
+    /// Number of bytes that the actor may keep of what it reads now, besides one event.
     pub fn share_bytes(&self) -> usize {
         self.budget.member_share(&self.budget.lock_state())
     }
@@ -342,10 +342,10 @@ impl Drop for ReadGrant {
         };
         let mut inner = budget.lock_state();
         inner.used -= self.bytes;
-        if let Some(holder) = inner.holders.get_mut(&self.of) {
+        if let Some(holder) = inner.holders.get_mut(&self.member) {
             holder.grants -= 1;
         }
-        inner.forget_idle(self.of);
+        inner.forget_idle(self.member);
         budget.grant_waiting(&mut inner);
     }
 }

@@ -92,18 +92,18 @@ impl RecentBudget {
 /// Bounds of a read from the cache.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadBounds {
-    /// About how many matching events.
+    /// Number of matching events, about.
     pub events_max: usize,
-    /// Maximum bytes of these events.
+    /// Maximum bytes of the matching events.
     pub bytes_max: usize,
 }
 
-/// What one subscription reads from the cache.
+/// The part of the cache that one subscription reads at once.
 #[derive(Debug)]
 pub struct RecentSlice {
-    /// The end of what was looked at.
+    /// The end of the range that was looked at.
     pub upto: Seq,
-    /// How many events were looked at.
+    /// Number of events in that range, whether they match or not.
     pub total: u64,
     pub events: Vec<Event>,
 }
@@ -115,7 +115,6 @@ pub struct RecentEvents {
     budget: Arc<RecentBudget>,
 }
 
-/// What is in the cache.
 #[derive(Debug, Default)]
 struct LogStretches {
     /// Consecutive stretches, oldest first.
@@ -123,14 +122,14 @@ struct LogStretches {
     last_matches: Option<LastMatches>,
 }
 
-/// Where each subscription had its last match. A subscription that is beyond it passes everything
-/// else at once.
+/// The last match of each subscription. A subscription that is beyond it passes everything else at
+/// once.
 #[derive(Debug)]
 struct LastMatches {
     matched_for: Arc<SubscriptionPositions>,
     /// All chunks from here on were matched for these subscriptions.
     first: Seq,
-    /// For each position: the end of the last chunk with a match.
+    /// For each position of a subscription, the end of the last chunk with a match.
     ends: Vec<Seq>,
 }
 
@@ -157,7 +156,7 @@ struct RecentEventsShared {
     used: AtomicUsize,
     is_listed: AtomicBool,
     stretches: Mutex<LogStretches>,
-    /// Subscriptions for which nothing is kept.
+    /// Lagging subscriptions, for which nothing is kept.
     laggards: Mutex<HashSet<SubscriptionId>>,
 }
 
@@ -253,7 +252,7 @@ impl RecentEventsShared {
         };
         let had = gone.memory_bytes();
         change(gone);
-        // Neither change makes it smaller.
+        // No change makes the range smaller, so this cannot underflow.
         self.reserve_bytes(budget, gone.memory_bytes() - had);
         true
     }

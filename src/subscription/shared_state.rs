@@ -54,7 +54,7 @@ use gridhook_policy::{
 use gridhook_record::subscription::SubscriptionRecord;
 use gridhook_telemetry::trace::SpanContext;
 
-/// What arrives for a subscription.
+/// A message for the actor of a subscription.
 #[derive(Debug)]
 pub enum SharedStateMessage {
     Input(Input),
@@ -131,20 +131,20 @@ struct InFlightRequest {
     span: Option<SpanContext>,
 }
 
-/// What a new incarnation receives.
+/// State that a new incarnation of the actor takes over.
 #[derive(Debug)]
 pub(super) struct HandedOver {
     pub(super) plan: Arc<DeliveryPlan>,
     pub(super) requests: Vec<Arc<OutgoingBatch>>,
     pub(super) next_request: RequestId,
     pub(super) inputs: Vec<Input>,
-    /// Whether it is the first incarnation since the server started.
+    /// Whether the incarnation is the first one since the server started.
     pub(super) is_first: bool,
     /// Whether the plan has another endpoint than before.
     pub(super) is_moved: bool,
 }
 
-/// What arrived since the last wake.
+/// Everything that arrived since the last wake.
 #[derive(Debug)]
 pub(super) struct TakenMessages {
     pub(super) end: Seq,
@@ -232,7 +232,7 @@ impl SharedState {
         inner.plan = plan;
     }
 
-    /// How many requests are in flight, or ended and not yet durable.
+    /// Number of requests that are in flight, or ended and not yet durable.
     pub fn in_flight(&self) -> usize {
         self.lock_inner().requests.len()
     }
@@ -246,7 +246,7 @@ impl SharedState {
             .collect()
     }
 
-    /// How many requests have timed out and may still succeed.
+    /// Number of requests that have timed out and may still succeed.
     pub fn late_requests(&self) -> usize {
         self.lock_inner()
             .late_requests
@@ -268,7 +268,6 @@ impl SharedState {
             && self.lock_view().is_idle(end)
     }
 
-    /// Whether requests of operators or clients wait.
     pub fn has_requests(&self) -> bool {
         let inner = self.lock_inner();
         !inner.commands.is_empty() || inner.queue.as_ref().is_some_and(|queue| !queue.is_idle())
@@ -432,7 +431,8 @@ impl SharedState {
         (inner.commands.begin_write(commanded), settled_keys)
     }
 
-    /// Wakes the actor when its write is durable. Without this it learns that at its next wake.
+    /// Wakes the actor when the write is durable. Without this call it learns that at its next
+    /// wake.
     pub(super) fn await_write(&self) {
         let mut inner = self.lock_inner();
         inner.awaits_write = true;

@@ -10,7 +10,7 @@ use gridhook_store::damage::Damage;
 #[derive(Debug)]
 pub struct SliceRead {
     pub lane: Lane,
-    /// Where the lane reads on. The slice may begin earlier.
+    /// The position at which the lane reads on. The slice may begin earlier.
     pub from: Seq,
     pub slice: LogSlice,
 }

@@ -109,7 +109,6 @@ impl AttemptSpan {
             .chain(state)
     }
 
-    /// Ends the span with the result of the request.
     pub(super) fn end_span(self, plan: &DeliveryPlan, result: &RequestResult) {
         let Some(open) = self.span else { return };
         let OpenSpan {
@@ -225,7 +224,7 @@ impl SettleSpans {
     }
 }
 
-/// What became of the first event of a request: its last line in the ledger.
+/// Describes the settlement of the first event of a request: its last line in the ledger.
 fn describe_settlement(
     request: &Arc<OutgoingBatch>,
     changes: &[RecordChange],

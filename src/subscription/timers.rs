@@ -16,7 +16,8 @@ thread_local! {
     static TIMERS: Rc<Timers> = Rc::default();
 }
 
-/// When a timer is due; the number tells timers apart that are due at the same time.
+/// The time at which a timer is due, and a number that distinguishes timers that are due at the
+/// same time.
 type DueTime = (Instant, u64);
 
 /// The timers of an arbiter.

@@ -10,7 +10,8 @@ use gridhook_compute::Meter;
 use gridhook_event::{Event, Schema};
 use gridhook_policy::{Input, transform::Program};
 
-/// So many bytes that expressions could make take less than a millisecond.
+/// The maximum of bytes that expressions could make if they are evaluated at once: that takes less
+/// than a millisecond.
 const QUICK_BYTES: f64 = 64.0 * 1024.0;
 
 #[derive(Clone)]
@@ -22,7 +23,7 @@ pub(super) struct ReadTransformation {
 }
 
 impl ReadTransformation {
-    /// Whether it costs more than the thread of the actor may spend.
+    /// Whether the transformation costs more than the thread of the actor may spend.
     pub(super) fn is_costly(&self, input: &Input) -> bool {
         let output_bytes: f64 = match input {
             Input::Read { events, .. } => events

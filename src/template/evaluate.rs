@@ -32,7 +32,7 @@ pub(crate) const COPIES_MAX: i64 = 800;
 /// Characters of an expression in an error.
 const SHOWN_CHARS: usize = 200;
 
-/// What all templates of a deployment share.
+/// State that all templates of a deployment share.
 pub(crate) struct Shared<'a> {
     pub(crate) context: &'a DeploymentContext,
     pub(crate) states: RefCell<States>,
@@ -104,7 +104,7 @@ pub(crate) enum Parameter {
     Default(Value),
 }
 
-/// What the names in the expressions of one template mean.
+/// The meanings of the names in the expressions of one template.
 #[derive(Default)]
 pub(crate) struct Frame {
     pub(crate) parameters: BTreeMap<String, Parameter>,
@@ -123,7 +123,7 @@ pub(crate) struct Frame {
     pub(crate) results: RefCell<BTreeMap<String, Option<Value>>>,
 }
 
-/// What loops and lambdas add to a scope.
+/// The names that loops and lambdas add to a scope.
 #[derive(Clone, Default)]
 pub(crate) struct Local {
     /// The loops around, with their names and iterations; the innermost is the last one.
@@ -148,7 +148,7 @@ impl Local {
     }
 }
 
-/// Where an expression is evaluated.
+/// The scope in which an expression is evaluated.
 #[derive(Clone, Copy)]
 pub(crate) struct EvaluationScope<'a> {
     pub(crate) shared: &'a Shared<'a>,
@@ -359,7 +359,7 @@ impl EvaluationScope<'_> {
             None => {}
         }
         self.frame.results.borrow_mut().insert(key.to_owned(), None);
-        // Neither sees the loops and lambdas around the place that uses it.
+        // Parameters and variables do not see the loops and lambdas around their use.
         let result = EvaluationScope {
             local: &Local::default(),
             ..*self
@@ -389,7 +389,7 @@ fn find_loops<'a>(key: &str, value: &'a Value) -> Option<&'a Vec<Value>> {
 /// property has a control character.
 const MISSING: &str = "\u{1}needs";
 
-/// What stands for an output that needs a state.
+/// The value that stands for an output that needs a state.
 pub(crate) fn missing_output(needs: &StateKey) -> Value {
     json!({MISSING: {"id": needs.id, "action": needs.action}})
 }
@@ -405,7 +405,7 @@ pub(crate) fn check_is_known(value: &Value) -> Result<(), EvaluationError> {
     }))
 }
 
-/// The same for a value and all that is in it.
+/// Refuses to read a value that contains what stands for an output that needs a state.
 pub(crate) fn check_all_known(value: &Value) -> Result<(), EvaluationError> {
     check_is_known(value)?;
     match value {

@@ -34,10 +34,10 @@ pub use self::{
 /// Why an expression or a template has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
-    /// It is invalid: what is wrong, and what is allowed.
+    /// The text says what is wrong, and what is allowed.
     #[error("{0}")]
     Invalid(String),
-    /// It needs the state of a resource that is not known.
+    /// The value needs the state of a resource that is not known.
     #[error("it needs the state of {}, which does not exist", .0.id)]
     Unknown(StateKey),
 }
@@ -47,7 +47,7 @@ impl EvaluationError {
         Self::Invalid(what.into())
     }
 
-    /// The same error with what it concerns before it.
+    /// Puts where the error is before its text.
     fn with_location(self, at: impl std::fmt::Display) -> Self {
         match self {
             Self::Invalid(what) => Self::Invalid(format!("{at}: {what}")),
@@ -56,7 +56,7 @@ impl EvaluationError {
     }
 }
 
-/// What a function needs of a resource: the response of a GET, or of a POST of an action.
+/// A state of a resource that a function needs: the response of a GET, or of a POST of an action.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StateKey {
     /// The id of the resource in lower case.
@@ -80,7 +80,7 @@ pub const ENVIRONMENT_PATH: &str = "/metadata/endpoints?api-version=2022-09-01";
 
 pub type States = BTreeMap<StateKey, Value>;
 
-/// Where and when a template is deployed.
+/// The place and time of a deployment.
 #[derive(Clone, Debug)]
 pub struct DeploymentContext {
     pub subscription: String,
@@ -92,11 +92,11 @@ pub struct DeploymentContext {
     /// The name of the deployment.
     pub deployment: String,
     pub tenant: String,
-    /// What `environment()` returns; [`None`] if that is a state as of a resource
+    /// The result of `environment()`; [`None`] if that is a state as of a resource
     /// ([`ENVIRONMENT_PATH`]).
     pub environment: Option<Value>,
     pub now: jiff::Timestamp,
-    /// What the results of `newGuid()` are derived from.
+    /// The text from which the results of `newGuid()` are derived.
     pub seed: String,
 }
 
@@ -106,21 +106,20 @@ pub struct TemplateResource {
     pub id: String,
     /// The whole type such as `Microsoft.EventGrid/topics/eventSubscriptions`.
     pub kind: String,
-    /// The names of its type's levels, joined with slashes.
+    /// The names of all levels of the type, joined with slashes.
     pub name: String,
     /// The id of the resource that it extends, if any.
     pub scope: Option<String>,
     pub subscription: String,
     pub resource_group: String,
-    /// The body of its PUT request. Of resources of other providers only those are evaluated that
-    /// are deployments.
+    /// The body of the PUT request. Of resources of other providers only deployments are evaluated.
     pub body: Value,
 }
 
 /// Something that needs a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingValue {
-    /// What it is, such as a resource id or the name of an output.
+    /// What needs the state, such as a resource id or the name of an output.
     pub what: String,
     /// The id of the resource, or of the nested deployment with the output; [`None`] for an output
     /// of the template itself.

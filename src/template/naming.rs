@@ -177,7 +177,7 @@ impl Expander<'_> {
         Ok(())
     }
 
-    /// Where a nested deployment goes: it may name another resource group.
+    /// The place of a nested deployment, which may name another resource group.
     pub(crate) fn place_of(
         &self,
         scope: &EvaluationScope<'_>,

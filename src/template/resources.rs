@@ -76,7 +76,7 @@ const TEMPLATE: [&str; 12] = [
 /// The template or a parameter is invalid.
 pub fn expand_template(
     template: &Value,
-    given: &BTreeMap<String, ParameterInput>,
+    inputs: &BTreeMap<String, ParameterInput>,
     context: &DeploymentContext,
     states: &States,
 ) -> Result<Expansion, EvaluationError> {
@@ -93,14 +93,15 @@ pub fn expand_template(
         expansion: Expansion::default(),
         count: 0,
     };
-    let result = expander.expand_nested(template, given, place)?;
+    let result = expander.expand_nested(template, inputs, place)?;
     let mut expansion = expander.expansion;
     expansion.outputs = result.outputs;
     expansion.parameters = result.parameters;
     Ok(expansion)
 }
 
-/// Where a template is deployed.
+/// The place of a deployment: its Azure subscription and resource group, and the deployments around
+/// it.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) subscription: String,
@@ -174,7 +175,7 @@ impl Expander<'_> {
     fn expand_nested(
         &mut self,
         template: &Value,
-        given: &BTreeMap<String, ParameterInput>,
+        inputs: &BTreeMap<String, ParameterInput>,
         place: Place,
     ) -> Result<TemplateResult, EvaluationError> {
         let whole = require_object("the template", template)?;
@@ -188,7 +189,7 @@ impl Expander<'_> {
         let declarations = object_below(whole, "parameters")?;
         let definitions = whole.get("definitions").cloned().unwrap_or_default();
         let frame = Frame {
-            parameters: parameters::resolve_parameters(&declarations, &definitions, given)?,
+            parameters: parameters::resolve_parameters(&declarations, &definitions, inputs)?,
             variables: object_below(whole, "variables")?,
             functions: collect_functions(whole)?,
             deployment: place.deployment.clone(),
@@ -316,12 +317,10 @@ impl Expander<'_> {
         // A key that is null is absent.
         for (key, value) in item.resource.iter().filter(|(_, value)| !value.is_null()) {
             if BODY.contains(&key.as_str()) {
-                body.insert(
-                    key.clone(),
-                    scope
-                        .evaluate_value(value)
-                        .map_err(|error| error.with_location(key))?,
-                );
+                let value = scope
+                    .evaluate_value(value)
+                    .map_err(|error| error.with_location(key))?;
+                body.insert(key.clone(), value);
             } else if !OF_DEPLOYMENT.contains(&key.as_str()) {
                 let problem = format!(
                     "{key} is not supported in a resource; expected one of {}",
@@ -373,15 +372,15 @@ impl Expander<'_> {
             .is_some_and(|scope| scope.eq_ignore_ascii_case("inner"));
         let lengths = self.current_lengths();
         let result = if is_inner {
-            let given_parameters =
+            let deployment_parameters =
                 scope.evaluate_value(properties.get("parameters").unwrap_or(&json!({})))?;
             self.expand_nested(
                 template,
-                &parameters::parameters_of_file(&given_parameters)?,
+                &parameters::parameters_of_file(&deployment_parameters)?,
                 place,
             )
         } else {
-            self.outer_template(scope, template, &place)
+            self.expand_with_outer_scope(scope, template, &place)
         };
         let result = result.inspect_err(|_| self.truncate_to(&lengths))?;
         let state = json!({"id": item.id, "name": item.name, "type": DEPLOYMENTS, "properties": {
@@ -395,7 +394,7 @@ impl Expander<'_> {
     }
 
     /// Expands a nested template whose expressions have the scope of the template around it.
-    fn outer_template(
+    fn expand_with_outer_scope(
         &mut self,
         scope: &EvaluationScope<'_>,
         template: &Value,
@@ -507,19 +506,13 @@ fn collect_functions(
 ) -> Result<BTreeMap<String, Value>, EvaluationError> {
     let mut functions = BTreeMap::new();
     let empty = Vec::new();
-    for one in template
-        .get("functions")
-        .and_then(Value::as_array)
-        .unwrap_or(&empty)
-    {
-        let namespace = one["namespace"].as_str().unwrap_or_default();
-        for (name, function) in
-            require_object("the members of a namespace of functions", &one["members"])?
-        {
-            functions.insert(
-                format!("{namespace}.{name}").to_ascii_lowercase(),
-                function.clone(),
-            );
+    let namespaces = template.get("functions").and_then(Value::as_array);
+    for namespace in namespaces.unwrap_or(&empty) {
+        let prefix = namespace["namespace"].as_str().unwrap_or_default();
+        let what = "the members of a namespace of functions";
+        for (name, function) in require_object(what, &namespace["members"])? {
+            let name = format!("{prefix}.{name}").to_ascii_lowercase();
+            functions.insert(name, function.clone());
         }
     }
     Ok(functions)
@@ -529,8 +522,8 @@ fn collect_functions(
 fn add_secrets(value: &Value, secrets: &mut Vec<String>) {
     match value {
         Value::String(text) if !text.is_empty() => secrets.push(text.clone()),
-        Value::Array(list) => list.iter().for_each(|one| add_secrets(one, secrets)),
-        Value::Object(object) => object.values().for_each(|one| add_secrets(one, secrets)),
+        Value::Array(list) => list.iter().for_each(|item| add_secrets(item, secrets)),
+        Value::Object(object) => object.values().for_each(|item| add_secrets(item, secrets)),
         _ => {}
     }
 }

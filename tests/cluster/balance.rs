@@ -66,7 +66,7 @@ fn shards(text: &str) -> Vec<ShardRecord> {
         };
         ShardRecord {
             owner: by(0),
-            wanted: by(1).map(|by| (by, Duration::ZERO)),
+            request: by(1).map(|by| (by, Duration::ZERO)),
         }
     };
     text.split(' ').map(of).collect()
@@ -147,9 +147,9 @@ fn an_owner_that_does_not_give_up_a_shard_loses_it() {
     let leaving = &nodes(&[]);
     let mut shards = shards("10 10 1 1");
     let steps = |shards: &[ShardRecord]| decided(&me, alive, leaving, shards, &[]);
-    shards[1].wanted = Some((me.clone(), DRAIN_WAIT - Duration::from_millis(1)));
+    shards[1].request = Some((me.clone(), DRAIN_WAIT - Duration::from_millis(1)));
     assert_eq!(steps(&shards), []);
-    shards[1].wanted = Some((me.clone(), DRAIN_WAIT));
+    shards[1].request = Some((me.clone(), DRAIN_WAIT));
     assert_eq!(steps(&shards), [BalanceStep::Force(1)]);
 }
 
@@ -162,9 +162,9 @@ fn a_shard_that_was_given_up_for_a_node_that_does_not_take_it_is_free_again() {
         let leaving = &nodes(&[]);
         decided(me, alive, leaving, shards, &[])
     };
-    shards[0].wanted = Some((node(1), DRAIN_WAIT - Duration::from_millis(1)));
+    shards[0].request = Some((node(1), DRAIN_WAIT - Duration::from_millis(1)));
     assert_eq!(steps(&shards), []);
-    shards[0].wanted = Some((node(1), DRAIN_WAIT));
+    shards[0].request = Some((node(1), DRAIN_WAIT));
     assert_eq!(steps(&shards), [BalanceStep::Claim(0)]);
 }
 
@@ -268,13 +268,13 @@ impl Cluster {
                         assert_eq!(owner, None, "{me:?} claims from a living owner");
                         *shard = ShardRecord {
                             owner: Some(me.clone()),
-                            wanted: None,
+                            request: None,
                         };
                     }
                     BalanceStep::Force(_) => {
                         panic!("{me:?} uses force, and every owner gives up its shards")
                     }
-                    BalanceStep::Steal(_) => shard.wanted = Some((me.clone(), Duration::ZERO)),
+                    BalanceStep::Steal(_) => shard.request = Some((me.clone(), Duration::ZERO)),
                     BalanceStep::Drain(_) => shard.owner = None,
                 }
             }

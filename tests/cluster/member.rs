@@ -510,7 +510,7 @@ fn an_operator_moves_a_shard_drains_a_node_and_sees_what_is_wrong() {
         let ask = &one.membership;
         assert_eq!(
             ask.move_shard(1, "name1".to_owned()).await,
-            Err(RequestError::Shard { wanted: 1, last: 0 })
+            Err(RequestError::Shard { shard: 1, last: 0 })
         );
         let unknown = RequestError::NotAlive("name7".to_owned(), "name0, name1".to_owned());
         assert_eq!(ask.move_shard(0, "name7".to_owned()).await, Err(unknown));

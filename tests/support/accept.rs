@@ -12,7 +12,6 @@ use std::{
 
 /// Accepts connections until it is dropped.
 pub(crate) struct Acceptor {
-    /// Its address.
     pub(crate) at: SocketAddr,
     stop: Arc<AtomicBool>,
 }
@@ -46,7 +45,7 @@ impl Acceptor {
 impl Drop for Acceptor {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        // Nobody may be there any more to be woken.
+        // The thread that this wakes may have ended.
         TcpStream::connect(self.at).ok();
     }
 }

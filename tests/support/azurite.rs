@@ -29,7 +29,7 @@ const VERSION: &str = "2021-08-06";
 /// An interpreter that starts on a machine with other work.
 const START: Duration = Duration::from_secs(120);
 
-/// One of its services.
+/// A process of one of Azurite's services.
 pub(crate) struct Azurite {
     service: &'static str,
     child: Option<Child>,
@@ -49,12 +49,12 @@ impl Azurite {
         }
     }
 
-    /// Where it listens.
+    /// The address of the service.
     pub(crate) fn at(&self) -> SocketAddr {
         self.port.address
     }
 
-    /// Starts it, with what it had.
+    /// Starts the service with the data that it had.
     pub(crate) fn resume(&mut self) {
         let logs = ["out", "err"].map(|stream| self.folder.path().join(stream));
         let [out, err] = logs.each_ref().map(|log| File::create(log).expect("a log"));
@@ -78,7 +78,7 @@ impl Azurite {
         });
     }
 
-    /// Ends it, after it has written what it has.
+    /// Ends the service, after it has written its data.
     pub(crate) fn stop(&mut self) {
         let mut child = self.child.take().expect("a server that runs");
         let id = child.id().to_string();
@@ -92,7 +92,7 @@ impl Azurite {
         });
     }
 
-    /// Kills it. What it has not written is lost.
+    /// Kills the service. Data that it has not written is lost.
     pub(crate) fn kill_9(&mut self) {
         let mut child = self.child.take().expect("a server that runs");
         child.kill().expect("it is killed");
@@ -220,7 +220,7 @@ pub(crate) fn ask(at: SocketAddr, method: &str, path: &str, query: &[(&str, &str
         .expect("a response")
 }
 
-/// Makes a queue, unless it is there.
+/// Creates a queue, unless it exists.
 pub(crate) fn create_queue(at: SocketAddr, name: &str) {
     let response = ask(at, "PUT", name, &[]);
     assert!(

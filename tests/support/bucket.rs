@@ -19,7 +19,7 @@ const HEADERS: &str =
 /// Objects by bucket and path.
 type Objects = BTreeMap<String, Vec<u8>>;
 
-/// The endpoint. It keeps its objects while it is stopped.
+/// The server of buckets. It keeps its objects while it is stopped.
 pub(crate) struct Bucket(HttpService, Arc<HeldPut>);
 
 /// A put whose request has arrived, and that is not made before it is released.
@@ -86,37 +86,35 @@ impl Bucket {
         Self(service, held)
     }
 
-    /// Holds the next put.
+    /// Holds the next put until [`Bucket::release_put`].
     pub(crate) fn hold_put(&self) {
         self.1.set(HoldState::Wanted);
     }
 
-    /// Whether it has arrived.
+    /// Whether the put to be held has arrived.
     pub(crate) fn is_put_held(&self) -> bool {
         *self.1.state() == HoldState::Held
     }
 
-    /// Makes it now.
+    /// Carries out the held put.
     pub(crate) fn release_put(&self) {
         self.1.set(HoldState::Released);
     }
 
-    /// Whether it was made.
+    /// Whether the held put was carried out.
     pub(crate) fn is_put_made(&self) -> bool {
         *self.1.state() == HoldState::Made
     }
 
-    /// Where it listens.
     pub(crate) fn at(&self) -> SocketAddr {
         self.0.at()
     }
 
-    /// Listens from now on.
+    /// Starts to listen, with the objects that the server had.
     pub(crate) fn resume(&mut self) {
         self.0.resume();
     }
 
-    /// Closes the listener.
     pub(crate) fn stop(&mut self) {
         self.0.stop();
     }

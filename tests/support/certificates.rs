@@ -29,7 +29,6 @@ use rustls::{
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 
-/// A day.
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// The ends of certificates as metrics have them: by file, in whole days from now.
@@ -47,7 +46,7 @@ pub(crate) fn days_left(metrics: &str) -> BTreeMap<String, u64> {
 /// A certificate authority that only clients with its certificate trust.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
-/// A certificate and its key.
+/// A certificate with its key.
 pub(crate) struct Issued {
     pub(crate) certificate: CertificateDer<'static>,
     pub(crate) pem: String,
@@ -57,11 +56,11 @@ pub(crate) struct Issued {
 /// An RSA key of the tests.
 const RSA: &[u8] = include_bytes!("../data/issuer.rsa.der");
 
-/// The same as a key pair.
+/// The key of [`RSA`] as a key pair.
 pub(crate) static RSA_KEY: LazyLock<RsaKeyPair> =
     LazyLock::new(|| RsaKeyPair::from_der(RSA).expect("a key"));
 
-/// The public half of it.
+/// The public half of [`RSA_KEY`].
 struct RsaPublicKey;
 
 impl PublicKeyData for RsaPublicKey {
@@ -74,14 +73,13 @@ impl PublicKeyData for RsaPublicKey {
     }
 }
 
-/// A certificate of [`RSA_KEY`].
 pub(crate) struct IssuedRsa {
     pub(crate) der: CertificateDer<'static>,
     pem: String,
 }
 
 impl IssuedRsa {
-    /// Writes it and its key as `NAME.crt` and `NAME.key`.
+    /// Writes the certificate and its key as `NAME.crt` and `NAME.key`.
     pub(crate) fn write(&self, folder: &Path, name: &str) {
         let key = BASE64_STANDARD.encode(RSA);
         let lines: Vec<&str> = key
@@ -97,12 +95,12 @@ impl IssuedRsa {
         std::fs::write(folder.join(format!("{name}.key")), key).expect("written");
     }
 
-    /// Its `x5t#S256`.
+    /// The thumbprint that assertions have as `x5t#S256` (RFC 7515).
     pub(crate) fn thumbprint(&self) -> String {
         BASE64_URL_SAFE_NO_PAD.encode(digest(&SHA256, &self.der))
     }
 
-    /// Modulus and exponent of its key.
+    /// Modulus and exponent of the certificate's key.
     pub(crate) fn public(&self) -> PublicKeyComponents<Vec<u8>> {
         RSA_KEY.public().into()
     }
@@ -122,7 +120,7 @@ impl Authority {
         )
     }
 
-    /// Its own certificate, for who shall believe it.
+    /// The certificate of the authority, for clients and servers that trust it.
     pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }
@@ -137,7 +135,7 @@ impl Authority {
         self.sign_rsa(CertificateParams::new(vec![name.to_owned()]).expect("a name"))
     }
 
-    /// One of that key that ended with the year 2019.
+    /// Issues a certificate of [`RSA_KEY`] that expired at the end of 2019.
     pub(crate) fn expired_rsa(&self, name: &str) -> IssuedRsa {
         self.sign_rsa(ended(name))
     }
@@ -214,7 +212,8 @@ impl Authority {
         Arc::new(config)
     }
 
-    /// A client that trusts it, and requires a certificate on each connection.
+    /// The configuration of a client that trusts the authority, and requires a certificate on each
+    /// connection.
     pub(crate) fn client(&self) -> Arc<ClientConfig> {
         let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()

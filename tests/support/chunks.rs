@@ -1,4 +1,4 @@
-//! Chunks of a log.
+//! Builds chunks of a log from events.
 
 use bytes::BufMut;
 use gridhook::event::{
@@ -6,7 +6,7 @@ use gridhook::event::{
     chunk::{ChunkBuilder, EncodedEvent, SealedChunk},
 };
 
-/// Events with these subjects, and this number of bytes besides.
+/// Seals events with these subjects, and this number of further bytes.
 pub(crate) fn sealed(events: &[(&str, usize)]) -> Vec<SealedChunk> {
     let mut draft = ChunkBuilder::new(Schema::EventGrid);
     for (subject, bytes) in events {

@@ -43,7 +43,7 @@ pub(crate) struct Cloud {
 }
 
 impl Cloud {
-    /// Starts one, with a bucket `letters`. `address` is what the settings call it.
+    /// Starts a server of buckets with a bucket `letters`. `address` is what the settings call it.
     pub(crate) fn start(address: &str) -> Self {
         let kind = StoreAddress::parse(address).expect("an address").kind;
         let folder = tempfile::tempdir().expect("a folder");
@@ -65,7 +65,8 @@ impl Cloud {
         cloud
     }
 
-    /// Starts it again. It has what it had, but for moto, which has nothing but an empty bucket.
+    /// Starts the server again with the data that it had, except moto, which has nothing but an
+    /// empty bucket.
     pub(crate) fn resume(&mut self) {
         if self.kind == StoreKind::Google {
             let bucket = self.bucket.get_or_insert_with(Bucket::new);
@@ -97,7 +98,7 @@ impl Cloud {
         self.make_bucket();
     }
 
-    /// Ends it, and not the hard way.
+    /// Ends the server, so that it can write its data first.
     pub(crate) fn stop(&mut self) {
         if self.kind == StoreKind::Azure {
             return self.azurite.stop();

@@ -20,7 +20,7 @@ use super::{
 pub(crate) struct Mount(TempDir);
 
 impl Mount {
-    /// A disk in memory.
+    /// Mounts a file system in memory.
     pub(crate) fn tmpfs(mebibytes: u32) -> Option<Self> {
         Self::with_arguments(&["-t", "tmpfs", "-o", &format!("size={mebibytes}m"), "tmpfs"])
     }
@@ -51,7 +51,7 @@ impl Mount {
         )
     }
 
-    /// It is mounted again with this option.
+    /// Mounts the file system again with this option.
     pub(crate) fn remount(&self, option: &str) -> bool {
         can_run(
             "mount",
@@ -120,7 +120,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// A disk of ext4. It lies on xfs, which clones files.
+    /// Makes a disk with ext4. Its file is on xfs, which clones files.
     pub(crate) fn new(mebibytes: u64) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder");
         let pool = folder.path().join("pool");
@@ -167,7 +167,7 @@ impl Device {
     }
 }
 
-/// The folder with mkfs.xfs.
+/// The folder that has mkfs.xfs.
 fn xfs_tools() -> Option<PathBuf> {
     let tools = unpacked("xfsprogs", &["libinih1", "liburcu8"], "sbin/mkfs.xfs");
     let (tools, found) = match tools {

@@ -11,22 +11,22 @@ pub(crate) const STEPS: [Duration; 3] = [
     Duration::from_millis(800),
 ];
 
-/// By chance a wait is longer by a tenth at the most.
+/// The share by which a wait may be longer at random.
 pub(crate) const JITTER: f64 = 0.1;
 
-/// From the giving up of an event to its file.
+/// The delay from giving up an event to the writing of its file.
 pub(crate) const FILE_DELAY: Duration = Duration::from_secs(1);
 
-/// The waits of a store that does not take a file.
+/// The waits after a store did not take a file.
 const STORE_WAITS: [&str; 2] = ["200ms", "400ms"];
 
-/// The edition's file.
+/// The file of the edition.
 pub(crate) fn milliseconds() -> String {
     toml::to_string(&table()).expect("a table is TOML")
 }
 
-/// The same, but for dead letters: each has a file at once, in the form of namespaces, and none is
-/// lost where its store has no such place.
+/// The file of the edition with dead letters as in namespaces: each has a file at once, and none is
+/// lost if its store has no such folder.
 pub(crate) fn namespaces() -> String {
     let mut edition = table();
     let form = [

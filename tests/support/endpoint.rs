@@ -16,16 +16,14 @@ use std::{
     time::Duration,
 };
 
-/// One thing to do on a connection once a request was read.
+/// A step on a connection after a request was read.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// Write these bytes.
     Say(Vec<u8>),
     /// Write these bytes one by one, with a pause after each.
     Trickle(Vec<u8>, Duration),
     /// Write these bytes again and again until the client goes away.
     Forever(Vec<u8>),
-    /// Wait.
     Pause(Duration),
     /// Wait until the test opens the gate.
     Gate(Gate),
@@ -35,7 +33,6 @@ pub(crate) enum Step {
     Read(usize),
     /// Write nothing more, and keep the connection.
     EndWriting,
-    /// Close the connection.
     Close,
     /// Close the connection so that the client sees a reset.
     Reset,
@@ -46,7 +43,6 @@ pub(crate) enum Step {
 pub(crate) struct Gate(Arc<AtomicBool>);
 
 impl Gate {
-    /// Lets the endpoint continue.
     pub(crate) fn open(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
@@ -76,12 +72,11 @@ pub(crate) fn answer(status: u16, headers: &str, body: &str) -> Script {
     )]
 }
 
-/// A request as it came.
+/// A request as it was received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Received {
-    /// Request line and headers.
+    /// The request line and the headers.
     pub(crate) head: String,
-    /// The body.
     pub(crate) body: Vec<u8>,
 }
 
@@ -108,13 +103,12 @@ struct EndpointState {
 
 /// An endpoint that speaks the wrong protocol for a while.
 struct Wrong {
-    /// On these connections.
+    /// The connections that are served wrongly, by their numbers.
     connections: Range<usize>,
     /// The TLS that it speaks on these connections, if it has none elsewhere.
     tls: Arc<rustls::ServerConfig>,
 }
 
-/// A scripted endpoint.
 pub(crate) struct Endpoint {
     address: SocketAddr,
     shared: Arc<EndpointState>,
@@ -126,7 +120,7 @@ impl Endpoint {
         Self::listen(scripts, None, false)
     }
 
-    /// The same with TLS or without; on these connections it is the other way round.
+    /// Starts an endpoint with TLS or without; on `connections` it is the other way round.
     pub(crate) fn start_wrong(
         scripts: Vec<Script>,
         tls: Arc<rustls::ServerConfig>,
@@ -143,22 +137,22 @@ impl Endpoint {
         )
     }
 
-    /// The same, but it does not read bodies.
+    /// Starts an endpoint that does not read bodies.
     pub(crate) fn start_impatient(scripts: Vec<Script>) -> Self {
         Self::listen(scripts, None, true)
     }
 
-    /// The same with TLS.
+    /// Starts an endpoint with TLS.
     pub(crate) fn start_tls(scripts: Vec<Script>, tls: Arc<rustls::ServerConfig>) -> Self {
         Self::listen(scripts, Some(tls), false)
     }
 
-    /// The same at this address of loopback.
+    /// Starts an endpoint at this address of loopback.
     pub(crate) fn start_at(host: &str, scripts: Vec<Script>) -> Self {
         Self::listen_at(host, scripts, None, None, false)
     }
 
-    /// The same with TLS, at this address of loopback.
+    /// Starts an endpoint with TLS at this address of loopback.
     pub(crate) fn start_tls_at(
         host: &str,
         scripts: Vec<Script>,
@@ -212,27 +206,25 @@ impl Endpoint {
         Self { address, shared }
     }
 
-    /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its http address.
+    /// The `http` URL of the endpoint.
     pub(crate) fn url(&self) -> String {
         format!("http://{}/hook?code=1", self.address)
     }
 
-    /// How many connections were accepted.
+    /// The number of accepted connections.
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// How many connections are over.
+    /// The number of closed connections.
     pub(crate) fn closed(&self) -> usize {
         self.shared.closed.load(Ordering::SeqCst)
     }
 
-    /// All requests so far.
     pub(crate) fn requests(&self) -> Vec<Received> {
         self.shared
             .requests
@@ -297,7 +289,7 @@ impl EndpointState {
     }
 }
 
-/// The socket below.
+/// Access to the socket below TLS.
 trait Raw {
     fn raw(&self) -> &TcpStream;
 }
@@ -369,7 +361,7 @@ fn read_request(stream: &mut impl Read, head_only: bool) -> Option<Received> {
         if let Some(place) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
             break place + 4;
         }
-        let count = some(stream.read(&mut chunk))?;
+        let count = byte_count(stream.read(&mut chunk))?;
         bytes.extend_from_slice(&chunk[..count]);
     };
     let head = String::from_utf8_lossy(&bytes[..head_len]).into_owned();
@@ -381,14 +373,14 @@ fn read_request(stream: &mut impl Read, head_only: bool) -> Option<Received> {
         .header("content-length")
         .map_or(0, |value| value.parse().expect("a length is a number"));
     while !head_only && received.body.len() < len {
-        let count = some(stream.read(&mut chunk))?;
+        let count = byte_count(stream.read(&mut chunk))?;
         received.body.extend_from_slice(&chunk[..count]);
     }
     Some(received)
 }
 
-/// How many bytes were read, or none where the connection is over.
-fn some(read: std::io::Result<usize>) -> Option<usize> {
+/// The number of bytes that were read; [`None`] if the connection is over.
+fn byte_count(read: std::io::Result<usize>) -> Option<usize> {
     match read {
         Ok(0) => None,
         Ok(count) => Some(count),

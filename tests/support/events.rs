@@ -11,9 +11,9 @@ use gridhook::event::Schema;
 #[derive(Debug)]
 pub(crate) struct Generated {
     pub(crate) schema: Schema,
-    /// The whole event.
+    /// The event as JSON.
     pub(crate) json: String,
-    /// The value of its `data`, exactly as it stands in `json`.
+    /// The value of `data`, exactly as it is in `json`.
     pub(crate) data: String,
     pub(crate) id: String,
     pub(crate) event_type: String,
@@ -41,7 +41,7 @@ pub(crate) const TYPES: [&str; 12] = [
     "com.example.someevent",
 ];
 
-/// Literals, and what they say.
+/// JSON string literals, and the texts that they encode.
 pub(crate) const SUBJECTS: [(&str, &str); 8] = [
     (r#""/orders/eu/1""#, "/orders/eu/1"),
     (r#""/orders/us/2""#, "/orders/us/2"),
@@ -117,7 +117,7 @@ impl SmallRng {
         of[self.below(of.len())]
     }
 
-    /// Between the two, every doubling as likely as another.
+    /// A random size between the two; every doubling is as likely as another.
     fn size(&mut self, from: f64, to: f64) -> usize {
         let unit = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         (from * (to / from).powf(unit)) as usize

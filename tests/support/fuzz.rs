@@ -2,7 +2,7 @@
 
 use proptest::{prelude::*, sample::Index};
 
-/// `usual`, or `PROPTEST_CASES` if it is set.
+/// The number of cases: `usual`, or `PROPTEST_CASES` if it is set.
 pub(crate) fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES")
         .ok()
@@ -38,7 +38,7 @@ pub(crate) fn changes(most: usize) -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 1..=most)
 }
 
-/// `bytes` with these changes.
+/// Applies the changes to `bytes`.
 pub(crate) fn changed(bytes: &[u8], changes: &[Change]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for change in changes {

@@ -10,10 +10,9 @@ use std::{
 
 use serde_json::Value;
 
-/// No response of a server under test takes longer.
+/// The longest time for a response of a server under test.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -28,12 +27,11 @@ impl Answer {
             .unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
-    /// The body as text.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// First line and headers.
+    /// The status line and the headers.
     pub(crate) fn head(&self) -> &str {
         &self.head
     }
@@ -55,7 +53,7 @@ impl Answer {
     }
 }
 
-/// A client of one address. Its connection is kept, and made anew where it was closed.
+/// A client of one address. It keeps its connection, and makes a new one after that was closed.
 #[derive(Debug)]
 pub(crate) struct Client {
     at: SocketAddr,
@@ -120,7 +118,7 @@ impl Client {
         Self::with_tls(at, None)
     }
 
-    /// The same, with TLS where there is a way of it.
+    /// Makes a client that connects to `at`, over TLS if a configuration is given.
     pub(crate) fn with_tls(at: SocketAddr, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
         Self {
             at,
@@ -137,7 +135,7 @@ impl Client {
         }
     }
 
-    /// Whom it calls.
+    /// The address that the client calls.
     pub(crate) fn at(&self) -> SocketAddr {
         self.at
     }

@@ -19,13 +19,13 @@ use super::{
     port::ReservedPort,
 };
 
-/// How often it checks whether to end.
+/// The interval in which the server looks whether to stop.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The status, lines of headers and the body for a request, given its head and its body.
 pub(crate) type Handler = dyn Fn(&str, &[u8]) -> (u16, &'static str, Vec<u8>) + Send + Sync;
 
-/// The server.
+/// An HTTP server on loopback that responds with a handler.
 pub(crate) struct HttpService {
     port: ReservedPort,
     handler: Arc<Handler>,
@@ -44,19 +44,18 @@ impl HttpService {
         }
     }
 
-    /// The same with TLS.
+    /// Makes a server with TLS that is not started yet.
     pub(crate) fn secure(handler: Arc<Handler>, tls: Arc<ServerConfig>) -> Self {
         let mut service = Self::new(handler);
         service.tls = Some(tls);
         service
     }
 
-    /// Where it listens.
     pub(crate) fn at(&self) -> SocketAddr {
         self.port.address
     }
 
-    /// Listens from now on.
+    /// Starts to listen.
     pub(crate) fn resume(&mut self) {
         let listener = TcpListener::bind(self.at()).expect("the port is ours");
         listener.set_nonblocking(true).expect("a socket");
@@ -79,7 +78,6 @@ impl HttpService {
         self.running = Some((stop, thread));
     }
 
-    /// Closes the listener.
     pub(crate) fn stop(&mut self) {
         if let Some((stop, thread)) = self.running.take() {
             stop.store(true, Ordering::SeqCst);
@@ -104,7 +102,7 @@ fn serve(stream: TcpStream, tls: Option<Arc<ServerConfig>>, handler: &Handler) -
     answer(StreamOwned::new(session, stream), handler)
 }
 
-/// Answers one request, and closes the connection.
+/// Responds to one request, and closes the connection.
 fn answer(stream: impl Read + Write, handler: &Handler) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     let head = read_head(&mut stream)?;

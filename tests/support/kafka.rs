@@ -56,7 +56,7 @@ impl Kafka {
         Self::with(None, 1024 * 1024, None)
     }
 
-    /// One with TLS and a certificate of this authority.
+    /// Makes a broker with TLS and a certificate of this authority.
     pub(crate) fn secure(authority: &Authority) -> Self {
         Self::with(Some(authority), MESSAGE_BYTES_MAX, None)
     }
@@ -107,7 +107,7 @@ impl Kafka {
         self.ports[0].address
     }
 
-    /// Starts it, with what it had.
+    /// Starts the broker with the data that it had.
     pub(crate) fn resume(&mut self) {
         let log = File::create(self.folder.path().join("log")).expect("a log");
         let mut java = self.java("kafka.Kafka");
@@ -128,14 +128,13 @@ impl Kafka {
         });
     }
 
-    /// Ends it with `kill -9`.
+    /// Kills the broker with SIGKILL.
     pub(crate) fn kill(&mut self) {
         let mut child = self.child.take().expect("a broker that runs");
         child.kill().expect("it is killed");
         child.wait().expect("it has ended");
     }
 
-    /// Makes a topic.
     pub(crate) fn create(&self, topic: &str, partitions: i32) {
         let client = self.client();
         self.runtime.block_on(async {

@@ -15,10 +15,9 @@ use super::{
     server::events_path,
 };
 
-/// The type of all events of a load.
 pub(crate) const TYPE: &str = "Load.Event";
 
-/// Where to publish to, with which key, and at what rate.
+/// A topic to publish to, its key, and the rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Rate {
     pub(crate) topic: String,
@@ -34,7 +33,7 @@ struct LoadState {
     stop: AtomicBool,
 }
 
-/// Publishers at work.
+/// Publishers that send until they are stopped.
 pub(crate) struct Load {
     shared: Arc<LoadState>,
     publishers: Vec<JoinHandle<()>>,
@@ -65,7 +64,7 @@ impl Load {
         *lock(&self.shared.at) = at;
     }
 
-    /// How many events were acknowledged so far.
+    /// The number of events that were acknowledged so far.
     pub(crate) fn acknowledged(&self) -> usize {
         lock(&self.shared.acknowledged).len()
     }

@@ -11,21 +11,21 @@ use gridhook::journal::changelog::{Changelog, ChangelogBounds, ChangelogError};
 /// The fault of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppendFault {
-    /// Nothing: it is appended and acknowledged.
+    /// The record is appended and acknowledged.
     None,
-    /// It does not arrive.
+    /// The record does not arrive.
     Lost,
-    /// It is appended, and the acknowledgement is lost.
+    /// The record is appended, and the acknowledgement is lost.
     AcknowledgementLost,
-    /// It arrives before the next append.
+    /// The record arrives before the next append.
     LateBefore,
-    /// It arrives after the next append.
+    /// The record arrives after the next append.
     LateAfter,
     /// It arrives twice, and the caller receives the response to the second one.
     Twice,
     /// The log is full.
     Full,
-    /// The sender dies before it.
+    /// The sender dies before the append.
     Crash,
 }
 
@@ -45,7 +45,7 @@ struct MemoryLog {
     before_next: Vec<Message>,
     after_next: Vec<Message>,
     appends: u64,
-    /// Whether it appends whatever is expected.
+    /// Whether a record is appended whatever sequence it expects.
     is_unfenced: bool,
     /// How many responses still lack the newest record.
     stale_answers: u32,
@@ -70,7 +70,7 @@ impl MemoryLog {
 }
 
 impl MemoryChangelog {
-    /// The next appends have these faults, one each.
+    /// Gives the next appends these faults, one each.
     pub(crate) fn fail(&self, faults: impl IntoIterator<Item = AppendFault>) {
         self.log().faults.extend(faults);
     }
@@ -80,7 +80,6 @@ impl MemoryChangelog {
         self.log().appends
     }
 
-    /// The records.
     pub(crate) fn records(&self) -> Vec<Bytes> {
         self.log().records.clone()
     }
@@ -106,7 +105,7 @@ impl MemoryChangelog {
         self.log().stale_answers = answers;
     }
 
-    /// The log is deleted.
+    /// Deletes the log.
     pub(crate) fn delete(&self) {
         self.log().is_gone = true;
     }

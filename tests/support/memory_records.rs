@@ -21,13 +21,13 @@ pub(crate) struct MemoryRecords {
 /// The faults of one node.
 #[derive(Default)]
 pub(crate) struct Faults {
-    /// It reaches nothing.
+    /// Whether the node reaches nothing.
     pub(crate) is_cut: AtomicBool,
-    /// It reads from a server that fell behind.
+    /// Whether the node reads from a server that fell behind.
     pub(crate) is_behind: AtomicBool,
-    /// Its writes are made, and their responses are lost.
+    /// Whether the node's writes are carried out, but their responses are lost.
     pub(crate) loses_answers: AtomicBool,
-    /// The writes that were made.
+    /// The number of writes that were carried out.
     pub(crate) writes: AtomicU64,
 }
 
@@ -40,7 +40,7 @@ struct StoredRecords {
 }
 
 impl MemoryRecords {
-    /// The same records for another node.
+    /// A handle for another node on the same records.
     pub(crate) fn for_other(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -48,13 +48,13 @@ impl MemoryRecords {
         }
     }
 
-    /// From now on a server that fell behind shows what is there now.
+    /// Makes a server fall behind: from now on it shows the present records.
     pub(crate) fn fall_behind(&self) {
         let mut shared = self.shared.lock().expect("no panic");
         shared.old = Some(shared.records.clone());
     }
 
-    /// They are restored from a backup that was made when a server fell behind.
+    /// Restores the records from a backup that was made when a server fell behind.
     pub(crate) fn restore(&self) {
         let mut shared = self.shared.lock().expect("no panic");
         shared.records = shared.old.take().expect("a server that fell behind");
@@ -80,7 +80,7 @@ impl MemoryRecords {
         Ok(shown(old.unwrap_or(&shared.records)))
     }
 
-    /// Writes a record now.
+    /// Writes a record, as this node can now.
     pub(crate) fn set(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, RecordError> {
         if self.faults.is_cut.load(Ordering::Relaxed) {
             return Err(RecordError::Unavailable("cut off".to_owned()));

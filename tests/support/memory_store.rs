@@ -24,7 +24,6 @@ use gridhook::{
     },
 };
 
-/// A fault of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteFault {
     /// The disk is full: nothing is written.
@@ -64,7 +63,6 @@ struct MemoryState {
 }
 
 impl MemoryStore {
-    /// Creates an empty store.
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -264,14 +262,13 @@ impl Store for MemoryStore {
     }
 }
 
-/// The families.
 #[derive(Clone, Debug, Default)]
 struct MemoryTables([MemoryTable; Family::ALL.len()]);
 
 #[derive(Clone, Debug, Default)]
 struct MemoryTable {
     records: BTreeMap<Vec<u8>, MemoryRecord>,
-    /// The kind of its deletes.
+    /// The kind of the table's deletes.
     removal: Option<RangeRemoval>,
 }
 

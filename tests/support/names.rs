@@ -12,18 +12,17 @@ use std::{
 
 /// The reply to a query.
 pub(crate) enum NameReply {
-    /// These addresses, of those that are of the family that was asked for; valid for this number
-    /// of seconds.
+    /// Returns the addresses of the requested family; they are valid for this number of seconds.
     Addresses(Vec<IpAddr>, u32),
-    /// There is no such name.
+    /// Returns that the name does not exist (NXDOMAIN).
     NoName,
-    /// It did not work.
+    /// Returns a failure of the server.
     Failed,
-    /// Nothing.
+    /// Sends no response.
     Silence,
 }
 
-/// The name server.
+/// A DNS server on loopback.
 pub(crate) struct NameServer {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<(String, bool)>>>,
@@ -67,12 +66,11 @@ impl NameServer {
         }
     }
 
-    /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many queries for a name's IPv4 addresses it received.
+    /// The number of queries for a name's IPv4 addresses.
     pub(crate) fn asked(&self, name: &str) -> usize {
         let asked = self.asked.lock().expect("nobody panics with it");
         asked

@@ -22,18 +22,18 @@ use super::{needs, port::ReservedPort, server::wait_for};
 /// The password of the user `gridhook`.
 pub(crate) const PASSWORD: &str = "password-that-nobody-sees";
 
-/// The largest message that it takes.
+/// The largest message that the server takes.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
 /// A server that starts on a machine with other work.
 const START: Duration = Duration::from_secs(120);
 
-/// Whether there is a server to test with.
+/// Whether nats-server is there.
 pub(crate) fn has_nats() -> bool {
     needs::can_run("nats", Command::new("nats-server").arg("--version"))
 }
 
-/// A server.
+/// A process of nats-server.
 pub(crate) struct Nats {
     folder: tempfile::TempDir,
     port: ReservedPort,
@@ -64,7 +64,7 @@ impl Nats {
         )
     }
 
-    /// One with these settings, which syncs its streams this often.
+    /// Makes a server with these settings, which syncs its streams in this interval.
     fn with(more: &str, sync: &str, tls: Option<&Path>) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -88,12 +88,10 @@ impl Nats {
         nats
     }
 
-    /// Its host and port.
     pub(crate) fn address(&self) -> SocketAddr {
         self.port.address
     }
 
-    /// Its address.
     pub(crate) fn url(&self) -> String {
         format!(
             "{}://{}",
@@ -108,7 +106,7 @@ impl Nats {
         self.wait();
     }
 
-    /// Starts it, with what it had.
+    /// Starts the server with the data that it had.
     pub(crate) fn start(&mut self) {
         let log = File::create(self.folder.path().join("log")).expect("a log");
         let mut command = Command::new("nats-server");
@@ -132,14 +130,13 @@ impl Nats {
         });
     }
 
-    /// Ends it with `kill -9`.
+    /// Kills the server with SIGKILL.
     pub(crate) fn kill(&mut self) {
         let mut child = self.child.take().expect("a server that runs");
         child.kill().expect("it is killed");
         child.wait().expect("it has ended");
     }
 
-    /// Deletes a stream.
     pub(crate) fn delete(&self, stream: &str) {
         self.runtime.block_on(async {
             self.context()
@@ -151,7 +148,7 @@ impl Nats {
         });
     }
 
-    /// Its process id.
+    /// The process id of the server.
     pub(crate) fn id(&self) -> u32 {
         self.child.as_ref().expect("a server that runs").id()
     }
@@ -168,7 +165,7 @@ impl Nats {
         });
     }
 
-    /// Writes records of so many nodes that are gone.
+    /// Writes the records of `nodes` nodes that are gone.
     pub(crate) fn put_nodes(&self, bucket: &str, nodes: usize) {
         self.runtime.block_on(async {
             let context = self.context().await.expect("a client");
@@ -192,7 +189,6 @@ impl Nats {
         });
     }
 
-    /// The value of a key of a bucket.
     pub(crate) fn value(&self, bucket: &str, key: &str) -> Vec<u8> {
         self.runtime.block_on(async {
             let context = self.context().await.expect("a client");
@@ -254,7 +250,6 @@ impl Nats {
         })
     }
 
-    /// A backup of a stream.
     pub(crate) fn back_up(&self, stream: &str) -> StreamBackup {
         self.runtime.block_on(async {
             let context = self.context().await.expect("a client");
@@ -279,8 +274,13 @@ impl Nats {
         self.delete(&backup.config.name);
         self.runtime.block_on(async {
             let context = self.context().await.expect("a client");
-            let made = context.create_stream(backup.config.clone()).await;
-            made.expect("a stream is made");
+            // The servers take a moment to free the space of the former one.
+            let mut tries = 0;
+            while let Err(error) = context.create_stream(backup.config.clone()).await {
+                tries += 1;
+                assert!(tries < 100, "a stream is made: {error}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
             for (subject, payload) in &backup.messages {
                 let sent = context.publish(subject.clone(), payload.clone()).await;
                 sent.expect("it is sent").await.expect("it is stored");
@@ -288,7 +288,7 @@ impl Nats {
         });
     }
 
-    /// The folder with its streams.
+    /// The folder of the server's streams.
     pub(crate) fn data_dir(&self) -> PathBuf {
         self.folder.path().join("data")
     }
@@ -298,7 +298,7 @@ impl Nats {
         self.create_replicated(name, 1);
     }
 
-    /// The same on a number of servers.
+    /// Makes a stream on this number of servers.
     pub(crate) fn create_replicated(&self, name: &str, replicas: usize) {
         self.runtime.block_on(async {
             let subjects = vec![name.to_owned()];
@@ -390,12 +390,12 @@ impl NatsCluster {
         Self::start_with(servers, sync, None)
     }
 
-    /// The same, of which each has room for so many bytes of streams.
+    /// Starts servers that have room for `bytes` of streams each.
     pub(crate) fn start_with_room(servers: usize, bytes: u64) -> Self {
         Self::start(servers, &format!("always, max_file_store: {bytes}"))
     }
 
-    /// One server that lets in clients with a certificate only. The folder has `server.crt`,
+    /// Starts a server that lets in clients with a certificate only. The folder has `server.crt`,
     /// `client.crt`, their keys, `ca.pem` with the authority of the server, and `clients.pem` with
     /// that of the clients.
     pub(crate) fn start_tls(folder: &Path) -> Self {

@@ -73,7 +73,7 @@ pub(crate) fn was_skipped() -> bool {
     SKIPPED.get()
 }
 
-/// Another test begins in this thread.
+/// Forgets what an earlier test in this thread skipped.
 pub(crate) fn begin() {
     SKIPPED.set(false);
 }
@@ -96,9 +96,9 @@ pub(crate) fn can_run(need: &str, command: &mut Command) -> bool {
     is_met(need, runs(command))
 }
 
-/// Installs a tool where it is missing, at the first test that needs it. `.ci/with-tools` says by
-/// what (`GRIDHOOK_TOOL`), and says nothing where nobody agreed. `.ci/tool` prints why it fails,
-/// and the test fails by the tool's absence.
+/// Installs a missing tool, at the first test that needs it. `.ci/with-tools` says by what
+/// (`GRIDHOOK_TOOL`), and says nothing where nobody agreed. `.ci/tool` prints why it fails, and the
+/// test fails by the tool's absence.
 pub(crate) fn install(need: &str) {
     let skip = env::var("GRIDHOOK_SKIP").unwrap_or_default();
     let Some(tool) =
@@ -113,7 +113,7 @@ pub(crate) fn install(need: &str) {
     }
 }
 
-/// The same as a result.
+/// Runs a command. Returns its output as the error if it fails.
 pub(crate) fn runs(command: &mut Command) -> Result<(), String> {
     match command.output() {
         Ok(output) if output.status.success() => Ok(()),
@@ -125,7 +125,7 @@ pub(crate) fn runs(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// Python with venv.
+/// Whether Python with venv is there.
 pub(crate) fn python() -> bool {
     can_run(
         "python",
@@ -133,7 +133,6 @@ pub(crate) fn python() -> bool {
     )
 }
 
-/// Go.
 pub(crate) fn go() -> bool {
     can_run("go", Command::new("go").arg("version"))
 }
@@ -145,7 +144,7 @@ pub(crate) fn java() -> bool {
         .all(|program| can_run("java", Command::new(program).arg("-version")))
 }
 
-/// Node and npm.
+/// Whether Node and npm are there.
 pub(crate) fn node() -> bool {
     can_run("node", Command::new("node").arg("--version"))
         && can_run("node", Command::new("npm").arg("--version"))

@@ -20,17 +20,17 @@ pub(crate) struct ReservedPort {
 }
 
 impl ReservedPort {
-    /// A port of 127.0.0.1.
+    /// Reserves a port of 127.0.0.1.
     pub(crate) fn new() -> Self {
         Self::at_address(Ipv4Addr::LOCALHOST.into())
     }
 
-    /// A port of this address.
+    /// Reserves a port of this address.
     pub(crate) fn at_address(address: IpAddr) -> Self {
         Self::at(SocketAddr::new(address, 0)).expect("loopback has a free port")
     }
 
-    /// So many ports of 127.0.0.1 in a row.
+    /// Reserves `count` consecutive ports of 127.0.0.1.
     pub(crate) fn in_a_row(count: u16) -> Vec<Self> {
         loop {
             let first = Self::new();

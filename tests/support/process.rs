@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fs, time::Duration};
 
-/// Processor time since its start, in user and system mode.
+/// Processor time of a process since its start, in user and system mode.
 pub(crate) fn processor(id: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).expect("a process that runs");
     // Behind the name, which may have spaces: user and system time are the 12th and the 13th, in
@@ -16,7 +16,7 @@ pub(crate) fn processor(id: u32) -> Duration {
     Duration::from_millis(10 * ticks.sum::<u64>())
 }
 
-/// Resident memory, in bytes.
+/// Resident memory of a process, in bytes.
 pub(crate) fn resident(id: u32) -> u64 {
     memory(id, "VmRSS:")
 }
@@ -45,7 +45,7 @@ fn memory(id: u32, which: &str) -> u64 {
         .expect("a number of kilobytes")
 }
 
-/// Bytes that it wrote to the disk; [`None`] if the system does not count them.
+/// Bytes that a process wrote to the disk; [`None`] if the system does not count them.
 pub(crate) fn written(id: u32) -> Option<u64> {
     let io = fs::read_to_string(format!("/proc/{id}/io")).ok()?;
     io.lines()
@@ -54,7 +54,8 @@ pub(crate) fn written(id: u32) -> Option<u64> {
         .ok()
 }
 
-/// How often each of its threads has waited for something, by the name of its folder.
+/// The number of times that each thread of a process has waited, by the name of the thread's
+/// folder.
 pub(crate) fn waits(id: u32) -> HashMap<String, u64> {
     let mut waits = HashMap::new();
     for task in fs::read_dir(format!("/proc/{id}/task")).expect("a process that runs") {

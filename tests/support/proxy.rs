@@ -20,13 +20,13 @@ use super::{
 pub(crate) enum Act {
     /// It receives 200 and goes nowhere.
     Swallow,
-    /// It is passed on twice.
+    /// The server receives the request twice.
     Repeat,
-    /// It is passed on with other digits in it.
+    /// The server receives the request with other digits in it.
     Alter,
 }
 
-/// Which requests carry events; the others are passed on.
+/// Whether a request has events; others are passed on unchanged.
 pub(crate) type Carries = fn(&str) -> bool;
 
 struct ProxyState {
@@ -36,17 +36,17 @@ struct ProxyState {
     seen: AtomicUsize,
 }
 
-/// A proxy on loopback.
+/// A proxy on loopback that corrupts one request.
 pub(crate) struct CorruptingProxy {
     shared: Arc<ProxyState>,
     acceptor: Acceptor,
 }
 
-/// Of those that carry events this one is done wrong to.
-const VICTIM: usize = 20;
+/// The index of the corrupted request among those with events.
+const VICTIM_INDEX: usize = 20;
 
 impl CorruptingProxy {
-    /// In front of `to`; does `act` to one of the requests that carry events.
+    /// Starts a proxy in front of `to` that corrupts one of the requests with events.
     pub(crate) fn start(to: SocketAddr, act: Act, carries: Carries) -> Self {
         let shared = Arc::new(ProxyState {
             to,
@@ -61,14 +61,13 @@ impl CorruptingProxy {
         }
     }
 
-    /// Its own address.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.acceptor.at)
     }
 
-    /// Whether it has done it.
+    /// Whether the request was corrupted.
     pub(crate) fn is_guilty(&self) -> bool {
-        self.shared.seen.load(Ordering::SeqCst) > VICTIM
+        self.shared.seen.load(Ordering::SeqCst) > VICTIM_INDEX
     }
 }
 
@@ -83,7 +82,8 @@ impl ProxyState {
                 .unwrap_or(0);
             let mut body = vec![0; length];
             stream.read_exact(&mut body)?;
-            let meant = (self.carries)(&head) && self.seen.fetch_add(1, Ordering::SeqCst) == VICTIM;
+            let meant =
+                (self.carries)(&head) && self.seen.fetch_add(1, Ordering::SeqCst) == VICTIM_INDEX;
             let request = |body: &[u8]| [head.as_bytes(), body].concat();
             let response = match meant.then_some(self.act) {
                 Some(Act::Swallow) => {

@@ -155,7 +155,7 @@ pub(crate) fn running_registry(store: &MemoryStore) -> (Arc<Registry>, Clock, Ma
     registry_with_check_interval(store, CHECK_INTERVAL)
 }
 
-/// The same where topics look after their subscriptions so often.
+/// Makes a registry whose topics check their subscriptions in this interval.
 pub(crate) fn registry_with_check_interval(
     store: &(impl Store + Clone),
     check_interval: Duration,
@@ -164,7 +164,8 @@ pub(crate) fn registry_with_check_interval(
     (registry, clock, hand)
 }
 
-/// The same with its journal.
+/// Makes a registry whose topics check their subscriptions in this interval, and returns its
+/// journal, too.
 pub(crate) fn journaled_registry(
     store: &(impl Store + Clone),
     check_interval: Duration,
@@ -177,7 +178,7 @@ pub(crate) fn journaled_registry(
     )
 }
 
-/// The same where subscriptions compute on these threads, and have this budget of bodies.
+/// Makes a registry whose subscriptions compute on these threads and have this budget of bodies.
 pub(crate) fn computing_registry(
     store: &(impl Store + Clone),
     check_interval: Duration,
@@ -354,7 +355,7 @@ impl Endpoint {
         events
     }
 
-    /// How many events the journal has.
+    /// The number of events in the journal.
     pub(crate) fn stored(&self) -> u64 {
         let range = keys::family_range(Family::Log);
         let mut events = 0;

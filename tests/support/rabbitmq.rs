@@ -18,29 +18,29 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::{port::ReservedPort, server::wait_for};
 
-/// Debian's wrapper of it insists on a user.
+/// The server itself: Debian's wrapper insists on a user.
 pub(crate) const PROGRAM: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 
 /// The password of the user `gridhook`.
 pub(crate) const PASSWORD: &str = "password-that-nobody-sees";
 
-/// The largest message that it takes.
+/// The largest message that the node takes.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
 /// A virtual machine that starts on a machine with other work.
 const START: Duration = Duration::from_secs(180);
 
-/// A node.
+/// A process of a RabbitMQ node.
 pub(crate) struct RabbitMq {
     folder: tempfile::TempDir,
-    /// Of clients, of other nodes, and of the daemon that names nodes.
+    /// The ports for clients, for other nodes, and of the daemon that names nodes.
     ports: [ReservedPort; 3],
     names: Child,
     child: Option<Child>,
     runtime: tokio::runtime::Runtime,
 }
 
-/// A message: its properties and its body.
+/// The properties and the body of a message.
 pub(crate) type Message = (BasicProperties, Vec<u8>);
 
 impl RabbitMq {
@@ -77,12 +77,11 @@ impl RabbitMq {
         }
     }
 
-    /// Its address.
     pub(crate) fn url(&self) -> String {
         format!("amqp://{}", self.ports[0].address)
     }
 
-    /// Starts it, with what it had.
+    /// Starts the node with the data that it had.
     pub(crate) fn resume(&mut self) {
         let path = |name: &str| self.folder.path().join(name);
         let log = File::create(path("log")).expect("a log");
@@ -117,15 +116,15 @@ impl RabbitMq {
         });
     }
 
-    /// Ends it with `kill -9`.
+    /// Kills the node with SIGKILL.
     pub(crate) fn kill(&mut self) {
         let mut child = self.child.take().expect("a node that runs");
         kill_process_group(Pid::from_child(&child), Signal::KILL).expect("a signal is sent");
         child.wait().expect("it has ended");
     }
 
-    /// Makes a durable queue. It is on disk then: RabbitMQ confirms it up to two seconds earlier,
-    /// and a kill would lose it.
+    /// Creates a durable queue, and waits until it is on disk: RabbitMQ confirms it up to two
+    /// seconds earlier, and a kill would lose it.
     pub(crate) fn create(&self, name: &str) {
         self.runtime.block_on(async {
             let (_connection, channel) = self.channel().await.expect("a channel");

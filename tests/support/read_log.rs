@@ -7,7 +7,6 @@ use gridhook::store::{Family, Store as _, StoreError, Visit, layer::StoreLayer};
 
 use super::memory_store::MemoryStore;
 
-/// A read.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreRead {
     pub(crate) family: Family,

@@ -24,16 +24,16 @@ use super::{
 pub(crate) const SCOPE: &str =
     "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics";
 
-/// How often a condition is checked again.
+/// The interval in which a condition is checked.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A start takes a second, and on a busy machine longer.
+/// The longest time of a start, which takes a second on an idle machine.
 const START_MAX: Duration = Duration::from_secs(120);
 
-/// So much of a log is shown when a test fails.
+/// The length of the end of a log that is shown when a test fails.
 const SHOWN_BYTES: usize = 8 * 1024;
 
-/// Waits until it is so.
+/// Waits until `so` returns true; fails after `most`.
 pub(crate) fn wait_for(what: &str, most: Duration, mut so: impl FnMut() -> bool) {
     let clock = Clock::system();
     let end = clock.now().after(most);
@@ -43,7 +43,7 @@ pub(crate) fn wait_for(what: &str, most: Duration, mut so: impl FnMut() -> bool)
     }
 }
 
-/// How an event subscription is to be made.
+/// The properties of an event subscription to create.
 #[derive(Clone, Debug)]
 pub(crate) struct SubscriptionSpec {
     properties: Value,
@@ -58,19 +58,19 @@ impl SubscriptionSpec {
         }
     }
 
-    /// Delivered in this schema.
+    /// Delivers in this schema.
     pub(crate) fn schema(mut self, schema: &str) -> Self {
         self.properties["eventDeliverySchema"] = schema.into();
         self
     }
 
-    /// With this property of the webhook.
+    /// Sets a property of the webhook.
     pub(crate) fn webhook(mut self, name: &str, value: Value) -> Self {
         self.properties["destination"]["properties"][name] = value;
         self
     }
 
-    /// Events in one request.
+    /// Sets the maximum of events of a request.
     pub(crate) fn batch(mut self, events: u32) -> Self {
         let webhook = &mut self.properties["destination"]["properties"];
         webhook["maxEventsPerBatch"] = events.into();
@@ -78,7 +78,7 @@ impl SubscriptionSpec {
         self
     }
 
-    /// With this maximum of attempts.
+    /// Sets the maximum of attempts.
     pub(crate) fn attempts(mut self, attempts: u32) -> Self {
         self.properties["retryPolicy"] = json!({"maxDeliveryAttempts": attempts});
         self
@@ -96,13 +96,13 @@ impl SubscriptionSpec {
         self
     }
 
-    /// In this schema.
+    /// Delivers in this schema.
     pub(crate) fn delivered_in(mut self, schema: &str) -> Self {
         self.properties["eventDeliverySchema"] = schema.into();
         self
     }
 
-    /// With these properties of the webhook, and these of the subscription, besides.
+    /// Sets further properties of the webhook and of the subscription.
     pub(crate) fn also(mut self, webhook: &Value, subscription: &Value) -> Self {
         let merge = |into: &mut Value, what: &Value| {
             for (key, value) in what.as_object().expect("an object") {
@@ -114,25 +114,25 @@ impl SubscriptionSpec {
         self
     }
 
-    /// Only these types.
+    /// Includes only these event types.
     pub(crate) fn types(mut self, types: &[&str]) -> Self {
         self.properties["filter"]["includedEventTypes"] = json!(types);
         self
     }
 
-    /// As it stands in a body.
+    /// The properties as a body has them.
     pub(crate) fn properties(&self) -> Value {
         self.properties.clone()
     }
 
-    /// Only subjects that begin so.
+    /// Includes only subjects with this prefix.
     pub(crate) fn prefix(mut self, prefix: &str) -> Self {
         self.properties["filter"]["subjectBeginsWith"] = prefix.into();
         self
     }
 }
 
-/// A running server.
+/// A server process with a folder of its own.
 pub(crate) struct Server {
     child: Option<Child>,
     folder: tempfile::TempDir,
@@ -147,8 +147,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A server with these settings over the defaults: names of environment variables without
-    /// `GRIDHOOK_`.
+    /// Starts a server with these settings over the defaults: names of environment variables
+    /// without `GRIDHOOK_`.
     pub(crate) fn start(settings: &[(&str, &str)]) -> Self {
         let mut server = Self::prepare(settings, None, None);
         server.restart();
@@ -160,7 +160,8 @@ impl Server {
         Self::speaking(data_dir, settings, None)
     }
 
-    /// The same. With a client of TLS it is called over https.
+    /// A server whose data is in a folder of the test, not started yet. With a client of TLS it is
+    /// called over https.
     pub(crate) fn speaking(
         data_dir: &Path,
         settings: &[(&str, &str)],
@@ -169,18 +170,18 @@ impl Server {
         Self::prepare(settings, tls, Some(data_dir))
     }
 
-    /// Before its first start: its data is in a folder of the test's.
+    /// Keeps the data in a folder of the test. Called before the first start.
     pub(crate) fn keep_data_in(&mut self, data_dir: &Path) {
         data_dir.clone_into(&mut self.data_dir);
     }
 
-    /// From its next start on it runs under this command.
+    /// Runs the server below this command from the next start on.
     pub(crate) fn under(&mut self, command: &[&str]) {
         self.under = command.iter().map(|word| (*word).to_owned()).collect();
     }
 
-    /// Servers of one test that run at the same time, with these settings, not started yet. With a
-    /// client of TLS they are called over https.
+    /// Makes servers of one test that run at the same time, with these settings, not started yet.
+    /// With a client of TLS they are called over https.
     pub(crate) fn several(
         settings: &[Vec<(&str, &str)>],
         tls: Option<&Arc<rustls::ClientConfig>>,
@@ -253,28 +254,27 @@ impl Server {
         server
     }
 
-    /// Its next start has this setting.
+    /// Gives the server this setting from the next start on.
     pub(crate) fn set(&mut self, key: &str, value: &str) {
         self.settings
             .push((format!("GRIDHOOK_{key}"), value.to_owned()));
     }
 
-    /// A client of its own for each question.
+    /// A new client, whose connection nothing else uses.
     pub(crate) fn client(&self) -> Client {
         Client::with_tls(self.at, self.tls.clone())
     }
 
-    /// Where its data is.
     pub(crate) fn data_dir(&self) -> PathBuf {
         self.data_dir.clone()
     }
 
-    /// Where it listens at present.
+    /// The address at which the server listens at present.
     pub(crate) fn at(&self) -> SocketAddr {
         self.at
     }
 
-    /// Its process id.
+    /// The process id of the server.
     pub(crate) fn id(&self) -> u32 {
         let child = self.child.as_ref().expect("a server that runs").id();
         if self.under.is_empty() {
@@ -284,7 +284,8 @@ impl Server {
         lock.trim().parse().expect("the number of a process")
     }
 
-    /// Starts it on its folder, on another port. Returns when it is ready, and how long that took.
+    /// Starts the server on its folder, on another port. Returns how long it took until it was
+    /// ready.
     pub(crate) fn restart(&mut self) -> Duration {
         let clock = Clock::system();
         let started = clock.now();
@@ -297,12 +298,12 @@ impl Server {
         clock.now().since(started)
     }
 
-    /// Starts it and waits for nothing.
+    /// Starts the server without waiting for it.
     pub(crate) fn begin(&mut self) {
         self.spawn();
     }
 
-    /// Sends it a signal, named as the shell does.
+    /// Sends the server a signal, by its name in the shell.
     pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("sh")
             .args([
@@ -314,7 +315,7 @@ impl Server {
         assert!(sent.expect("a shell").success(), "a signal is sent");
     }
 
-    /// Starts it and kills it so long after that.
+    /// Starts the server and kills it after this time.
     pub(crate) fn restart_and_kill(&mut self, after: Duration) {
         self.spawn();
         thread::sleep(after);
@@ -371,7 +372,7 @@ impl Server {
         Ok(())
     }
 
-    /// Whether it was started and its end was not seen.
+    /// Whether the server was started and its end was not seen.
     pub(crate) fn is_running(&self) -> bool {
         self.child.is_some()
     }
@@ -383,7 +384,7 @@ impl Server {
             .is_none_or(|child| child.try_wait().is_ok_and(|status| status.is_some()))
     }
 
-    /// Ends it as a power cut ends a process.
+    /// Kills the server with SIGKILL, as a power cut ends a process.
     pub(crate) fn kill_9(&mut self) {
         if !self.under.is_empty() {
             let killed = Command::new("sh")
@@ -405,7 +406,7 @@ impl Server {
         child.wait().expect("a child is waited for");
     }
 
-    /// Asks it to end, and waits until it has, well. Returns how long that took.
+    /// Sends SIGTERM, and waits for an end with success. Returns how long that took.
     pub(crate) fn terminate(&mut self) -> Duration {
         let clock = Clock::system();
         let asked = clock.now();
@@ -420,7 +421,7 @@ impl Server {
         clock.now().since(asked)
     }
 
-    /// Waits until it has ended: with which status.
+    /// Waits until the server has ended. Returns its exit status.
     pub(crate) fn wait(&mut self, most: Duration) -> Option<i32> {
         let child = self.child.as_mut().expect("a server that runs");
         let mut ended: Option<ExitStatus> = None;
@@ -432,7 +433,7 @@ impl Server {
         ended.and_then(|status| status.code())
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM to the server.
     pub(crate) fn signal_term(&self) {
         let id = self.id().to_string();
         let sent = Command::new("sh")
@@ -447,7 +448,7 @@ impl Server {
         fsck(&self.data_dir())
     }
 
-    /// A command that asks it, with its own token.
+    /// Runs a command against the server, with its own token.
     pub(crate) fn say(&self, arguments: &[&str]) -> (ExitStatus, String) {
         let (server, token) = (
             format!("http://{}", self.at),
@@ -475,24 +476,24 @@ impl Server {
         );
     }
 
-    /// Resident memory, in bytes.
+    /// Resident memory of the server, in bytes.
     pub(crate) fn resident(&self) -> u64 {
         process::resident(self.id())
     }
 
-    /// The most that it was.
+    /// The peak of the resident memory, in bytes.
     pub(crate) fn most_resident(&self) -> u64 {
         process::most_resident(self.id())
     }
 
-    /// Processor time since its start.
+    /// Processor time of the server since its start.
     pub(crate) fn processor(&self) -> Duration {
         process::processor(self.id())
     }
 
     // --- control plane ---
 
-    /// Asks the control plane.
+    /// Sends a request to the control plane with the admin token.
     pub(crate) fn admin(&self, method: &str, path: &str, body: &Value) -> Answer {
         self.admin_if(method, path, &[], body)
     }
@@ -540,7 +541,7 @@ impl Server {
         self.topic_of(name, &json!({"inputSchema": schema}))
     }
 
-    /// Makes a topic with these properties, and returns a key of it.
+    /// Creates a topic with these properties, and returns one of its keys.
     pub(crate) fn topic_of(&self, name: &str, properties: &Value) -> String {
         self.command(
             "PUT",
@@ -571,7 +572,7 @@ impl Server {
         )
     }
 
-    /// Changes an event subscription, which may be refused.
+    /// Sends a change of an event subscription, which may be refused.
     pub(crate) fn patch(&self, topic: &str, name: &str, change: &Value) -> Answer {
         self.admin("PATCH", &subscription(topic, name), change)
     }
@@ -588,7 +589,6 @@ impl Server {
             .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
-    /// Deletes an event subscription.
     pub(crate) fn unsubscribe(&self, topic: &str, name: &str) {
         self.command("DELETE", &subscription(topic, name), &Value::Null);
     }
@@ -612,7 +612,6 @@ impl Server {
         .status
     }
 
-    /// How an event subscription is.
     pub(crate) fn status(&self, topic: &str, name: &str) -> Value {
         self.command(
             "GET",
@@ -622,13 +621,11 @@ impl Server {
         .json()
     }
 
-    /// How a topic is.
     pub(crate) fn topic_status(&self, topic: &str) -> Value {
         self.command("GET", &format!("{SCOPE}/{topic}/status"), &Value::Null)
             .json()
     }
 
-    /// One of an event subscription's counters.
     pub(crate) fn counter(&self, topic: &str, name: &str, counter: &str) -> u64 {
         let status = self.status(topic, name);
         status["counters"][counter]
@@ -647,7 +644,7 @@ impl Server {
 
     // --- logs ---
 
-    /// The output of all its runs.
+    /// The output of all runs of the server.
     pub(crate) fn logs(&self) -> String {
         let read =
             |name: String| fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
@@ -729,7 +726,7 @@ pub(crate) fn operator(server: &Server, arguments: &[&str]) -> Result<String, St
     operator_with(server, &server.data_dir().join("admin-token"), arguments)
 }
 
-/// The same with the token of this file.
+/// Runs an operator's command with the token in this file.
 pub(crate) fn operator_with(
     server: &Server,
     token: &Path,
@@ -754,7 +751,7 @@ pub(crate) fn fsck(data_dir: &Path) -> (ExitStatus, String) {
     fsck_with(data_dir, &[])
 }
 
-/// The same, with more flags.
+/// Runs `fsck` on a data folder with more flags.
 pub(crate) fn fsck_with(data_dir: &Path, flags: &[&str]) -> (ExitStatus, String) {
     let data_dir = data_dir.to_str().expect("text");
     say(&[&["fsck", "--data-dir", data_dir], flags].concat())

@@ -30,54 +30,53 @@ use super::{
     port::ReservedPort,
 };
 
-/// As many heads of a path are kept.
+/// The number of heads of a path that are kept.
 const HEADS_KEPT: usize = 8;
 
 /// How a path responds.
 #[derive(Clone, Debug)]
 pub(crate) enum Behavior {
-    /// With this status.
+    /// Responds with this status.
     Answer(u16),
-    /// With this status, after a while.
+    /// Responds with this status after a pause.
     Slow(Duration, u16),
-    /// With this status, once the test opens the gate.
+    /// Responds with this status once the test opens the gate.
     Gated(Gate, u16),
-    /// With these statuses, one request after another, and then with 200.
+    /// Responds with these statuses, one request after another, and then with 200.
     Statuses(VecDeque<u16>),
-    /// With this status and these words.
+    /// Responds with this status and body.
     StatusAndBody(u16, &'static str),
-    /// With this status and `Retry-After` of this number of seconds for the first request, and then
-    /// with 200.
+    /// Responds to the first request with this status and `Retry-After` of this number of seconds,
+    /// and then with 200.
     RetryAfter(u16, u32),
-    /// With 503 and `Retry-After` of this number of seconds, once the test opens the gate.
+    /// Responds with 503 and `Retry-After` of this number of seconds once the test opens the gate.
     GatedRetryAfter(Gate, u32),
-    /// With these, one request after another, and then with 200.
+    /// Responds with these statuses and bodies, one request after another, and then with 200.
     StatusesAndBodies(VecDeque<(u16, &'static str)>),
-    /// The connection is closed without a response.
+    /// Closes the connection without a response.
     Dead,
-    /// Never, until the client disconnects.
+    /// Never responds, until the client disconnects.
     Hang,
 }
 
 /// How a path responds to a handshake.
 #[derive(Clone, Debug)]
 pub(crate) enum HandshakeReply {
-    /// With the validation code.
+    /// Responds with the validation code.
     Accept,
-    /// With a permission for this number of requests a minute.
+    /// Responds with a permission for this number of requests a minute.
     AcceptRate(&'static str),
-    /// With 200 and without the code: the endpoint is validated later.
+    /// Responds with 200 and without the code: the endpoint is validated later.
     Defer,
-    /// With this status.
+    /// Responds with this status.
     Refuse(u16),
 }
 
 /// A request on a path that is no delivery.
 #[derive(Clone, Debug)]
 pub(crate) struct HandshakeRequest {
-    /// The request's head.
+    /// The request line and the headers.
     pub(crate) head: String,
-    /// Its body.
     pub(crate) body: Value,
 }
 
@@ -95,29 +94,28 @@ impl HandshakeRequest {
     }
 }
 
-/// One arrival of an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
-    /// When its request was read.
+    /// The time at which the request was read.
     pub(crate) at: Timestamp,
     /// The time of the response.
     pub(crate) answered: Timestamp,
-    /// With which status; none where it was not.
+    /// The status of the response; [`None`] if there was none.
     pub(crate) status: Option<u16>,
-    /// `aeg-delivery-count`.
+    /// The value of `aeg-delivery-count`.
     pub(crate) attempts: u32,
-    /// `aeg-redrive-job`, where it is sent again.
+    /// The value of `aeg-redrive-job`, if the event was redriven.
     pub(crate) redrive: Option<u16>,
     /// A hash of the bytes of its `data`.
     pub(crate) data: u64,
-    /// How many events the request had.
+    /// The number of events in the request.
     pub(crate) batch: u32,
-    /// `aeg-replay-job`.
+    /// The value of `aeg-replay-job`, if the event was replayed.
     pub(crate) job: Option<u16>,
 }
 
 impl Arrival {
-    /// Whether the endpoint took it.
+    /// Whether the endpoint responded 200.
     pub(crate) fn is_taken(&self) -> bool {
         self.status == Some(200)
     }
@@ -145,7 +143,7 @@ struct SinkState {
     stop: AtomicBool,
 }
 
-/// A webhook on loopback.
+/// A webhook on loopback that records arrivals.
 pub(crate) struct Sink {
     at: SocketAddr,
     clock: Clock,
@@ -158,7 +156,7 @@ impl Sink {
         Self::on(ReservedPort::new())
     }
 
-    /// The same on this port.
+    /// Starts a webhook on this port.
     pub(crate) fn on(port: ReservedPort) -> Self {
         let listener = port.listen();
         let at = listener.local_addr().expect("a listener has an address");
@@ -234,7 +232,7 @@ impl Sink {
             .collect()
     }
 
-    /// How many events the endpoint took on a path, each counted once.
+    /// The number of events to which the endpoint responded 200 on a path, each counted once.
     pub(crate) fn taken(&self, path: &str) -> usize {
         self.look(path, |ledger| {
             ledger
@@ -258,7 +256,7 @@ impl Sink {
         lock(&self.shared.ledgers).insert(path.to_owned(), ledger);
     }
 
-    /// How many connections are open.
+    /// The number of open connections.
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }

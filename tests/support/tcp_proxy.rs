@@ -16,10 +16,10 @@ use std::{
 
 use super::{accept::Acceptor, server::wait_for};
 
-/// How often a cut direction looks whether it is whole again.
+/// The interval in which a cut direction checks whether the cut has ended.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// As much is passed on at once.
+/// The most bytes that are passed on at once.
 const BYTES: usize = 1 << 18;
 
 /// A direction of a connection.
@@ -33,14 +33,13 @@ pub(crate) enum Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     Nothing,
-    /// One direction of all connections.
     One(Direction),
     Both,
-    /// Both directions of the connections whose client has sent this.
+    /// Both directions of the connections whose client has sent this text.
     Marked(&'static str),
 }
 
-/// Each of these is replaced by the other one, which is as long.
+/// A text in this direction, and the equally long one that replaces it.
 type Replaced = Option<(Direction, &'static str, &'static str)>;
 
 struct TcpProxyState {
@@ -52,14 +51,14 @@ struct TcpProxyState {
     has_marked: AtomicBool,
     /// Pieces that wait for the end of a cut.
     held: AtomicUsize,
-    /// How often all connections were broken.
+    /// The number of times that all connections were broken.
     breaks: AtomicUsize,
-    /// How long what clients send is on the way, in milliseconds.
+    /// The delay of what clients send, in milliseconds.
     delay: AtomicU64,
     stop: AtomicBool,
 }
 
-/// A proxy on loopback.
+/// A proxy on loopback that delays, cuts and changes connections.
 pub(crate) struct TcpProxy {
     shared: Arc<TcpProxyState>,
     acceptor: Acceptor,
@@ -88,12 +87,11 @@ impl TcpProxy {
         }
     }
 
-    /// Its address.
     pub(crate) fn at(&self) -> SocketAddr {
         self.acceptor.at
     }
 
-    /// How many connections were made so far.
+    /// The number of connections that were made so far.
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
@@ -103,12 +101,12 @@ impl TcpProxy {
         self.shared.has_marked.load(Ordering::SeqCst)
     }
 
-    /// New connections go to these servers.
+    /// Connects new connections to these servers.
     pub(crate) fn turn_to(&self, servers: &[SocketAddr]) {
         *lock(&self.shared.servers) = servers.to_vec();
     }
 
-    /// Cuts connections, those that are open and new ones, or lets everything through again.
+    /// Cuts open and new connections, or lets everything through again.
     pub(crate) fn cut(&self, cut: Cut) {
         *lock(&self.shared.cut) = cut;
     }
@@ -123,7 +121,7 @@ impl TcpProxy {
         self.shared.held.load(Ordering::SeqCst) > 0
     }
 
-    /// Ends the connections on which something waits for the end of a cut. It is lost.
+    /// Ends the connections on which data waits for the end of a cut. That data is lost.
     pub(crate) fn break_held(&self) {
         self.shared.breaks.fetch_add(1, Ordering::SeqCst);
     }
@@ -134,7 +132,7 @@ impl TcpProxy {
         *lock(&self.shared.replaced) = Some((Direction::ToServer, this, by));
     }
 
-    /// The same for what servers send.
+    /// Replaces `this` by the equally long `by` in what servers send.
     pub(crate) fn replace_answers(&self, this: &'static str, by: &'static str) {
         assert_eq!(this.len(), by.len(), "lengths are announced");
         *lock(&self.shared.replaced) = Some((Direction::ToClient, this, by));
@@ -222,7 +220,7 @@ impl TcpProxyState {
                 continue;
             }
             if read == 0 || to.write_all(&bytes[..read]).is_err() {
-                // They may be closed already.
+                // The connections may be closed already.
                 to.shutdown(Shutdown::Write).ok();
                 from.shutdown(Shutdown::Read).ok();
                 return;
@@ -255,7 +253,7 @@ impl TcpProxyState {
     }
 }
 
-/// Writes each piece at its time. An empty one ends the connection.
+/// Starts to write each piece at its time. An empty piece ends the connection.
 fn start_late_writer(mut to: TcpStream) -> mpsc::Sender<(Instant, Vec<u8>)> {
     let (sender, pieces) = mpsc::channel::<(Instant, Vec<u8>)>();
     thread::spawn(move || {
@@ -265,7 +263,7 @@ fn start_late_writer(mut to: TcpStream) -> mpsc::Sender<(Instant, Vec<u8>)> {
                 break;
             }
         }
-        // It may be closed already.
+        // The connection may be closed already.
         to.shutdown(Shutdown::Write).ok();
     });
     sender

@@ -8,7 +8,7 @@ use std::{
 
 use super::{debian::unpacked, needs::runs, server::wait_for};
 
-/// A terminal. It goes with the test.
+/// A terminal of tmux. It ends with the test.
 pub(crate) struct Terminal {
     tmux: PathBuf,
     libraries: Option<PathBuf>,
@@ -17,7 +17,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// One of this size, with a shell that shows `$` when it waits.
+    /// Opens a terminal of this size with a shell that shows `$` when it waits.
     pub(crate) fn open(columns: u16, rows: u16) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let (tmux, libraries) = if runs(Command::new("tmux").arg("-V")).is_ok() {
@@ -78,7 +78,7 @@ impl Terminal {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Types a line.
+    /// Types a line, and Enter.
     pub(crate) fn enter(&self, line: &str) {
         self.ask(&["send-keys", "-l", line]);
         self.ask(&["send-keys", "Enter"]);
@@ -89,7 +89,6 @@ impl Terminal {
         self.ask(&["send-keys", key]);
     }
 
-    /// Makes it another size.
     pub(crate) fn resize(&self, columns: u16, rows: u16) {
         self.ask(&[
             "resize-window",
@@ -112,7 +111,7 @@ impl Terminal {
             == "1"
     }
 
-    /// Waits until it shows what it should.
+    /// Waits until the screen is as `so` demands.
     pub(crate) fn wait_until(&self, what: &str, so: impl Fn(&str) -> bool) -> String {
         let mut screen = String::new();
         wait_for(what, Duration::from_secs(60), || {

@@ -1,5 +1,5 @@
-//! Which tests with a server run at the same time: those that measure time, rates or processor time
-//! run alone, all others beside each other.
+//! Decides which tests with a server run at the same time: those that measure time, rates or
+//! processor time run alone, all others beside each other.
 
 use std::{
     sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
@@ -13,7 +13,7 @@ const MEASURE: &str = include_str!("alone.txt");
 
 static TURNS: RwLock<()> = RwLock::new(());
 
-/// A server's turn: it runs as long as this is held. A test has one turn at a time.
+/// The turn of a server, which lasts as long as this is held. A test has one turn at a time.
 #[expect(dead_code, reason = "the guards are held, not read")]
 pub(crate) enum Turn {
     Beside(RwLockReadGuard<'static, ()>),

@@ -25,11 +25,10 @@ const WATCHED: f64 = 2_000.0;
 /// Requests a second whose events fail once.
 const PROBED: f64 = 200.0;
 
-/// What is filled up takes no longer.
-const LONG: Duration = Duration::from_secs(900);
+/// The longest time to fill a backlog.
+const FILL_MAX: Duration = Duration::from_secs(900);
 
-/// The events that lie there: smaller ones than usual, so that ten million of them fit on most
-/// disks.
+/// The events of a backlog: smaller ones than usual, so that ten million of them fit on most disks.
 const LYING: Shape = Shape {
     events: 100,
     bytes: 256,
@@ -54,7 +53,8 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// What a server takes once and for all when it begins to work is not the backlog's.
+/// Lets the server allocate what it needs once and for all, so that it does not count as the
+/// backlog's.
 fn warm_up(endpoint: &Endpoint, stage: &Stage, target: &Target) {
     Cost::measure(stage.server.id(), endpoint, 1, || {
         closed(
@@ -66,7 +66,7 @@ fn warm_up(endpoint: &Endpoint, stage: &Stage, target: &Target) {
     });
 }
 
-/// Memory, once it has come to rest.
+/// The resident memory of the server after a pause, in MiB.
 fn resident(stage: &Stage, bench: &Bench) -> f64 {
     thread::sleep(bench.scale.time);
     stage.server.resident() as f64 / MEGABYTE
@@ -96,7 +96,7 @@ pub(crate) fn fill_queue(stage: &Stage, topic: &str, target: &Target, events: u6
         CONNECTIONS,
         Amount::Requests(events / LYING.events as u64),
     );
-    wait_for("the retry queue to be filled", LONG, || {
+    wait_for("the retry queue to be filled", FILL_MAX, || {
         thread::sleep(Duration::from_millis(50));
         pending() >= before + events
     });

@@ -28,13 +28,11 @@ use crate::{
     },
 };
 
-/// The token of all nodes.
 const TOKEN: &str = "token-of-all-nodes-of-the-bench";
 
 /// Nodes and servers of NATS that start.
 const START: Duration = Duration::from_secs(120);
 
-/// The stream of the floor.
 const STREAM: &str = "floor";
 
 /// The shards of three nodes that deliver together.
@@ -43,22 +41,22 @@ const SHARDS: usize = 6;
 /// The shards of a node whose memory is measured.
 const MANY_SHARDS: usize = 16;
 
-/// How long an idle node is left alone before and while it is measured.
+/// How long an idle node is left alone before it is measured, and while it is measured.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// The servers, by their places in the list: one without a cluster, …
+/// The place in the list of servers of the one without a cluster.
 const ALONE: usize = 0;
 
-/// … three nodes with one shard, of which the first is the owner, …
+/// The places of three nodes with one shard, of which the first is the owner.
 const NODES: Range<usize> = 1..4;
 
-/// … three with several, …
+/// The places of three nodes with several shards.
 const SHARDED: Range<usize> = 4..7;
 
-/// … and two that are a cluster each, one with one shard and one with many.
+/// The places of two servers that are a cluster each, one with one shard and one with many.
 const IDLING: Range<usize> = 7..9;
 
-/// What is measured in turn.
+/// The servers and figures that are measured in turn.
 struct Turn {
     /// Microseconds of processor time for each event, and events a second.
     nats: (f64, f64),
@@ -195,7 +193,7 @@ fn measure_shards(bench: &Bench, stage: &mut ClusterStage, endpoint: &Endpoint) 
     }
 }
 
-/// What shards cost a node that has nothing to do.
+/// Measures what shards cost a node that has nothing to do.
 fn measure_idle_shards(bench: &Bench, stage: &mut ClusterStage) -> Row {
     for (node, shards) in IDLING.zip([1, MANY_SHARDS]) {
         stage.run_all(node..node + 1, shards);
@@ -241,7 +239,7 @@ fn measure_idle_shards(bench: &Bench, stage: &mut ClusterStage) -> Row {
     }
 }
 
-/// One node without a cluster, and the nodes of four.
+/// One node without a cluster, and the nodes of four clusters.
 struct ClusterStage {
     nats: NatsCluster,
     servers: Vec<Server>,
@@ -385,7 +383,7 @@ impl ClusterStage {
         }
     }
 
-    /// What a load costs these servers, and NATS with them.
+    /// Measures what a load costs these servers, and NATS with them.
     fn cost(
         &self,
         servers: Range<usize>,
@@ -408,7 +406,7 @@ impl ClusterStage {
         Cost::measure_all(&processes, endpoint, 1, load)
     }
 
-    /// What NATS costs alone, the client with it.
+    /// Measures what NATS costs alone, with its client.
     fn alone(&self, floor: &mut Floor, messages: u64, shape: Shape) -> (f64, f64) {
         let processes: Vec<u32> = self
             .nats

@@ -27,7 +27,7 @@ use crate::{
 /// Seldom enough that the question costs the server nothing.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Polls within which everything arrives.
+/// Maximum number of polls until everything has arrived.
 const POLLS_MAX: u32 = 12_000;
 
 /// Pauses in a row in which a server without work uses no processor time.
@@ -36,13 +36,13 @@ const QUIET_PAUSES: u32 = 8;
 /// Requests to a queue at a time.
 const QUEUE_REQUESTS: usize = 16;
 
-/// What is measured: a destination, and its floor.
+/// A destination that is measured, and its floor.
 struct Service {
     kind: &'static str,
     settings: Vec<(&'static str, String)>,
     properties: Value,
     floor: Floor,
-    /// Events of a run.
+    /// The number of events of a run.
     events: u64,
     row: Row,
 }

@@ -16,7 +16,7 @@ use crate::{
     support::process,
 };
 
-/// Publishers; each topic has one request a second.
+/// The number of publishers; each topic has one request a second.
 const PUBLISHERS: usize = 8;
 
 /// Requests of the floor at a time.
@@ -51,7 +51,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         let load = || open(&targets, Shape::ONE, PUBLISHERS, targets.len() as f64, time);
         Cost::measure(stage.server.id(), &endpoint, scale.square as u64, load)
     };
-    // Both open their connections.
+    // Not measured: the first round opens the connections of both.
     called();
     delivered();
     let mut floors = Vec::new();

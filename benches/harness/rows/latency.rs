@@ -16,15 +16,15 @@ use crate::harness::{
     stage::{Cost, Stage, folder},
 };
 
-/// By then what a server has taken to start is given back.
-pub(super) const RESTS: Duration = Duration::from_secs(6);
+/// The time after a start until a server has given back what the start took.
+pub(super) const SETTLE_TIME: Duration = Duration::from_secs(6);
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let scale = &bench.scale;
     let endpoint = Endpoint::start();
     let mut stage = Stage::start();
     let idle = (0..scale.runs).map(|_| {
-        std::thread::sleep(RESTS.min(scale.time * 2));
+        std::thread::sleep(SETTLE_TIME.min(scale.time * 2));
         let resident = stage.server.resident() as f64 / MEGABYTE;
         stage.server.terminate();
         stage.server.restart();
@@ -132,7 +132,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     vec![answered, arrived, beyond_storing, memory]
 }
 
-/// A quantile of nanoseconds.
+/// The quantile of durations in nanoseconds, in milliseconds.
 pub(super) fn milliseconds(times: &Histogram<u64>, quantile: f64) -> f64 {
     times.value_at_quantile(quantile) as f64 / 1e6
 }

@@ -16,7 +16,7 @@ use crate::harness::{
 /// Operators at a time, while the subscriptions are made.
 pub(super) const OPERATORS: usize = 8;
 
-/// Publishers; each topic has one request a second.
+/// The number of publishers; each topic has one request a second.
 const CONNECTIONS: usize = 8;
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
@@ -105,7 +105,8 @@ fn publish_one_a_second(scale: &Scale, topics: &[Target]) -> Sent {
     )
 }
 
-/// So many topics with so many subscriptions each, with the URLs of their endpoints.
+/// Makes topics with this number of subscriptions each. `url` returns the endpoint of a
+/// subscription.
 pub(super) fn subscribe_all(
     stage: &Stage,
     topics: usize,

@@ -15,9 +15,8 @@ pub(crate) mod single;
 pub(crate) mod steady;
 pub(crate) mod width;
 
-/// What is on wherever nothing else is said.
+/// What is on in a server if a row says nothing else.
 pub(crate) const USUAL: &str =
     "journal synced, ledger, health, access key, filter by type and subject";
 
-/// Bytes in a megabyte.
 pub(crate) const MEGABYTE: f64 = 1024.0 * 1024.0;

@@ -15,14 +15,14 @@ use std::{
 
 use super::{
     USUAL,
-    latency::{RESTS, milliseconds},
+    latency::{SETTLE_TIME, milliseconds},
 };
 use crate::{
     harness::{
         Bench,
         endpoint::Endpoint,
         load::{Amount, Shape, TYPE, Target, closed, histogram},
-        pulled::{Consumer, Pulled, fill, publish, pull, shown},
+        pulled::{Consumer, Pulled, authorization_value, fill, publish, pull},
         row::{Against, Row},
         stage::{Cost, Stage},
         time::now,
@@ -30,14 +30,15 @@ use crate::{
     support::http::Client,
 };
 
-/// A way to pull.
+/// A way to pull, with its budget.
 struct Form {
     number: &'static str,
     what: &'static str,
     consumers: usize,
-    /// Events in a call.
+    /// The maximum of events of a call.
     most: usize,
-    /// Of one event a call a multiple of what is pushed, of a hundred microseconds.
+    /// The budget: for one event a call, a multiple of the cost of pushing it; for a hundred events
+    /// a call, microseconds.
     budget: f64,
     stretch: f64,
 }
@@ -52,14 +53,14 @@ const FORMS: [Form; 6] = [
     Form { number: "13f", what: "64 consumers pull 100 events a call: CPU an event", consumers: 64, most: 100, budget: 5.5, stretch: 2.7 },
 ];
 
-/// Events that are there for each second of a run, of one a call and of a hundred: more than are
-/// pulled.
-const THERE: [f64; 2] = [15_000.0, 60_000.0];
+/// Events that are published for each second of a run, with one and with a hundred events a call:
+/// more than are pulled.
+const AVAILABLE_PER_SECOND: [f64; 2] = [15_000.0, 60_000.0];
 
-/// Until a poll that was sent waits.
-const ARRIVES: Duration = Duration::from_millis(20);
+/// The time until a poll that was sent waits in the server.
+const POLL_ARRIVAL: Duration = Duration::from_millis(20);
 
-/// Events of a run whose arrival at one poll is timed.
+/// The number of events of a run whose arrival at one poll is timed.
 const PROBES: u64 = 20;
 
 /// Files that this process and the server need beside those that wait.
@@ -91,8 +92,8 @@ fn throughput(bench: &Bench) -> Vec<Row> {
     };
     let mut left = 0;
     let mut pulled = |consumers: usize, most: usize, time: Duration| {
-        let wanted =
-            (time.as_secs_f64() * THERE[usize::from(most > 1)]) as u64 + (consumers * most) as u64;
+        let wanted = (time.as_secs_f64() * AVAILABLE_PER_SECOND[usize::from(most > 1)]) as u64
+            + (consumers * most) as u64;
         left += fill(&queue, wanted.saturating_sub(left));
         let before = stage.server.processor();
         let pulled = pull(
@@ -199,7 +200,7 @@ fn waiting(bench: &Bench) -> Vec<Row> {
     let queue = stage.queues(&[("live", TYPE), ("idle", "Bench.Never")]);
     // Both have done what they do.
     arrival(&queue);
-    thread::sleep(RESTS.min(scale.time * 2));
+    thread::sleep(SETTLE_TIME.min(scale.time * 2));
     let share = || {
         let before = stage.server.processor();
         let began = now();
@@ -294,7 +295,7 @@ pub(super) fn arrival(queue: &Target) -> u64 {
             consumer.acknowledge(&tokens);
             at
         });
-        thread::sleep(ARRIVES);
+        thread::sleep(POLL_ARRIVAL);
         let began = now();
         publish(&mut Client::new(queue.at), queue, 1);
         poll.join().expect("a poll is served").saturating_sub(began)
@@ -304,7 +305,7 @@ pub(super) fn arrival(queue: &Target) -> u64 {
 /// A number of polls, each sent on a connection of its own.
 pub(super) fn polls(queue: &Target, most: usize) -> Vec<TcpStream> {
     let way = &queue.path;
-    let key = shown(queue);
+    let key = authorization_value(queue);
     let head = format!(
         "POST {way}/eventsubscriptions/idle:receive?maxWaitTime=120 HTTP/1.1\r\nhost: \
          {}\r\nauthorization: {key}\r\ncontent-length: 0\r\n\r\n",
@@ -319,7 +320,7 @@ pub(super) fn polls(queue: &Target, most: usize) -> Vec<TcpStream> {
     (0..most).map(poll).collect()
 }
 
-/// Whether a poll has no answer yet.
+/// Whether a poll has no response yet.
 fn waits(poll: &TcpStream) -> bool {
     poll.set_nonblocking(true).expect("an option of a socket");
     poll.peek(&mut [0])
@@ -334,7 +335,7 @@ fn files() -> usize {
         .lines()
         .find_map(|line| line.strip_prefix("Max open files"))
         .expect("one of files");
-    // The soft one is first.
+    // The soft limit is before the hard one.
     line.split_whitespace()
         .next()
         .and_then(|most| most.parse().ok())

@@ -19,7 +19,7 @@ use crate::harness::{
 /// Events a second.
 const RATE: f64 = 300.0;
 
-/// Publishers.
+/// The number of publishers.
 const CONNECTIONS: usize = 4;
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {

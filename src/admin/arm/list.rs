@@ -28,7 +28,7 @@ pub(super) struct PageRequest {
 }
 
 impl PageRequest {
-    /// The page that a request asks for.
+    /// Reads the page of a request.
     pub(super) fn from_request(request: &HttpRequest, control: &Control) -> AdminResult<Self> {
         let (page, filter) = Self::from_unfiltered_request(request, control)?;
         let names = if filter.trim().is_empty() {
@@ -39,7 +39,7 @@ impl PageRequest {
         Ok(Self { names, ..page })
     }
 
-    /// The page that a request asks for, and its `$filter`, which is not of names.
+    /// Reads the page of a request, and its `$filter`, which is not of names.
     pub(super) fn from_unfiltered_request(
         request: &HttpRequest,
         control: &Control,

@@ -86,7 +86,7 @@ pub(super) fn required_access(request: &ServiceRequest) -> (Access, Target) {
     )
 }
 
-/// What a path concerns: the resource with its labels, or the whole server.
+/// The target of a path: a resource with its labels, or the whole server.
 fn target_of_path(control: &Control, path: &ArmPath) -> Target {
     let Some(mut resource) = path.scoped_resource() else {
         return Target::Server;
@@ -107,11 +107,9 @@ fn target_of_path(control: &Control, path: &ArmPath) -> Target {
             .subscription()
             .ok()
             .and_then(|name| control.registry.find_provisioned(&topic, &name));
-        resource.labels.extend(
-            subscription
-                .into_iter()
-                .flat_map(|found| found.record.labels.clone()),
-        );
+        if let Some(subscription) = subscription {
+            resource.labels.extend(subscription.record.labels.clone());
+        }
     }
     Target::Resource(resource)
 }
@@ -175,13 +173,7 @@ pub(super) async fn handle_request(
     };
     conditions.check_change(&operation.method, before.as_deref())?;
     if [Method::PUT, Method::PATCH].contains(&operation.method) && is_what_if(&request)? {
-        let mut response = HttpResponse::Ok();
-        if let Some(before) = &before {
-            response.insert_header((ETAG, entity_tag(before)));
-        }
-        let difference = operation.compute_difference(input).await?;
-        warn(&mut response, difference.warnings.clone());
-        return Ok(response.json(difference));
+        return respond_what_if(operation, input).await;
     }
     plan_audit(operation, input);
     let is_followed = is_change || path.route.changes_keys();
@@ -215,6 +207,17 @@ pub(super) async fn handle_request(
     })
 }
 
+/// The response with the changes that a PUT or PATCH would make.
+async fn respond_what_if(operation: &Operation, input: Input<'_>) -> AdminResult {
+    let mut response = HttpResponse::Ok();
+    if let Some(before) = input.before {
+        response.insert_header((ETAG, entity_tag(before)));
+    }
+    let difference = operation.compute_difference(input).await?;
+    add_warnings(&mut response, difference.warnings.clone());
+    Ok(response.json(difference))
+}
+
 /// Sets what the audit trail has of an operation, as far as that is known before it: handlers of
 /// PUT and PATCH add the change.
 fn plan_audit(operation: &Operation, input: Input<'_>) {
@@ -225,7 +228,7 @@ fn plan_audit(operation: &Operation, input: Input<'_>) {
     match operation.method {
         Method::DELETE => audit::set_changes(|| audit::recorded_changes(input.before, None)),
         Method::PATCH if input.path.namespace().is_ok() => audit::expect_status(StatusCode::OK),
-        Method::POST if audit::has_telling_body(input.path) => {
+        Method::POST if audit::has_recorded_body(input.path) => {
             audit::set_changes(|| audit::recorded_changes(None, Some(input.body)));
         }
         _ => {}
@@ -262,7 +265,7 @@ fn unknown_path(path: &str) -> AdminError {
 }
 
 /// Adds warnings to a response, as Kubernetes does. They are no part of the resource and its ETag.
-fn warn(response: &mut HttpResponseBuilder, warnings: impl IntoIterator<Item = String>) {
+fn add_warnings(response: &mut HttpResponseBuilder, warnings: impl IntoIterator<Item = String>) {
     for warning in warnings {
         response.append_header((WARNING, format!("299 gridhook \"{warning}\"")));
     }
@@ -307,11 +310,11 @@ async fn read_body_up_to(payload: web::Payload, bytes_max: usize) -> AdminResult
 
 /// The topic or the domain of a path, if the scope matches.
 pub(super) fn find_topic(control: &Control, path: &TopicPath) -> AdminResult<Arc<TopicHandle>> {
-    let found = control
+    control
         .registry
         .find_topic(&path.topic_key())
-        .filter(|topic| topics::is_in_scope(&topic.record().scope, &path.scope));
-    found.ok_or_else(|| no_topic(path))
+        .filter(|topic| topics::is_in_scope(&topic.record().scope, &path.scope))
+        .ok_or_else(|| no_topic(path))
 }
 
 /// Refuses a topic, domain or domain topic of which the caller may see nothing, as if it did not

@@ -21,20 +21,19 @@ use crate::{
 use gridhook_api::what_if::Difference;
 
 /// The response of a handler, which borrows from its input.
-pub(super) type Answer<'a> = LocalBoxFuture<'a, AdminResult>;
+pub(super) type HandlerFuture<'a> = LocalBoxFuture<'a, AdminResult>;
 
-/// The changes that a PUT would make.
-pub(super) type DifferenceAnswer<'a> = LocalBoxFuture<'a, AdminResult<Difference>>;
+/// The response to a PUT with `whatIf`: the changes that it would make.
+pub(super) type DifferenceFuture<'a> = LocalBoxFuture<'a, AdminResult<Difference>>;
 
 /// A bug: only the operation of a PUT is called.
 const NO_PUT: AdminError = AdminError::Broken("the operation is not a PUT");
 
-/// What a handler needs to know, except the request itself: a configuration file has none.
+/// The input of a handler without the request itself: a configuration file has none.
 #[derive(Clone, Copy)]
 pub(crate) struct Input<'a> {
     pub(crate) control: &'a Control,
     pub(crate) caller: &'a AdminCaller,
-    /// What the caller may do.
     pub(crate) permissions: &'a Permissions,
     pub(crate) path: &'a ArmPath,
     pub(crate) body: &'a [u8],
@@ -88,35 +87,35 @@ impl<'a> std::ops::Deref for Call<'a> {
 pub struct Operation {
     pub method: Method,
     pub access: Access,
-    /// Whether it lists resources, and leaves out those that the caller may not see.
+    /// Whether the operation lists resources, and leaves out those that the caller may not see.
     pub(super) is_list: bool,
-    /// Which shards of a cluster serve it; [`None`]: the control plane.
+    /// The shards of a cluster that serve the operation; [`None`] means the control plane.
     pub(crate) spread: Option<SpreadScope>,
     handler: Handler,
     description: Description,
 }
 
 enum Handler {
-    Call(for<'a> fn(Call<'a>) -> Answer<'a>),
+    Call(for<'a> fn(Call<'a>) -> HandlerFuture<'a>),
     /// PUT of a resource: makes the change, or reports the difference.
     Put(
-        for<'a> fn(Input<'a>) -> Answer<'a>,
-        for<'a> fn(Input<'a>) -> DifferenceAnswer<'a>,
+        for<'a> fn(Input<'a>) -> HandlerFuture<'a>,
+        for<'a> fn(Input<'a>) -> DifferenceFuture<'a>,
     ),
     /// PATCH of a resource: the same, for a handler that needs the request.
     Patch(
-        for<'a> fn(Call<'a>) -> Answer<'a>,
-        for<'a> fn(Input<'a>) -> DifferenceAnswer<'a>,
+        for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
+        for<'a> fn(Input<'a>) -> DifferenceFuture<'a>,
     ),
 }
 
 /// The handler that a closure body is.
-macro_rules! answer {
+macro_rules! handler {
     ($call:ident => $body:expr) => {
         |$call| Box::pin(async move { $body })
     };
 }
-pub(super) use answer;
+pub(super) use handler;
 
 const fn with_handler(
     method: Method,
@@ -135,7 +134,7 @@ const fn with_handler(
 }
 
 pub(super) const fn get(
-    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
     description: Description,
 ) -> Operation {
     with_handler(
@@ -148,7 +147,7 @@ pub(super) const fn get(
 
 /// GET of a list of resources.
 pub(super) const fn list(
-    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
     description: Description,
 ) -> Operation {
     let mut operation = get(handler, description);
@@ -159,7 +158,7 @@ pub(super) const fn list(
 /// POST, for callers with a role.
 pub(super) const fn post(
     access: Access,
-    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
     description: Description,
 ) -> Operation {
     with_handler(Method::POST, access, Handler::Call(handler), description)
@@ -167,8 +166,8 @@ pub(super) const fn post(
 
 /// PUT, with the difference for `whatIf`.
 pub(super) const fn put(
-    handler: for<'a> fn(Input<'a>) -> Answer<'a>,
-    difference: for<'a> fn(Input<'a>) -> DifferenceAnswer<'a>,
+    handler: for<'a> fn(Input<'a>) -> HandlerFuture<'a>,
+    difference: for<'a> fn(Input<'a>) -> DifferenceFuture<'a>,
     description: Description,
 ) -> Operation {
     with_handler(
@@ -179,9 +178,9 @@ pub(super) const fn put(
     )
 }
 
-/// PUT of a deployment, which needs the request; POST …/whatIf has its changes.
+/// The PUT of a deployment, whose handler needs the request. POST …/whatIf previews it.
 pub(super) const fn put_by_call(
-    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
     description: Description,
 ) -> Operation {
     with_handler(
@@ -193,7 +192,7 @@ pub(super) const fn put_by_call(
 }
 
 pub(super) const fn patch(
-    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
     description: Description,
 ) -> Operation {
     with_handler(
@@ -206,8 +205,8 @@ pub(super) const fn patch(
 
 /// PATCH, with the difference for `whatIf`.
 pub(super) const fn patch_with_difference(
-    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
-    difference: for<'a> fn(Input<'a>) -> DifferenceAnswer<'a>,
+    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
+    difference: for<'a> fn(Input<'a>) -> DifferenceFuture<'a>,
     description: Description,
 ) -> Operation {
     with_handler(
@@ -219,7 +218,7 @@ pub(super) const fn patch_with_difference(
 }
 
 pub(super) const fn delete(
-    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
     description: Description,
 ) -> Operation {
     with_handler(
@@ -231,32 +230,31 @@ pub(super) const fn delete(
 }
 
 impl Operation {
-    /// The same operation, also for portal links.
+    /// Also admits the holders of portal links.
     pub(super) const fn or_portal(mut self) -> Self {
         self.access = self.access.or_portal();
         self
     }
 
-    /// The same operation, which for a spread topic one shard with an owner serves.
+    /// For a spread topic, one shard with an owner serves the operation.
     pub(super) const fn served_nearby(mut self) -> Self {
         self.spread = Some(SpreadScope::Near);
         self
     }
 
-    /// The same operation, which for a spread topic the shard serves that the request names.
+    /// For a spread topic, the shard that the request names serves the operation.
     pub(super) const fn served_by_named_shard(mut self) -> Self {
         self.spread = Some(SpreadScope::One);
         self
     }
 
-    /// The same operation, of which each shard of a spread topic serves a part.
+    /// For a spread topic, each shard serves a part of the operation.
     pub(super) const fn in_parts(mut self, merge: PartsMerge) -> Self {
         self.spread = Some(SpreadScope::Parts(merge));
         self
     }
 
-    /// The same operation, which for a spread topic the shard serves that has what the request is
-    /// about.
+    /// For a spread topic, the shard that has what the request is about serves the operation.
     pub(super) const fn served_where_found(mut self) -> Self {
         self.spread = Some(SpreadScope::All(Merge::Found));
         self

@@ -72,7 +72,7 @@ pub struct NamespacePath {
 /// A path of a route, and the names in it.
 pub struct ArmPath {
     pub route: &'static Route,
-    /// The values of its parameters.
+    /// The values of the route's parameters.
     pub names: Vec<(&'static str, String)>,
 }
 

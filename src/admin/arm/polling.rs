@@ -2,8 +2,8 @@
 //!
 //! Terraform's provider azurerm polls each resource that it has changed, also if the response to the
 //! change says `Succeeded`: after 10 s, unless the response has the header of its SDK that skips the
-//! wait. With that header it polls without any pause, so a response has it only if the first look
-//! ends the poll.
+//! wait. With that header it polls without any pause, so a response has it only if the first poll
+//! is the last.
 
 use actix_web::{
     HttpResponse,

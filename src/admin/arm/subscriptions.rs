@@ -12,8 +12,8 @@ use serde_json::Value;
 use tracing::info;
 
 use super::{
-    Call, Input, TopicPath, check_seen, find_topic, list::PageRequest, not_found, path::AzureScope,
-    require_provisioned, topics::is_in, warn,
+    Call, Input, TopicPath, add_warnings, check_seen, find_topic, list::PageRequest, not_found,
+    path::AzureScope, require_provisioned, topics::is_in,
 };
 use crate::model::difference::difference_between;
 use crate::model::subscription::provisioned_subscription_view;
@@ -57,20 +57,17 @@ pub(super) fn list(call: Call<'_>, path: &TopicPath) -> AdminResult {
     let all = control
         .registry
         .provisioned_of(&topic, domain_topic.as_ref().map(Name::as_str));
-    let visible = all
-        .into_iter()
-        .filter(|one| permissions.sees_subscription(control, &record, &one.record));
-    let keyed = visible.map(|one| (one.record.key(), one)).collect();
+    let mut subscriptions = Vec::new();
+    for subscription in all {
+        if permissions.sees_subscription(control, &record, &subscription.record) {
+            subscriptions.push((subscription.record.key(), subscription));
+        }
+    }
+    let form = call.path.route.form;
     Ok(page.into_response(
-        keyed,
-        |one| one.record.name.as_str(),
-        |one| {
-            value_of(&provisioned_subscription_view(
-                one,
-                &record,
-                call.path.route.form,
-            ))
-        },
+        subscriptions,
+        |subscription| subscription.record.name.as_str(),
+        |subscription| value_of(&provisioned_subscription_view(subscription, &record, form)),
     ))
 }
 
@@ -81,7 +78,7 @@ pub(super) fn list_all(call: Call<'_>, scope: &AzureScope) -> AdminResult {
     let location = call.path.optional_name("location");
     let topic_type = call.path.optional_name("topicTypeName");
     let page = PageRequest::from_request(call.request, control)?;
-    let mut keyed = Vec::new();
+    let mut subscriptions = Vec::new();
     let permissions = call.permissions;
     for topic in control.registry.list_topics() {
         let record = topic.record();
@@ -89,26 +86,28 @@ pub(super) fn list_all(call: Call<'_>, scope: &AzureScope) -> AdminResult {
         let in_scope = record.namespace.is_none()
             && is_in(&record.scope, scope)
             && location.is_none_or(|location| is_same_location(location, &record.location))
-            && topic_type.is_none_or(|wanted| {
-                wanted.eq_ignore_ascii_case(provider::type_name(record.kind()))
+            && topic_type.is_none_or(|topic_type| {
+                topic_type.eq_ignore_ascii_case(provider::type_name(record.kind()))
             });
-        if in_scope {
-            let key = record.key();
-            let all = control.registry.all_provisioned(&topic).into_iter();
-            let all =
-                all.filter(|one| permissions.sees_subscription(control, &record, &one.record));
-            keyed.extend(all.map(|one| {
-                (
-                    format!("{key}/{}", one.record.key()),
-                    (Arc::clone(&record), one),
-                )
-            }));
+        if !in_scope {
+            continue;
+        }
+        for subscription in control.registry.all_provisioned(&topic) {
+            if permissions.sees_subscription(control, &record, &subscription.record) {
+                let key = format!("{}/{}", record.key(), subscription.record.key());
+                subscriptions.push((key, (Arc::clone(&record), subscription)));
+            }
         }
     }
-    let view = |(topic, one): &(Arc<TopicRecord>, Provisioned)| {
-        value_of(&provisioned_subscription_view(one, topic, PathForm::Scoped))
+    let view = |(topic, subscription): &(Arc<TopicRecord>, Provisioned)| {
+        let form = PathForm::Scoped;
+        value_of(&provisioned_subscription_view(subscription, topic, form))
     };
-    Ok(page.into_response(keyed, |(_, one)| one.record.name.as_str(), view))
+    Ok(page.into_response(
+        subscriptions,
+        |(_, subscription)| subscription.record.name.as_str(),
+        view,
+    ))
 }
 
 /// Compares locations: `westus2` is `West US 2`.
@@ -129,7 +128,7 @@ pub(super) fn get(control: &Control, path: &TopicPath, form: PathForm, name: &st
 
 pub(super) async fn put(input: Input<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let topic = find_topic(input.control, path)?;
-    let (existing, mut requested) = planned_change(input, path, &topic, name)?;
+    let (existing, mut requested) = read_put_change(input, path, &topic, name)?;
     let before = existing
         .as_ref()
         .map(|existing| existing.record.system_data.as_ref());
@@ -149,7 +148,7 @@ pub(super) fn difference(
     name: &str,
 ) -> AdminResult<Difference> {
     let topic = find_topic(input.control, path)?;
-    let (existing, requested) = planned_change(input, path, &topic, name)?;
+    let (existing, requested) = read_put_change(input, path, &topic, name)?;
     let record = existing.as_ref().map(|existing| &*existing.record);
     let mut difference = describe_change(input.control, &topic.record(), record, &requested)?;
     if existing.is_some_and(|existing| matches!(existing.state, ProvisioningState::Failed)) {
@@ -168,7 +167,7 @@ pub(super) fn patch_difference(
     name: &str,
 ) -> AdminResult<Difference> {
     let topic = find_topic(input.control, path)?;
-    let (existing, requested) = planned_patch(input, path, &topic, name)?;
+    let (existing, requested) = read_patch_change(input, path, &topic, name)?;
     describe_change(input.control, &topic.record(), Some(&existing), &requested)
 }
 
@@ -184,8 +183,10 @@ fn describe_change(
     let before = existing.map(|existing| subscription::settable_json(existing, topic));
     let after = subscription::settable_json(requested, topic);
     let mut difference = difference_between(before.as_ref(), &after);
-    let longer = control.registry.longer_waits(topic, requested)?;
-    difference.warnings.extend(longer_waits_warning(&longer));
+    let longer_waits = control.registry.longer_waits(topic, requested)?;
+    difference
+        .warnings
+        .extend(longer_waits_warning(&longer_waits));
     difference.needs_validation = control.registry.needs_validation(&key, requested);
     Ok(difference)
 }
@@ -193,15 +194,15 @@ fn describe_change(
 /// Checks the body of a PUT of an event subscription whose topic or domain does not exist yet.
 pub(super) fn check_planned(input: Input<'_>, topic: &TopicRecord, name: &str) -> AdminResult<()> {
     let control = input.control;
-    let given = name.rsplit('/').next().unwrap_or(name);
+    let name = name.rsplit('/').next().unwrap_or(name);
     let ranges = control.editions.edition_ranges(&topic.edition)?;
-    let requested = subscription::read_put(&Name::new(given), topic, None, ranges, input.body)?;
+    let requested = subscription::read_put(&Name::new(name), topic, None, ranges, input.body)?;
     uses::check_uses(control, input.permissions, topic, None, &requested)?;
     check_expiration(control, &requested, "properties.expirationTimeUtc")
 }
 
-/// The existing record, and the record after a PUT.
-fn planned_change(
+/// Reads a PUT: the existing record, and the record after it.
+fn read_put_change(
     input: Input<'_>,
     path: &TopicPath,
     topic: &TopicHandle,
@@ -209,12 +210,12 @@ fn planned_change(
 ) -> AdminResult<(Option<Provisioned>, SubscriptionRecord)> {
     let control = input.control;
     let record = topic.record();
-    let given = name.rsplit('/').next().unwrap_or(name);
-    // An existing event subscription keeps the spelling of its name.
     let existing = control.registry.find_provisioned(topic, name);
-    let name = existing
-        .as_ref()
-        .map_or_else(|| Name::new(given), |existing| existing.record.name.clone());
+    // An existing event subscription keeps the spelling of its name.
+    let name = match &existing {
+        Some(existing) => existing.record.name.clone(),
+        None => Name::new(name.rsplit('/').next().unwrap_or(name)),
+    };
     let domain_topic = own_domain_topic(topic, path);
     domain_topic
         .as_ref()
@@ -259,23 +260,18 @@ pub(super) async fn patch(call: Call<'_>, path: &TopicPath, name: &str) -> Admin
     } = call.input;
     let topic = find_topic(control, path)?;
     let record = topic.record();
-    let (existing, mut requested) = planned_patch(call.input, path, &topic, name)?;
+    let (existing, mut requested) = read_patch_change(call.input, path, &topic, name)?;
     requested.system_data = control.stamp_change(caller, Some(existing.system_data.as_ref()));
-    let mut answer = save_and_view(
-        call.input,
-        &record,
-        requested,
-        ChangeBasis::Record(existing),
-    )
-    .await?;
+    let basis = ChangeBasis::Record(existing);
+    let mut response = save_and_view(call.input, &record, requested, basis).await?;
     if record.namespace.is_some() {
-        *answer.status_mut() = StatusCode::OK;
+        *response.status_mut() = StatusCode::OK;
     }
-    Ok(answer)
+    Ok(response)
 }
 
-/// The existing record, and the record after a PATCH.
-fn planned_patch(
+/// Reads a PATCH: the existing record, and the record after it.
+fn read_patch_change(
     input: Input<'_>,
     path: &TopicPath,
     topic: &TopicHandle,
@@ -311,14 +307,14 @@ fn check_start(
     target: &str,
 ) -> AdminResult<()> {
     let now = control.clock.now();
-    let before = topic.find_subscription(&requested.key());
-    let started = before
+    let existing = topic.find_subscription(&requested.key());
+    let existing_start = existing
         .as_ref()
-        .and_then(|before| before.starts_from.as_deref());
+        .and_then(|existing| existing.starts_from.as_deref());
     let Some(starts) = &mut requested.starts_from else {
         return Ok(());
     };
-    if before.is_some() && started.is_none_or(|started| started.at != starts.at) {
+    if existing.is_some() && existing_start.is_none_or(|start| start.at != starts.at) {
         let problem = format!(
             "is {}, and the event subscription is there already; leave it out, and POST …/replays \
              for what was published before",
@@ -356,12 +352,11 @@ fn check_expiration(
 
 /// The domain topic of the path, in the spelling of its creation.
 fn own_domain_topic(domain: &TopicHandle, path: &TopicPath) -> Option<Name> {
-    let given = path.domain_topic.as_ref()?;
-    Some(
-        domain
-            .domain_topic(given.as_str())
-            .map_or_else(|| given.clone(), |known| known.name),
-    )
+    let name = path.domain_topic.as_ref()?;
+    match domain.domain_topic(name.as_str()) {
+        Some(existing) => Some(existing.name),
+        None => Some(name.clone()),
+    }
 }
 
 /// Validates the endpoint without the lock, because that may take long. The change is stored only
@@ -377,21 +372,21 @@ async fn save_and_view(
     let form = input.path.route.form;
     input.plan_audit(&subscription_view(&requested, topic, form));
     let mut response = HttpResponse::Created();
-    let longer = registry.longer_waits(topic, &requested)?;
-    warn(&mut response, longer_waits_warning(&longer));
+    let longer_waits = registry.longer_waits(topic, &requested)?;
+    add_warnings(&mut response, longer_waits_warning(&longer_waits));
     if registry.needs_validation(&key, &requested) {
         input.lock.release_lock();
-        let saved = registry.validate_endpoint(&key, requested, basis).await?;
-        return Ok(response.json(provisioned_subscription_view(&saved, topic, form)));
+        let provisioned = registry.validate_endpoint(&key, requested, basis).await?;
+        return Ok(response.json(provisioned_subscription_view(&provisioned, topic, form)));
     }
-    let saved = registry.put_subscription(&key, requested, basis).await?;
+    let record = registry.put_subscription(&key, requested, basis).await?;
     info!(
         topic = key,
-        subscription = saved.key(),
-        version = saved.version,
+        subscription = record.key(),
+        version = record.version,
         "event subscription saved"
     );
-    Ok(response.json(subscription_view(&saved, topic, form)))
+    Ok(response.json(subscription_view(&record, topic, form)))
 }
 
 pub(super) async fn delete(control: &Control, path: &TopicPath, name: &str) -> AdminResult {

@@ -126,7 +126,7 @@ fn topic_response(
     }
 }
 
-/// What a body asks of a topic, a domain or a namespace topic.
+/// The body of the PUT of a topic, a domain or a namespace topic.
 enum RequestedTopic {
     Topic(Box<TopicSpec>),
     InNamespace(NamespaceTopicSpec),
@@ -282,8 +282,8 @@ pub(super) async fn patch(call: Call<'_>, path: &TopicPath) -> AdminResult {
     Ok(topic_response(control, response, &saved))
 }
 
-/// Another edition or a shorter retention is refused while an event subscription exceeds its
-/// limits.
+/// The record after the change. Another edition or a shorter retention is refused while an event
+/// subscription exceeds its limits.
 fn updated_record(
     control: &Control,
     topic: &TopicHandle,

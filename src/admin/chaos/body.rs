@@ -93,7 +93,6 @@ pub(super) fn response_share(rate: f64) -> Result<f64, InvalidRequest> {
     )
 }
 
-/// Checks the number of failing writes.
 pub(super) fn check_writes(fail: u64) -> Result<(), InvalidRequest> {
     if (1..=WRITES_MAX).contains(&fail) {
         return Ok(());

@@ -32,11 +32,11 @@ const ACTIVE_MAX: usize = 64;
 /// Targets of fault injection other than topics.
 #[derive(Default)]
 pub struct ChaosTargets {
-    /// The journal's writes.
+    /// Faults of the journal's writes.
     pub faults: StoreFaults,
-    /// The wall clock.
+    /// The shift of the wall clock.
     pub skew: Skew,
-    /// The responses of endpoints.
+    /// Faults of the responses of endpoints.
     pub response_faults: Arc<FaultInjection>,
     /// The actors that write dead letters, one for each store.
     pub dead_letters: Vec<DeadLetterHandle>,

@@ -15,7 +15,7 @@ use gridhook_api::events::{EventLine, EventList};
 /// The parameter with the position of a page.
 pub(super) const POSITION: &str = "before";
 
-/// The body of a test with so many of the newest events.
+/// The body of a test with the newest events, and the number of these.
 pub(super) fn newest_in(body: &[u8]) -> Option<(Map<String, Value>, u64)> {
     let Ok(Value::Object(body)) = serde_json::from_slice(body) else {
         return None;
@@ -24,7 +24,7 @@ pub(super) fn newest_in(body: &[u8]) -> Option<(Map<String, Value>, u64)> {
     Some((body, last))
 }
 
-/// The page that this query asks for, in the order of time.
+/// Merges the events of the page of a query, in the order of time.
 pub(super) fn merge_newest(
     query: &str,
     answers: &[ShardAnswer],

@@ -41,7 +41,7 @@ pub(crate) enum FieldRule {
     Smallest,
     Earliest,
     Latest,
-    /// Whether it is so in any part.
+    /// True if any part is true.
     Any,
     /// The worst health, as a text or as an object with its state.
     WorstHealth,
@@ -190,7 +190,7 @@ merged_fields! { SUPERVISION: SupervisionReport = SupervisionReport {
 merged_fields! { CHAOS: ChaosReport = ChaosReport { active: Items, injected: Fields(&INJECTIONS) } }
 
 impl MergedFields {
-    /// The one of these tables that knows most of the fields of an object. Shards of another
+    /// The one of these tables that has most of the fields of an object. Shards of another
     /// version may have others.
     pub(super) fn choose_table(
         tables: &[&'static Self],
@@ -200,7 +200,7 @@ impl MergedFields {
             let keys = object.keys();
             keys.filter(|key| table.find_rule(key).is_some()).count()
         };
-        // The first of equal ones.
+        // Of tables that know as many fields, the first one counts: `max_by_key` returns the last.
         tables
             .iter()
             .rev()

@@ -1,6 +1,6 @@
 //! The responses of the shards of a cluster as one.
 //!
-//! A node asks each shard, and merges what comes back; all of it is pure. A list with pages needs
+//! A node sends a request to each shard, and merges the responses; merging is pure. A list with pages needs
 //! the response of every shard, because a page without one of them would look as if resources were
 //! gone. A report is given without those that have no owner, and names them.
 
@@ -25,7 +25,6 @@ use super::Merge;
 
 #[derive(Clone, Debug)]
 pub struct ShardAnswer {
-    /// The number of the shard.
     pub shard: usize,
     /// The body, of status 200.
     pub body: Bytes,
@@ -38,7 +37,7 @@ impl ShardAnswer {
 }
 
 impl Merge {
-    /// Whether a response needs all shards.
+    /// Whether a response needs all shards; if not, it is given without those that have no owner.
     pub fn needs_all(self) -> bool {
         match self {
             Self::Union
@@ -58,7 +57,7 @@ impl Merge {
         }
     }
 
-    /// Whether the control plane is asked, too.
+    /// Whether the shard with the control plane is asked, too.
     pub fn has_control(self) -> bool {
         match self {
             Self::Audit | Self::Clock | Self::InTurn => true,

@@ -27,11 +27,11 @@ use crate::metrics::METRICS;
 pub enum PartsMerge {
     /// Figures, also without the shards that do not respond.
     Figures,
-    /// What each shard does, and its figures.
+    /// Operations that each shard carries out, with figures of what it did.
     Commands,
-    /// Histories of events, and lines of the ledger, by page.
+    /// Histories of events and lines of the ledger, in pages.
     Pages,
-    /// Events, by page.
+    /// Events, in pages.
     Events,
     /// Tests with given events, or with the newest of each shard.
     Tests,
@@ -44,7 +44,7 @@ pub enum PartsMerge {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartRequest {
     pub path: String,
-    /// The query, without `?`.
+    /// The query string without its `?`.
     pub query: String,
     pub body: Bytes,
 }
@@ -56,7 +56,8 @@ pub struct SpreadShards {
     pub count: usize,
 }
 
-/// The place of each shard in a list; [`None`] at the end. Without a position, at the beginning.
+/// The place of each shard in a list; [`None`] at the end of its part. Without a position, all are
+/// at the beginning.
 pub(super) struct Places(Option<Vec<Option<String>>>);
 
 impl Places {
@@ -69,7 +70,7 @@ impl Places {
             .map(|places| Self(Some(places)))
     }
 
-    /// Those that a parameter of a query has, if it has places.
+    /// The places in a parameter of a query, if it is valid.
     pub(super) fn in_query(query: &str, name: &str) -> Option<Self> {
         Self::read(query_parameter(query, name).as_deref())
     }
@@ -141,7 +142,6 @@ fn with_parameter(query: &str, name: &str, value: Option<&str>) -> String {
 }
 
 impl PartsMerge {
-    /// Whether a response needs all shards.
     pub fn needs_all(self) -> bool {
         match self {
             Self::Figures => false,
@@ -155,7 +155,7 @@ impl PartsMerge {
         }
     }
 
-    /// The types of its responses.
+    /// The tables of the types that responses of this kind have.
     fn field_tables(self) -> Vec<&'static MergedFields> {
         match self {
             Self::Figures => vec![
@@ -165,7 +165,7 @@ impl PartsMerge {
             ],
             Self::Commands => vec![&fields::SUBSCRIPTION_STATUS],
             Self::Pages => vec![&fields::TRACE, &fields::LEDGER],
-            // Merged by `events`.
+            // `events::merge_newest` merges them.
             Self::Events => vec![],
             Self::Tests => vec![&fields::FILTER_TEST, &fields::TRANSFORM_TEST],
             Self::DeadLetters => vec![
@@ -178,7 +178,7 @@ impl PartsMerge {
         }
     }
 
-    /// What a shard is asked; [`None`] if it is not.
+    /// The request to one shard; [`None`] if that shard is not asked.
     pub fn request_of(
         self,
         shard: usize,
@@ -195,7 +195,7 @@ impl PartsMerge {
                     body.insert("last".to_owned(), last.div_ceil(shards.count as u64).into());
                     of_shard.body = Value::from(body).to_string().into();
                 }
-                // Each shard finds the same.
+                // Each shard would return the same result.
                 None => return (shard == shards.leader).then_some(of_shard),
             },
             Self::DeadLetters => {
@@ -222,7 +222,7 @@ impl PartsMerge {
                         .find(|(of, _)| *of == shard.to_string());
                     match id {
                         Some((_, id)) => of_shard.path = format!("{before}{id}{after}"),
-                        // The leader says that there is none.
+                        // The leader reported that there is none.
                         None if shard == shards.leader && !ids.contains(':') => {}
                         None => return None,
                     }
@@ -245,7 +245,7 @@ impl PartsMerge {
         Some(of_shard)
     }
 
-    /// The response, from those of the shards that were asked and have it.
+    /// Merges the responses of the shards that were asked and have one.
     ///
     /// # Errors
     /// If a response is not what such a request has.
@@ -359,7 +359,7 @@ fn dead_letters_of(shard: usize, shards: SpreadShards, body: &Bytes) -> Option<B
     body_at(&mut body, shard)?;
     divide_limit(&mut body, "rate", shards.count);
     if !is_leader {
-        // It is of all shards, and their progress is added.
+        // The total is that of all shards, and their progress is added.
         body.remove("total");
     }
     if let Some(Value::Array(keys)) = body.get_mut("keys") {
@@ -397,7 +397,7 @@ fn dead_letters_of(shard: usize, shards: SpreadShards, body: &Bytes) -> Option<B
     Some(Value::from(body).to_string().into())
 }
 
-/// Where a shard continues.
+/// The position at which a shard continues.
 fn position_in(part: &Map<String, Value>) -> Option<String> {
     let text = |key: &str| part.get(key).and_then(Value::as_str);
     let in_link = || query_parameter(text("nextLink")?.split_once('?')?.1, "$skipToken");

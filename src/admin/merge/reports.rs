@@ -31,7 +31,7 @@ pub(crate) const LINES_MAX: usize = 10_000;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct TopPart {
     pub(crate) report: TopReport,
-    /// The largest comes first.
+    /// The sort key of each line, the largest first.
     pub(crate) ranks: Vec<[f64; 3]>,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn merge_top(query: &str, answers: &[ShardAnswer]) -> serde_json::Res
     };
     let of_shards = lines.len();
     let mut lines = one_for_each(lines)?;
-    // Those of a spread topic have a line in each shard.
+    // Event subscriptions of a spread topic have a line in each shard.
     let same = of_shards - lines.len();
     (all.subscriptions, all.matching) = (
         all.subscriptions.saturating_sub(same),

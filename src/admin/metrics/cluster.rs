@@ -8,7 +8,7 @@ use gridhook_cluster::{
     membership::ClusterSnapshot,
     records::{CopyProgress, NodeRecord},
 };
-use gridhook_metrics::text::MetricsText;
+use gridhook_metrics::text::{MetricFamily, MetricsText, SampleValue};
 
 /// A gauge of the copy that a node fetches: its name, its help and what it shows.
 type CopyGauge = (&'static str, &'static str, fn(CopyProgress) -> u64);
@@ -27,29 +27,32 @@ const COPIES: [CopyGauge; 2] = [
 ];
 
 pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterContext) {
-    let ClusterSnapshot {
-        me,
-        records,
-        alive,
-        takeovers,
-        read,
-        problem,
-        leased,
-        ..
-    } = cluster_context.snapshot();
+    let snapshot = cluster_context.snapshot();
+    write_nodes(text, &snapshot);
+    write_owners(text, &snapshot);
+    write_streams(text, &snapshot, &cluster_context.stream_bytes_max);
+    write_copies(text, &snapshot);
+    write_fetched_copies(text, &snapshot, cluster_context.copies.get());
+    write_forwarded_requests(text, cluster_context);
+}
+
+/// The nodes as this one sees them, and how it reads their records.
+fn write_nodes(text: &mut MetricsText, snapshot: &ClusterSnapshot) {
     push_sample(
         text,
         gauge(
             "gridhook_cluster_nodes_alive",
             "Nodes that renew their records, as this node sees them.",
         ),
-        alive.len() as u64,
+        snapshot.alive.len() as u64,
     );
-    let nodes = "Nodes that have a record, also those that are down.";
     push_sample(
         text,
-        gauge("gridhook_cluster_nodes", nodes),
-        records.nodes.len() as u64,
+        gauge(
+            "gridhook_cluster_nodes",
+            "Nodes that have a record, also those that are down.",
+        ),
+        snapshot.records.nodes.len() as u64,
     );
     push_sample(
         text,
@@ -57,14 +60,16 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
             "gridhook_cluster_records_readable",
             "Whether the last read of the records of the cluster succeeded.",
         ),
-        problem.is_none(),
+        snapshot.problem.is_none(),
     );
-    if let Some(read) = read {
-        let help = "Seconds since this node last read the records of the cluster.";
+    if let Some(last_read) = snapshot.read {
         push_sample(
             text,
-            gauge("gridhook_cluster_records_age_seconds", help),
-            read.elapsed().as_secs_f64(),
+            gauge(
+                "gridhook_cluster_records_age_seconds",
+                "Seconds since this node last read the records of the cluster.",
+            ),
+            last_read.elapsed().as_secs_f64(),
         );
     }
     push_sample(
@@ -73,155 +78,204 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
             "gridhook_cluster_takeovers_total",
             "Times that this node became the owner of a shard, since the process started.",
         ),
-        takeovers,
+        snapshot.takeovers,
     );
-    let differences = me
-        .as_ref()
-        .map(|me| records.setting_differences(me, &alive))
-        .unwrap_or_default();
-    let different_settings: BTreeSet<&String> = differences
+    push_sample(
+        text,
+        gauge(
+            "gridhook_cluster_nodes_with_other_settings",
+            "Living nodes with other values of settings that all nodes share than this node has.",
+        ),
+        count_different_nodes(snapshot),
+    );
+}
+
+/// The number of living nodes with a setting that should be the same as this node's, and is not.
+fn count_different_nodes(snapshot: &ClusterSnapshot) -> u64 {
+    let Some(me) = &snapshot.me else {
+        return 0;
+    };
+    let differences = snapshot.records.setting_differences(me, &snapshot.alive);
+    let nodes: BTreeSet<&String> = differences
         .iter()
         .map(|difference| &difference.node)
         .collect();
-    let help =
-        "Living nodes with other values of settings that all nodes share than this node has.";
-    push_sample(
+    nodes.len() as u64
+}
+
+/// Which shards have an owner, which this node owns, and which it cannot serve.
+fn write_owners(text: &mut MetricsText, snapshot: &ClusterSnapshot) {
+    push_shard_samples(
         text,
-        gauge("gridhook_cluster_nodes_with_other_settings", help),
-        different_settings.len() as u64,
+        gauge(
+            "gridhook_cluster_shard_owned",
+            "Whether this node owns the shard, and its lease has not ended.",
+        ),
+        snapshot,
+        |shard| snapshot.leased.contains(&shard),
     );
-    let numbers = (0..).map(|number: usize| number.to_string());
-    let shards = || {
-        numbers
-            .clone()
-            .zip(records.shards.iter().map(|shard| &shard.value))
-    };
-    text.start_family(gauge(
-        "gridhook_cluster_shard_owned",
-        "Whether this node owns the shard, and its lease has not ended.",
-    ));
-    for number in 0..records.shards.len() {
-        text.add_sample(&[("shard", &number.to_string())], leased.contains(&number));
-    }
-    text.start_family(gauge(
-        "gridhook_cluster_shard_has_owner",
-        "Whether a living node owns the shard, as this node sees it.",
-    ));
-    for (shard, record) in shards() {
-        text.add_sample(
-            &[("shard", &shard)],
-            record
-                .owner_id
-                .as_ref()
-                .is_some_and(|owner| alive.contains(owner)),
-        );
-    }
-    text.start_family(gauge(
-        "gridhook_cluster_shard_failed",
-        "Whether this node cannot serve the shard before an operator has acted.",
-    ));
-    let own = me.as_ref().and_then(|me| records.find_node(me));
-    for number in 0..records.shards.len() {
-        text.add_sample(
-            &[("shard", &number.to_string())],
-            own.is_some_and(|own| own.failures.contains_key(&number)),
-        );
-    }
-    text.start_family(gauge(
-        "gridhook_cluster_stream_bytes",
-        "Size of the stream of a shard that this node owns, as of the last trim; 0 of the others.",
-    ));
-    for number in 0..records.shards.len() {
-        let at = own.and_then(|own| own.positions.get(number));
-        let at = at.filter(|_| leased.contains(&number));
-        text.add_sample(
-            &[("shard", &number.to_string())],
-            at.map_or(0, |at| at.stream_bytes),
-        );
-    }
+    push_shard_samples(
+        text,
+        gauge(
+            "gridhook_cluster_shard_has_owner",
+            "Whether a living node owns the shard, as this node sees it.",
+        ),
+        snapshot,
+        |shard| {
+            let owner = snapshot.records.shards[shard].value.owner_id.as_ref();
+            owner.is_some_and(|owner| snapshot.alive.contains(owner))
+        },
+    );
+    let own_record = find_own_record(snapshot);
+    push_shard_samples(
+        text,
+        gauge(
+            "gridhook_cluster_shard_failed",
+            "Whether this node cannot serve the shard before an operator has acted.",
+        ),
+        snapshot,
+        |shard| own_record.is_some_and(|own| own.failures.contains_key(&shard)),
+    );
+}
+
+/// The sizes of the streams and their limits.
+fn write_streams(
+    text: &mut MetricsText,
+    snapshot: &ClusterSnapshot,
+    stream_limits: &[Option<u64>],
+) {
+    let own_record = find_own_record(snapshot);
+    push_shard_samples(
+        text,
+        gauge(
+            "gridhook_cluster_stream_bytes",
+            "Size of the stream of a shard that this node owns, as of the last trim; 0 of the \
+             others.",
+        ),
+        snapshot,
+        |shard| {
+            let position = own_record
+                .filter(|_| snapshot.leased.contains(&shard))
+                .and_then(|own| own.positions.get(shard));
+            position.map_or(0, |position| position.stream_bytes)
+        },
+    );
     text.start_family(gauge(
         "gridhook_cluster_stream_bytes_max",
         "Size at which the stream of a shard takes no more; 0 for the limit of the NATS servers.",
     ));
-    for (number, bytes_max) in cluster_context.stream_bytes_max.iter().enumerate() {
-        text.add_sample(
-            &[("shard", &number.to_string())],
-            bytes_max.unwrap_or_default(),
-        );
+    for (shard, limit) in stream_limits.iter().enumerate() {
+        text.add_sample(&[("shard", &shard.to_string())], limit.unwrap_or_default());
     }
-    let applied_sequence = |number: usize| {
-        let of = |node: &NodeRecord| Some(node.positions.get(number)?.applied);
-        let mine = own.and_then(of);
-        let all = records.nodes.values().filter_map(|node| of(&node.value));
-        Some(all.max()?.saturating_sub(mine?))
-    };
+}
+
+/// How far this node's copy of each shard is, and how many nodes have a complete one.
+fn write_copies(text: &mut MetricsText, snapshot: &ClusterSnapshot) {
+    let own_record = find_own_record(snapshot);
     text.start_family(gauge(
         "gridhook_cluster_shard_lag_records",
         "Records of the changelog that the most advanced node has applied and this node has not.",
     ));
-    for number in 0..records.shards.len() {
-        if let Some(lag) = applied_sequence(number) {
-            text.add_sample(&[("shard", &number.to_string())], lag);
+    for shard in 0..snapshot.records.shards.len() {
+        if let Some(lag) = find_lag(snapshot, own_record, shard) {
+            text.add_sample(&[("shard", &shard.to_string())], lag);
         }
     }
-    text.start_family(gauge(
-        "gridhook_cluster_shard_copy_complete",
-        "Whether this node has a complete copy of the shard.",
-    ));
-    for number in 0..records.shards.len() {
-        text.add_sample(
-            &[("shard", &number.to_string())],
-            own.is_some_and(|own| own.is_complete(number)),
-        );
+    push_shard_samples(
+        text,
+        gauge(
+            "gridhook_cluster_shard_copy_complete",
+            "Whether this node has a complete copy of the shard.",
+        ),
+        snapshot,
+        |shard| own_record.is_some_and(|own| own.is_complete(shard)),
+    );
+    push_shard_samples(
+        text,
+        gauge(
+            "gridhook_cluster_shard_copies",
+            "Living nodes that have a complete copy of the shard, as this node sees them.",
+        ),
+        snapshot,
+        |shard| count_complete_copies(snapshot, shard),
+    );
+}
+
+/// Copies of an owner's store that this node fetches, or fetched.
+fn write_fetched_copies(text: &mut MetricsText, snapshot: &ClusterSnapshot, copies_total: u64) {
+    let own_record = find_own_record(snapshot);
+    for (name, help, measure) in COPIES {
+        push_shard_samples(text, gauge(name, help), snapshot, |shard| {
+            let copy = own_record.and_then(|own| own.positions.get(shard)?.copy);
+            copy.map_or(0, measure)
+        });
     }
-    text.start_family(gauge(
-        "gridhook_cluster_shard_copies",
-        "Living nodes that have a complete copy of the shard, as this node sees them.",
-    ));
-    for number in 0..records.shards.len() {
-        let living = records
-            .nodes
-            .values()
-            .map(|node| &node.value)
-            .filter(|node| alive.contains(&node.id));
-        let complete = living.filter(|node| node.is_complete(number)).count();
-        text.add_sample(&[("shard", &number.to_string())], complete as u64);
-    }
-    let copy = |number: usize| records.find_node(me.as_ref()?)?.positions.get(number)?.copy;
-    for (name, help, of) in COPIES {
-        text.start_family(gauge(name, help));
-        for number in 0..records.shards.len() {
-            text.add_sample(
-                &[("shard", &number.to_string())],
-                copy(number).map_or(0, of),
-            );
-        }
-    }
-    let copies = "Copies of the store of an owner that took the place of this node's, since the \
-        process started.";
     push_sample(
         text,
-        counter("gridhook_cluster_copies_total", copies),
-        cluster_context.copies.get(),
+        counter(
+            "gridhook_cluster_copies_total",
+            "Copies of the store of an owner that took the place of this node's, since the \
+             process started.",
+        ),
+        copies_total,
     );
+}
+
+fn write_forwarded_requests(text: &mut MetricsText, cluster_context: &ClusterContext) {
+    let requests = &cluster_context.forwarded;
     text.start_family(counter(
         "gridhook_cluster_forwarded_requests_total",
         "Requests that this node forwarded to the owner of a shard, by result, since the process \
          started.",
     ));
-    text.add_sample(
-        &[("result", "answered")],
-        cluster_context.forwarded.answered.get(),
-    );
-    text.add_sample(
-        &[("result", "failed")],
-        cluster_context.forwarded.failed.get(),
-    );
-    let sent = "Requests that this node sent to owners of shards, also to itself, for clients and \
-        for what shards do together, since the process started.";
+    text.add_sample(&[("result", "answered")], requests.answered.get());
+    text.add_sample(&[("result", "failed")], requests.failed.get());
     push_sample(
         text,
-        counter("gridhook_cluster_requests_to_owners_total", sent),
-        cluster_context.forwarded.sent.get(),
+        counter(
+            "gridhook_cluster_requests_to_owners_total",
+            "Requests that this node sent to owners of shards, also to itself, for clients and \
+             for what shards do together, since the process started.",
+        ),
+        requests.sent.get(),
     );
+}
+
+/// Adds a family with a sample for each shard.
+fn push_shard_samples<V: Into<SampleValue>>(
+    text: &mut MetricsText,
+    family: MetricFamily,
+    snapshot: &ClusterSnapshot,
+    measure: impl Fn(usize) -> V,
+) {
+    text.start_family(family);
+    for shard in 0..snapshot.records.shards.len() {
+        text.add_sample(&[("shard", &shard.to_string())], measure(shard));
+    }
+}
+
+/// The record that this node wrote last, as far as it has read it.
+fn find_own_record(snapshot: &ClusterSnapshot) -> Option<&NodeRecord> {
+    snapshot.records.find_node(snapshot.me.as_ref()?)
+}
+
+/// How many records of a shard's changelog this node is behind the most advanced one.
+fn find_lag(
+    snapshot: &ClusterSnapshot,
+    own_record: Option<&NodeRecord>,
+    shard: usize,
+) -> Option<u64> {
+    let own_applied = own_record?.positions.get(shard)?.applied;
+    let nodes = snapshot.records.nodes.values();
+    let most_applied = nodes
+        .filter_map(|node| Some(node.value.positions.get(shard)?.applied))
+        .max()?;
+    Some(most_applied.saturating_sub(own_applied))
+}
+
+fn count_complete_copies(snapshot: &ClusterSnapshot, shard: usize) -> u64 {
+    let nodes = snapshot.records.nodes.values().map(|node| &node.value);
+    nodes
+        .filter(|node| snapshot.alive.contains(&node.id) && node.is_complete(shard))
+        .count() as u64
 }

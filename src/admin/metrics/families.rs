@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{
-    figures::{SubscriptionFigures, by_end},
+    figures::{SubscriptionFigures, ends_by_cause},
     scrape::NamedSubscription,
     server,
 };
@@ -15,21 +15,21 @@ use gridhook_metrics::{
 };
 use gridhook_subscription::PHASE_NAMES;
 
-/// One sample for each event subscription.
+/// A family with one sample for each event subscription.
 struct SubscriptionMetric {
     family: MetricFamily,
     /// [`None`] omits the sample.
     of: fn(&SubscriptionFigures, Timestamp) -> Option<SampleValue>,
 }
 
-/// One sample for each value of `label`.
+/// A family with one sample for each value of `label`.
 struct LabelledMetric {
     family: MetricFamily,
     label: &'static str,
     of: fn(&SubscriptionFigures) -> Vec<(String, u64)>,
 }
 
-/// One histogram for each event subscription.
+/// A family with one histogram for each event subscription.
 struct SubscriptionHistogram {
     family: MetricFamily,
     of: fn(&SubscriptionFigures) -> &HistogramCounts,
@@ -174,14 +174,14 @@ const LABELLED: [LabelledMetric; 5] = [
         outcome. For pull delivery: receives that returned events, and each expired lock as \
         TimedOut.", |f| f.sums.requests_by_outcome()),
     labelled("gridhook_subscription_dead_lettered_events_total", "reason", "Dead-lettered events \
-        by reason.", |f| f.sums.dead_lettered()),
+        by reason.", |f| f.sums.dead_lettered_by_reason()),
     labelled("gridhook_subscription_dropped_events_total", "reason", "Events given up without a \
         dead-letter destination, by reason.", |f| f.sums.dropped_by_reason()),
     labelled("gridhook_subscription_leased_events_total", "step", "Operations of pulling clients, \
         one for each event: received, acknowledged, released, rejected, renewed, lockExpired.",
         |f| f.sums.lease_operations()),
     labelled("gridhook_subscription_restarts_total", "end", "Restarts of the actor by the end of \
-        the previous incarnation, since the process started.", |f| labelled_counts(by_end(f.sums.ends))),
+        the previous incarnation, since the process started.", |f| labelled_counts(ends_by_cause(f.sums.ends))),
 ];
 
 #[rustfmt::skip]

@@ -26,7 +26,7 @@ pub(super) trait Merge: Clone + Default {
     fn merge_with(&mut self, other: &Self, how: fn(u64, u64) -> u64);
 }
 
-/// Counters: these never fall.
+/// Figures that never fall.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SubscriptionCounters {
     pub(super) counters: Counters,
@@ -84,11 +84,11 @@ impl Merge for TopicCounters {
     }
 }
 
-/// The present state.
+/// Figures of the present state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SubscriptionGauges {
     pub(super) subscriptions: u64,
-    /// The same by kind of destination.
+    /// Numbers of event subscriptions by kind of destination.
     pub(super) destinations: BTreeMap<&'static str, u64>,
     pub(super) suspended: u64,
     pub(super) probing: u64,
@@ -100,7 +100,7 @@ pub(super) struct SubscriptionGauges {
     pub(super) consecutive_suspensions: u32,
     pub(super) failures: u32,
     pub(super) backlog: u64,
-    /// When the oldest unread event was published.
+    /// The time at which the oldest unread event was published.
     pub(super) unread_since: Option<Timestamp>,
     pub(super) time_to_live: Option<Duration>,
     pub(super) pending: u64,
@@ -117,7 +117,6 @@ pub(super) struct SubscriptionGauges {
     pub(super) incarnation: u64,
 }
 
-/// Counters and present state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SubscriptionFigures {
     pub(super) sums: SubscriptionCounters,
@@ -127,44 +126,33 @@ pub(super) struct SubscriptionFigures {
 impl SubscriptionFigures {
     /// The figures of one event subscription with its dead-letter totals.
     pub(super) fn from_census(
-        counted: SubscriptionCensus<'_>,
+        census: SubscriptionCensus<'_>,
         dead_letters: &DeadLetterTotals,
     ) -> Self {
-        let cursor = counted.cursor;
+        let cursor = census.cursor;
         let dead_lettered = cursor.counters.dead_lettered + cursor.replayed.dead_lettered;
+        let order = census.endpoint.order.as_deref();
         let mut state = SubscriptionGauges {
             subscriptions: 1,
-            destinations: BTreeMap::from([(counted.record.destination_kind(), 1)]),
+            destinations: BTreeMap::from([(census.record.destination_kind(), 1)]),
             held: cursor.held.is_some().into(),
             held_failing: (cursor.held == Some(HeldBy::EndpointFailing)).into(),
-            backlog: counted.backlog,
-            time_to_live: Some(counted.time_to_live),
+            backlog: census.backlog,
+            time_to_live: Some(census.time_to_live),
             pending: cursor.counters.pending + cursor.replayed.pending,
             next_due: cursor.next_retry(),
-            holding_keys: counted
-                .endpoint
-                .order
-                .as_deref()
-                .map_or(0, |order| order.keys as u64),
-            held_back: counted
-                .endpoint
-                .order
-                .as_deref()
-                .map_or(0, |order| order.events as u64),
-            blocked_keys: counted
-                .endpoint
-                .order
-                .as_deref()
-                .map_or(0, |order| order.blocked as u64),
+            holding_keys: order.map_or(0, |order| order.keys as u64),
+            held_back: order.map_or(0, |order| order.events as u64),
+            blocked_keys: order.map_or(0, |order| order.blocked as u64),
             // Totals are written after the cursor and read before it, so the difference is never
             // negative.
             waiting: dead_lettered.saturating_sub(dead_letters.handled_count().unwrap_or_default()),
-            in_flight: counted.in_flight as u64,
-            late_requests: counted.late_requests as u64,
-            concurrency: counted.endpoint.concurrency.into(),
-            events_max: counted.endpoint.events_max.into(),
-            rate: counted.endpoint.rate.map(Rate::per_second),
-            incarnation: counted.incarnation,
+            in_flight: census.in_flight as u64,
+            late_requests: census.late_requests as u64,
+            concurrency: census.endpoint.concurrency.into(),
+            events_max: census.endpoint.events_max.into(),
+            rate: census.endpoint.rate.map(Rate::per_second),
+            incarnation: census.incarnation,
             ..SubscriptionGauges::default()
         };
         match cursor.health {
@@ -176,17 +164,10 @@ impl SubscriptionFigures {
                 consecutive_suspensions,
             } => {
                 state.suspended = 1;
-                (
-                    state.cause,
-                    state.since,
-                    state.until,
-                    state.consecutive_suspensions,
-                ) = (
-                    Some(cause),
-                    Some(since),
-                    Some(until),
-                    consecutive_suspensions,
-                );
+                state.cause = Some(cause);
+                state.since = Some(since);
+                state.until = Some(until);
+                state.consecutive_suspensions = consecutive_suspensions;
             }
             Health::Probing {
                 cause,
@@ -194,8 +175,9 @@ impl SubscriptionFigures {
                 consecutive_suspensions,
             } => {
                 state.probing = 1;
-                (state.cause, state.since, state.consecutive_suspensions) =
-                    (Some(cause), Some(since), consecutive_suspensions);
+                state.cause = Some(cause);
+                state.since = Some(since);
+                state.consecutive_suspensions = consecutive_suspensions;
             }
         }
         let sums = SubscriptionCounters {
@@ -207,9 +189,9 @@ impl SubscriptionFigures {
             redriven: dead_letters.redriven,
             purged: dead_letters.purged,
             files: dead_letters.files,
-            ends: counted.ends,
-            quarantined: counted.quarantined,
-            measured: counted.measured.unwrap_or_default(),
+            ends: census.ends,
+            quarantined: census.quarantined,
+            measured: census.measured.unwrap_or_default(),
         };
         Self { sums, state }
     }
@@ -310,13 +292,14 @@ impl Merge for SubscriptionCounters {
 impl SubscriptionCounters {
     /// Requests by outcome, `Delivered` first.
     pub(super) fn requests_by_outcome(&self) -> Vec<(String, u64)> {
-        let all = self.counters.requests + self.replayed.requests;
+        let requests = self.counters.requests + self.replayed.requests;
         let failed = self.counters.requests_failed + self.replayed.requests_failed;
         // An expired lock counts as a failed request, but the receive that it came from succeeded.
-        let all = all + self.events_with_step(StepKind::Expired);
-        let mut attempts = vec![(Outcome::Delivered.to_string(), all.saturating_sub(failed))];
-        attempts.extend(by_name(&self.counts.failed, failed));
-        attempts
+        let expired_locks = self.events_with_step(StepKind::Expired);
+        let delivered = (requests + expired_locks).saturating_sub(failed);
+        let mut outcomes = vec![(Outcome::Delivered.to_string(), delivered)];
+        outcomes.extend(counts_by_name(&self.counts.failed, failed));
+        outcomes
     }
 
     /// Number of events with this lease operation.
@@ -329,8 +312,7 @@ impl SubscriptionCounters {
         if self.counts.leases.is_empty() {
             return Vec::new();
         }
-        let rejected = [&self.counts.dead_lettered, &self.counts.dropped];
-        let rejected = rejected
+        let rejected = [&self.counts.dead_lettered, &self.counts.dropped]
             .iter()
             .filter_map(|reasons| reasons.get(&Reason::Rejected))
             .sum();
@@ -340,15 +322,15 @@ impl SubscriptionCounters {
         steps.chain([("rejected".to_owned(), rejected)]).collect()
     }
 
-    pub(super) fn dead_lettered(&self) -> Vec<(String, u64)> {
-        by_name(
+    pub(super) fn dead_lettered_by_reason(&self) -> Vec<(String, u64)> {
+        counts_by_name(
             &self.counts.dead_lettered,
             self.counters.dead_lettered + self.replayed.dead_lettered,
         )
     }
 
     pub(super) fn dropped_by_reason(&self) -> Vec<(String, u64)> {
-        by_name(
+        counts_by_name(
             &self.counts.dropped,
             self.counters.dropped + self.replayed.dropped,
         )
@@ -399,7 +381,7 @@ fn merge_ends(to: &mut IncarnationEnds, from: IncarnationEnds, how: fn(u64, u64)
 }
 
 /// Ends of incarnations by cause.
-pub(super) fn by_end(ends: IncarnationEnds) -> [(&'static str, u64); 4] {
+pub(super) fn ends_by_cause(ends: IncarnationEnds) -> [(&'static str, u64); 4] {
     let IncarnationEnds {
         panicked,
         killed,
@@ -425,15 +407,15 @@ fn merge_map<K: Ord + Copy>(
     }
 }
 
-/// Counts by name; the difference to `all` is `Unrecorded`.
-fn by_name<K: ToString>(known: &BTreeMap<K, u64>, all: u64) -> Vec<(String, u64)> {
-    let sum: u64 = known.values().sum();
-    let mut named: Vec<(String, u64)> = known
+/// Counts by name; the difference to `total` is `Unrecorded`.
+fn counts_by_name<K: ToString>(counts: &BTreeMap<K, u64>, total: u64) -> Vec<(String, u64)> {
+    let sum: u64 = counts.values().sum();
+    let mut named_counts: Vec<(String, u64)> = counts
         .iter()
         .map(|(key, count)| (key.to_string(), *count))
         .collect();
-    if all > sum {
-        named.push((UNRECORDED.to_owned(), all - sum));
+    if total > sum {
+        named_counts.push((UNRECORDED.to_owned(), total - sum));
     }
-    named
+    named_counts
 }

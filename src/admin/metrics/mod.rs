@@ -93,7 +93,6 @@ pub struct MetricSources {
 
 #[derive(Clone, Debug)]
 pub enum MetricsAccess {
-    /// No token is needed.
     All,
     /// The admin token, or this token, which allows nothing else.
     Token(Option<AdminToken>),
@@ -101,13 +100,13 @@ pub enum MetricsAccess {
 
 impl MetricsAccess {
     /// Whether a request with this token, or without one, may read.
-    pub(super) fn permits_reader(&self, given: Option<&str>) -> bool {
+    pub(super) fn permits_reader(&self, token: Option<&str>) -> bool {
         match self {
             Self::All => true,
-            Self::Token(token) => token
+            Self::Token(reader_token) => reader_token
                 .as_ref()
-                .zip(given)
-                .is_some_and(|(token, given)| token.matches(given)),
+                .zip(token)
+                .is_some_and(|(reader_token, token)| reader_token.matches(token)),
         }
     }
 }
@@ -148,11 +147,11 @@ impl Exposition {
     }
 
     /// Whether a request with this token, or without one, may read.
-    pub(super) fn may_read(&self, given: Option<&str>) -> bool {
+    pub(super) fn may_read(&self, token: Option<&str>) -> bool {
         self.readers
             .read()
             .unwrap_or_else(PoisonError::into_inner)
-            .permits_reader(given)
+            .permits_reader(token)
     }
 
     pub(super) fn series_limits(&self) -> SeriesLimits {
@@ -259,14 +258,18 @@ pub(super) fn standby_exposition(
 pub(super) async fn get_metrics(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     let format = text_format(&request);
     let pool_stopped = |_| AdminError::Broken("the pool of blocking threads has stopped");
-    let finding = control.clone();
-    let subscription = web::block(move || {
-        finding
-            .exposition
-            .find_scraped(&finding.registry, finding.clock.now())
+    let scraped_control = control.clone();
+    let pending_scrape = web::block(move || {
+        let Control {
+            exposition,
+            registry,
+            clock,
+            ..
+        } = &**scraped_control;
+        exposition.collect_figures(registry, clock.now())
     })
     .await;
-    let scrape = subscription.map_err(pool_stopped)?.with_ages().await;
+    let scrape = pending_scrape.map_err(pool_stopped)?.look_up_ages().await;
     let text = web::block(move || {
         let mut text = MetricsText::new(format);
         server::write_server_families(&mut text, &control.exposition, &scrape);
@@ -289,21 +292,21 @@ pub(super) async fn get_subscription_metrics(
     let topic = find_topic(control, path)?;
     let missing = || no_subscription(path, name);
     let subscription = topic
-        .visit_subscription(name, |counted| counted.number)
+        .visit_subscription(name, |census| census.number)
         .ok_or_else(missing)?;
     let key = SubscriptionKey {
         partition: topic.partition(),
         subscription,
     };
     let dead_letter_totals = control.exposition.dead_letter_totals(key).await?;
-    let counted = topic.visit_subscription(name, |counted| {
+    let census = topic.visit_subscription(name, |census| {
         (
-            counted.record.clone(),
-            counted.unread,
-            SubscriptionFigures::from_census(counted, &dead_letter_totals),
+            census.record.clone(),
+            census.unread,
+            SubscriptionFigures::from_census(census, &dead_letter_totals),
         )
     });
-    let (record, unread, mut figures) = counted.ok_or_else(missing)?;
+    let (record, unread, mut figures) = census.ok_or_else(missing)?;
     if let Some(seq) = unread {
         figures.state.unread_since = topic
             .appended_at(seq)

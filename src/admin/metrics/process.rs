@@ -21,7 +21,7 @@ pub(crate) struct ProcessFigures {
 }
 
 impl ProcessFigures {
-    /// Reads them. Blocks on files.
+    /// Reads the figures of this process from `/proc`. Blocks on files.
     pub(crate) fn read() -> Self {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         // The fields start after the name, which may contain spaces and parentheses.

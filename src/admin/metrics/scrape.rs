@@ -1,22 +1,22 @@
 //! Collects all figures at one moment from shared state, without a message to an actor.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, PoisonError},
     time::Duration,
 };
 
 use super::{
     Exposition,
-    figures::{Merge, SubscriptionFigures, TopicCounters, by_end},
+    figures::{Merge, SubscriptionFigures, TopicCounters, ends_by_cause},
     process::ProcessFigures,
-    series::{Activity, SeriesLimits},
+    series::{Activity, SeriesLimits, SeriesSelection},
 };
 use gridhook_dead_letter::totals::DeadLetterTotals;
-use gridhook_engine::control::registry::{Registry, TopicHandle};
+use gridhook_engine::control::registry::{Registry, SubscriptionCensus, TopicHandle};
 use gridhook_event::{PartitionId, Seq, SubscriptionKey, Timestamp};
 use gridhook_journal as journal;
-use gridhook_journal::CrowdedPartition;
 use gridhook_policy::record::Cursor;
 use gridhook_store::keys::MetaKind;
 
@@ -27,7 +27,7 @@ pub(super) const OTHER: &str = "_other";
 /// with the largest backlogs.
 const LOOKUPS_MAX: usize = 256;
 
-/// Time limit of these lookups; an age that is not known by then is omitted.
+/// Time limit of the lookups of unread events; an age that is not known by then is omitted.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The figures of a topic, or of all topics without series of their own.
@@ -60,10 +60,33 @@ pub(super) struct Scrape {
 }
 
 /// A scrape whose ages are not looked up yet.
-pub(super) struct ScrapedSubscription {
+pub(super) struct PendingScrape {
     scrape: Scrape,
-    /// Index in `scrape.subscriptions`, and the oldest unread event to look up for it.
-    unread: Vec<(usize, Arc<TopicHandle>, Seq)>,
+    lookups: Vec<AgeLookup>,
+}
+
+/// An event in the log whose age is that of an entry of `Scrape::subscriptions`.
+struct AgeLookup {
+    /// Index of the entry.
+    index: usize,
+    topic: Arc<TopicHandle>,
+    sequence: Seq,
+}
+
+/// The figures of event subscriptions, by the series that show them.
+#[derive(Default)]
+struct SubscriptionSeries {
+    named: Vec<(SubscriptionKey, NamedSubscription)>,
+    /// The sums of the others, by the label of their topic.
+    rests: BTreeMap<String, RestFigures>,
+    /// Lookups for `named`.
+    lookups: Vec<AgeLookup>,
+}
+
+#[derive(Default)]
+struct RestFigures {
+    sum: SubscriptionFigures,
+    unread: UnreadOfRest,
 }
 
 /// The oldest unread event of each topic in a rest, and the largest backlog of one of the topic's
@@ -77,133 +100,48 @@ impl Exposition {
     ///
     /// It visits the subscriptions twice. What it keeps of one without series of its own is its
     /// activity; its figures are added to those of a rest at once.
-    pub(super) fn find_scraped(&self, registry: &Registry, now: Timestamp) -> ScrapedSubscription {
+    pub(super) fn collect_figures(&self, registry: &Registry, now: Timestamp) -> PendingScrape {
         let topics = registry.list_topics();
-        // Before the cursors, see `SubscriptionFigures::of`.
-        let dead_letters = self.dead_letters();
-        let none = DeadLetterTotals::default();
+        // Before the cursors, see `SubscriptionFigures::from_census`.
+        let dead_letters = self.read_dead_letter_totals();
         let mut selection = self
             .selection
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let all_activities = list_activities(&topics);
+        let activities = list_activities(&topics);
         let partitions: Vec<PartitionId> = topics.iter().map(|topic| topic.partition()).collect();
-        selection.choose_series(&all_activities, &partitions, self.bounds, now);
+        selection.choose_series(&activities, &partitions, self.bounds, now);
 
-        let names: HashMap<PartitionId, String> = topics
-            .iter()
-            .map(|topic| (topic.partition(), topic.record().key()))
-            .collect();
-        let label = |partition: PartitionId| match names.get(&partition)? {
-            name if selection.is_topic_named(partition) => Some(name.clone()),
-            _ => Some(OTHER.to_owned()),
-        };
-        let mut named = Vec::new();
-        let mut rests = BTreeMap::<String, (SubscriptionFigures, UnreadOfRest)>::new();
-        let mut unread = Vec::new();
+        let labels = label_topics(&topics, &selection);
+        let mut series = SubscriptionSeries::default();
         for topic in &topics {
-            let partition = topic.partition();
-            let topic_label = label(partition).unwrap_or_default();
-            topic.visit_subscriptions(|counted| {
-                let key = SubscriptionKey {
-                    partition,
-                    subscription: counted.number,
-                };
-                let dead_letters = dead_letters
-                    .get(&DeadLetterTotals::name(key))
-                    .unwrap_or(&none);
-                let first = counted.unread;
-                let backlog = counted.backlog;
-                if selection.is_named(key) {
-                    unread.extend(first.map(|seq| (named.len(), Arc::clone(topic), seq)));
-                    let topic = topic_label.clone();
-                    let subscription = counted.record.key();
-                    let figures = SubscriptionFigures::from_census(counted, dead_letters);
-                    named.push((
-                        key,
-                        NamedSubscription {
-                            topic,
-                            subscription,
-                            figures,
-                        },
-                    ));
-                } else {
-                    let figures = SubscriptionFigures::from_census(counted, dead_letters);
-                    let (rest, rest_unread) = match rests.get_mut(&topic_label) {
-                        Some(rest) => rest,
-                        None => rests.entry(topic_label.clone()).or_default(),
-                    };
-                    rest.add(&figures);
-                    if let Some(seq) = first {
-                        rest_unread.add(topic, seq, backlog);
-                    }
-                }
-            });
+            let label = &labels[&topic.partition()];
+            series.add_topic(topic, label, &selection, &dead_letters);
         }
-        let labels: HashMap<PartitionId, String> = names
-            .keys()
-            .filter_map(|partition| Some((*partition, label(*partition)?)))
-            .collect();
-        let by_subscription: Vec<(SubscriptionKey, &SubscriptionFigures)> = named
-            .iter()
-            .map(|(key, named)| (*key, &named.figures))
-            .collect();
-        selection.report_named(&by_subscription, |key| labels.get(&key.partition).cloned());
-        selection.keep_rests(|name| name == OTHER || names.values().any(|known| known == name));
-        let mut subscriptions: Vec<NamedSubscription> =
-            named.into_iter().map(|(_, named)| named).collect();
-        for (topic, (mut figures, rest_unread)) in rests {
-            selection.report_rest(&topic, &mut figures);
-            unread.extend(
-                rest_unread
-                    .into_lookups()
-                    .map(|(topic, seq)| (subscriptions.len(), topic, seq)),
-            );
-            subscriptions.push(NamedSubscription {
-                topic,
-                subscription: OTHER.to_owned(),
-                figures,
-            });
-        }
-        let mut by_topic: BTreeMap<String, TopicFigures> = BTreeMap::new();
-        for topic in &topics {
-            let name = labels.get(&topic.partition()).cloned().unwrap_or_default();
-            let of = by_topic
-                .entry(name.clone())
-                .or_insert_with(|| TopicFigures {
-                    name,
-                    ..TopicFigures::default()
-                });
-            of.sums
-                .merge_with(&TopicCounters::from_topic(topic), u64::saturating_add);
-            of.subscriptions += topic.subscription_count() as u64;
-            of.full += u64::from(
-                topic
-                    .crowded_partition()
-                    .is_some_and(|CrowdedPartition { is_full, .. }| is_full),
-            );
-        }
-        if let Some(rest) = by_topic.get_mut(OTHER) {
+        let names: HashSet<String> = topics.iter().map(|topic| topic.record().key()).collect();
+        series.record_named(&mut selection, &labels);
+        selection.keep_rests(|name| name == OTHER || names.contains(name));
+        let (subscriptions, lookups) = series.into_subscriptions(&mut selection);
+
+        let mut topic_figures = sum_topics(&topics, &labels);
+        if let Some(rest) = topic_figures.get_mut(OTHER) {
             selection.report_topics_rest(&mut rest.sums);
         }
+        let journal = self.sources.journal.as_ref();
         let scrape = Scrape {
             now,
-            topics: by_topic.into_values().collect(),
+            topics: topic_figures.into_values().collect(),
             topics_there: topics.len() as u64,
             subscriptions,
-            journal: self
-                .sources
-                .journal
-                .as_ref()
-                .map(|journal| (journal.writer_state(), journal.read_figures())),
+            journal: journal.map(|journal| (journal.writer_state(), journal.read_figures())),
             process: ProcessFigures::read(),
         };
-        ScrapedSubscription { scrape, unread }
+        PendingScrape { scrape, lookups }
     }
 
     /// The dead-letter totals of all event subscriptions that have some, by the names of their
     /// records.
-    fn dead_letters(&self) -> HashMap<String, DeadLetterTotals> {
+    fn read_dead_letter_totals(&self) -> HashMap<String, DeadLetterTotals> {
         let Some(journal) = &self.sources.journal else {
             return HashMap::new();
         };
@@ -223,21 +161,170 @@ impl Exposition {
     }
 }
 
-impl ScrapedSubscription {
+impl PendingScrape {
     /// Looks up the ages in the log.
-    pub(super) async fn with_ages(self) -> Scrape {
-        let Self { mut scrape, unread } = self;
-        let lookups = async {
-            for (index, topic, seq) in unread {
+    pub(super) async fn look_up_ages(self) -> Scrape {
+        let Self {
+            mut scrape,
+            lookups,
+        } = self;
+        let look_up_all = async {
+            for lookup in lookups {
                 // Damage is reported by the reads that need the event.
-                let appended = topic.appended_at(seq).await.ok().flatten();
-                let since = &mut scrape.subscriptions[index].figures.state.unread_since;
-                *since = since.iter().copied().chain(appended).min();
+                let published = lookup
+                    .topic
+                    .appended_at(lookup.sequence)
+                    .await
+                    .ok()
+                    .flatten();
+                let state = &mut scrape.subscriptions[lookup.index].figures.state;
+                state.unread_since = state.unread_since.into_iter().chain(published).min();
             }
         };
-        tokio::time::timeout(LOOKUP_TIMEOUT, lookups).await.ok();
+        tokio::time::timeout(LOOKUP_TIMEOUT, look_up_all).await.ok();
         scrape
     }
+}
+
+impl SubscriptionSeries {
+    /// Adds the event subscriptions of a topic.
+    fn add_topic(
+        &mut self,
+        topic: &Arc<TopicHandle>,
+        label: &str,
+        selection: &SeriesSelection,
+        dead_letters: &HashMap<String, DeadLetterTotals>,
+    ) {
+        let none = DeadLetterTotals::default();
+        topic.visit_subscriptions(|census| {
+            let key = SubscriptionKey {
+                partition: topic.partition(),
+                subscription: census.number,
+            };
+            let totals = dead_letters.get(&DeadLetterTotals::name(key));
+            let totals = totals.unwrap_or(&none);
+            if selection.is_named(key) {
+                self.add_named(key, topic, label, census, totals);
+            } else {
+                self.add_to_rest(topic, label, census, totals);
+            }
+        });
+    }
+
+    fn add_named(
+        &mut self,
+        key: SubscriptionKey,
+        topic: &Arc<TopicHandle>,
+        label: &str,
+        census: SubscriptionCensus<'_>,
+        dead_letters: &DeadLetterTotals,
+    ) {
+        if let Some(sequence) = census.unread {
+            self.lookups.push(AgeLookup {
+                index: self.named.len(),
+                topic: Arc::clone(topic),
+                sequence,
+            });
+        }
+        let named = NamedSubscription {
+            topic: label.to_owned(),
+            subscription: census.record.key(),
+            figures: SubscriptionFigures::from_census(census, dead_letters),
+        };
+        self.named.push((key, named));
+    }
+
+    fn add_to_rest(
+        &mut self,
+        topic: &Arc<TopicHandle>,
+        label: &str,
+        census: SubscriptionCensus<'_>,
+        dead_letters: &DeadLetterTotals,
+    ) {
+        // Without a copy of the label for each subscription.
+        let rest = match self.rests.get_mut(label) {
+            Some(rest) => rest,
+            None => self.rests.entry(label.to_owned()).or_default(),
+        };
+        if let Some(sequence) = census.unread {
+            rest.unread.add(topic, sequence, census.backlog);
+        }
+        let figures = SubscriptionFigures::from_census(census, dead_letters);
+        rest.sum.add(&figures);
+    }
+
+    /// Records the counters of those that are named now.
+    fn record_named(&self, selection: &mut SeriesSelection, labels: &HashMap<PartitionId, String>) {
+        let figures: Vec<(SubscriptionKey, &SubscriptionFigures)> = self
+            .named
+            .iter()
+            .map(|(key, named)| (*key, &named.figures))
+            .collect();
+        selection.report_named(&figures, |key| labels.get(&key.partition).cloned());
+    }
+
+    /// The figures of each series, the rests with counters that never fall, and the ages to look
+    /// up.
+    fn into_subscriptions(
+        self,
+        selection: &mut SeriesSelection,
+    ) -> (Vec<NamedSubscription>, Vec<AgeLookup>) {
+        let mut subscriptions: Vec<NamedSubscription> =
+            self.named.into_iter().map(|(_, named)| named).collect();
+        let mut lookups = self.lookups;
+        for (topic, RestFigures { mut sum, unread }) in self.rests {
+            selection.report_rest(&topic, &mut sum);
+            lookups.extend(unread.into_lookups(subscriptions.len()));
+            subscriptions.push(NamedSubscription {
+                topic,
+                subscription: OTHER.to_owned(),
+                figures: sum,
+            });
+        }
+        (subscriptions, lookups)
+    }
+}
+
+/// The label of each topic: its name if it has series of its own.
+fn label_topics(
+    topics: &[Arc<TopicHandle>],
+    selection: &SeriesSelection,
+) -> HashMap<PartitionId, String> {
+    let mut labels = HashMap::with_capacity(topics.len());
+    for topic in topics {
+        let partition = topic.partition();
+        let label = if selection.is_topic_named(partition) {
+            topic.record().key()
+        } else {
+            OTHER.to_owned()
+        };
+        labels.insert(partition, label);
+    }
+    labels
+}
+
+/// The figures of topics, by label.
+fn sum_topics(
+    topics: &[Arc<TopicHandle>],
+    labels: &HashMap<PartitionId, String>,
+) -> BTreeMap<String, TopicFigures> {
+    let mut figures_by_label = BTreeMap::new();
+    for topic in topics {
+        let name = labels[&topic.partition()].clone();
+        let figures: &mut TopicFigures =
+            figures_by_label
+                .entry(name.clone())
+                .or_insert_with(|| TopicFigures {
+                    name,
+                    ..TopicFigures::default()
+                });
+        let counters = TopicCounters::from_topic(topic);
+        figures.sums.merge_with(&counters, u64::saturating_add);
+        figures.subscriptions += topic.subscription_count() as u64;
+        let crowded_partition = topic.crowded_partition();
+        figures.full += u64::from(crowded_partition.is_some_and(|partition| partition.is_full));
+    }
+    figures_by_label
 }
 
 /// Activity of each event subscription: matched events, backlog and requests.
@@ -263,40 +350,45 @@ fn list_activities(topics: &[Arc<TopicHandle>]) -> Vec<Activity> {
 }
 
 impl UnreadOfRest {
-    fn add(&mut self, topic: &Arc<TopicHandle>, seq: Seq, backlog: u64) {
-        let (largest, _, first) = self
+    fn add(&mut self, topic: &Arc<TopicHandle>, sequence: Seq, backlog: u64) {
+        let (largest, _, oldest) = self
             .0
             .entry(topic.partition())
-            .or_insert_with(|| (0, Arc::clone(topic), seq));
-        (*largest, *first) = ((*largest).max(backlog), (*first).min(seq));
+            .or_insert_with(|| (0, Arc::clone(topic), sequence));
+        *largest = (*largest).max(backlog);
+        *oldest = (*oldest).min(sequence);
     }
 
-    /// The events to look up.
-    fn into_lookups(self) -> impl Iterator<Item = (Arc<TopicHandle>, Seq)> {
-        let mut firsts: Vec<_> = self.0.into_values().collect();
-        firsts.sort_unstable_by_key(|(backlog, ..)| std::cmp::Reverse(*backlog));
-        firsts
+    /// The events to look up for the entry at `index`.
+    fn into_lookups(self, index: usize) -> impl Iterator<Item = AgeLookup> {
+        let mut topics: Vec<_> = self.0.into_values().collect();
+        topics.sort_unstable_by_key(|(backlog, ..)| Reverse(*backlog));
+        topics
             .into_iter()
             .take(LOOKUPS_MAX)
-            .map(|(_, topic, seq)| (topic, seq))
+            .map(move |(_, topic, sequence)| AgeLookup {
+                index,
+                topic,
+                sequence,
+            })
     }
 }
 
 /// The series limits, as `gridhook_metrics_named_limit` shows them.
-pub(super) fn bounds_of(bounds: SeriesLimits) -> [(&'static str, u64); 3] {
+pub(super) fn list_limits(limits: SeriesLimits) -> [(&'static str, u64); 3] {
     [
-        ("subscriptions", bounds.subscriptions as u64),
+        ("subscriptions", limits.subscriptions as u64),
         (
             "subscriptions_per_topic",
-            bounds.subscriptions_per_topic as u64,
+            limits.subscriptions_per_topic as u64,
         ),
-        ("topics", bounds.topics as u64),
+        ("topics", limits.topics as u64),
     ]
 }
 
 impl TopicFigures {
     /// Restarts of the actor by the end of the previous incarnation.
     pub(super) fn restarts_by_end(&self) -> [(&'static str, u64); 4] {
-        by_end(self.sums.ends)
+        ends_by_cause(self.sums.ends)
     }
 }

@@ -16,7 +16,8 @@ use gridhook_event::{PartitionId, SubscriptionKey, Timestamp};
 
 const HALF_LIFE_SECONDS: f64 = 600.0;
 
-/// Factor by which another has to be more active to replace a named one.
+/// Factor by which another event subscription has to be more active to replace one with series of
+/// its own.
 const LEAD: f64 = 2.0;
 
 /// Maximum numbers with series of their own.
@@ -36,14 +37,15 @@ pub(crate) struct Activity {
     pub(crate) total: u64,
 }
 
-/// The named ones, and what is needed to select again.
+/// The event subscriptions and topics with series of their own, and what is needed to select them
+/// again.
 #[derive(Debug, Default)]
 pub(crate) struct SeriesSelection {
-    seen: HashMap<SubscriptionKey, LastActivity>,
-    looked: Option<Timestamp>,
+    activities: HashMap<SubscriptionKey, LastActivity>,
+    last_scrape: Option<Timestamp>,
     named: HashSet<SubscriptionKey>,
     topics: HashSet<PartitionId>,
-    /// Counters of the named ones at the last scrape.
+    /// Counters of the event subscriptions with series of their own at the last scrape.
     last_named: HashMap<SubscriptionKey, SubscriptionCounters>,
     /// Counters of each rest at the last scrape, by the name of its topic.
     rests: BTreeMap<String, RestCounters<SubscriptionCounters>>,
@@ -77,16 +79,16 @@ impl SeriesSelection {
         now: Timestamp,
     ) {
         let elapsed_seconds = self
-            .looked
-            .map_or(0.0, |looked| now.since(looked).as_secs_f64());
+            .last_scrape
+            .map_or(0.0, |last_scrape| now.since(last_scrape).as_secs_f64());
         let decay = 0.5_f64.powf(elapsed_seconds / HALF_LIFE_SECONDS);
-        let mut seen = HashMap::with_capacity(all.len());
+        let mut activities = HashMap::with_capacity(all.len());
         let mut ranks = Vec::with_capacity(all.len());
         for Activity { key, total } in all {
-            let score = self.seen.get(key).map_or(0.0, |seen| {
-                seen.score * decay + total.saturating_sub(seen.total) as f64
+            let score = self.activities.get(key).map_or(0.0, |last| {
+                last.score * decay + total.saturating_sub(last.total) as f64
             });
-            seen.insert(
+            activities.insert(
                 *key,
                 LastActivity {
                     total: *total,
@@ -96,7 +98,8 @@ impl SeriesSelection {
             let lead = if self.named.contains(key) { LEAD } else { 1.0 };
             ranks.push((score * lead, *total, *key));
         }
-        (self.seen, self.looked) = (seen, Some(now));
+        self.activities = activities;
+        self.last_scrape = Some(now);
         // Before the second scrape there is no recent activity: the total decides.
         ranks.sort_unstable_by(|one, other| {
             other
@@ -113,15 +116,15 @@ impl SeriesSelection {
             topics,
             bounds,
         );
-        let mut of_topic = HashMap::new();
+        let mut counts_by_topic: HashMap<PartitionId, usize> = HashMap::new();
         let mut named = HashSet::new();
         for (_, _, key) in ranks {
-            let of_topic: &mut usize = of_topic.entry(key.partition).or_default();
+            let topic_count = counts_by_topic.entry(key.partition).or_default();
             if named.len() < bounds.subscriptions
-                && *of_topic < bounds.subscriptions_per_topic
+                && *topic_count < bounds.subscriptions_per_topic
                 && self.topics.contains(&key.partition)
             {
-                *of_topic += 1;
+                *topic_count += 1;
                 named.insert(key);
             }
         }
@@ -155,8 +158,8 @@ impl SeriesSelection {
         self.topics.contains(&topic)
     }
 
-    /// Records the named ones of this scrape. One that is no longer named has joined the rest that
-    /// `rest_of` returns.
+    /// Records the event subscriptions that have series of their own at this scrape. One that no
+    /// longer has them has joined the rest that `rest_of` returns.
     pub(super) fn report_named(
         &mut self,
         named: &[(SubscriptionKey, &SubscriptionFigures)],
@@ -192,9 +195,9 @@ impl SeriesSelection {
         self.topics_rest.report_sums(sums);
     }
 
-    /// Forgets the rests of other topics than these.
-    pub(super) fn keep_rests(&mut self, of: impl Fn(&str) -> bool) {
-        self.rests.retain(|topic, _| of(topic));
+    /// Removes the rests of topics that do not exist any more.
+    pub(super) fn keep_rests(&mut self, exists: impl Fn(&str) -> bool) {
+        self.rests.retain(|topic, _| exists(topic));
     }
 }
 
@@ -203,10 +206,10 @@ impl<T: Merge> RestCounters<T> {
     fn report_sums(&mut self, sums: &mut T) {
         sums.merge_with(&self.plus, u64::saturating_add);
         sums.merge_with(&self.minus, u64::saturating_sub);
-        if let Some(mut gone) = self.last.take() {
-            gone.merge_with(sums, u64::saturating_sub);
-            self.plus.merge_with(&gone, u64::saturating_add);
-            sums.merge_with(&gone, u64::saturating_add);
+        if let Some(mut difference) = self.last.take() {
+            difference.merge_with(sums, u64::saturating_sub);
+            self.plus.merge_with(&difference, u64::saturating_add);
+            sums.merge_with(&difference, u64::saturating_add);
         }
         self.last = Some(sums.clone());
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Exposition,
-    scrape::{Scrape, TopicFigures, bounds_of},
+    scrape::{Scrape, TopicFigures, list_limits},
 };
 use gridhook_event::Timestamp;
 use gridhook_journal as journal;
@@ -39,7 +39,7 @@ pub(super) const fn histogram(name: &'static str, help: &'static str) -> MetricF
     }
 }
 
-/// One sample without labels.
+/// Adds a family with one sample without labels.
 pub(super) fn push_sample(
     text: &mut MetricsText,
     family: MetricFamily,
@@ -71,7 +71,7 @@ pub(super) fn write_server_families(
         "gridhook_metrics_named_limit",
         "Maximum number of topics or event subscriptions with series of their own.",
     ));
-    for (of, most) in bounds_of(exposition.bounds) {
+    for (of, most) in list_limits(exposition.bounds) {
         text.add_sample(&[("of", of)], most);
     }
     push_topics(text, &scrape.topics);

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::figures::{SubscriptionCounters, SubscriptionFigures, SubscriptionGauges, by_end};
+use super::figures::{
+    SubscriptionCounters, SubscriptionFigures, SubscriptionGauges, ends_by_cause,
+};
 use crate::merge::{
     FieldRule::{
         Any, Earliest, Fields, FieldsOfEach, First, ItemsBy, Largest, Latest, Sum, SumOfEach,
@@ -232,7 +234,7 @@ impl MetricsView {
             measured_since: started.to_string(),
             actor: ActorView {
                 incarnation: state.incarnation,
-                restarts: by_end(sums.ends).into_iter().collect(),
+                restarts: ends_by_cause(sums.ends).into_iter().collect(),
                 quarantined: sums.quarantined,
             },
             histograms: HistogramsView {
@@ -283,7 +285,7 @@ impl CountersView {
             replayed: sums.replayed.delivered,
             late: sums.counters.late + sums.replayed.late,
             attempts: sums.requests_by_outcome().into_iter().collect(),
-            dead_lettered: sums.dead_lettered().into_iter().collect(),
+            dead_lettered: sums.dead_lettered_by_reason().into_iter().collect(),
             dropped: sums.dropped_by_reason().into_iter().collect(),
             leases: sums.lease_operations().into_iter().collect(),
             dead_letters: DeadLettersView {

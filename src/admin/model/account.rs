@@ -24,7 +24,7 @@ use gridhook_record::{resource_group::ResourceGroupRecord, topic::ArmScope};
 /// Listed API versions of Event Grid; every other version is accepted too.
 const API_VERSIONS: [&str; 4] = ["2025-02-15", "2022-06-15", "2021-12-01", "2020-06-01"];
 
-/// The only tenant.
+/// The id of the only tenant of this server.
 pub fn tenant_id() -> String {
     Uuid::nil().to_string()
 }
@@ -34,7 +34,6 @@ pub fn tenant_id() -> String {
 pub struct ResourcePlacement {
     /// Azure subscription and resource group.
     pub scope: ArmScope,
-    /// `location`.
     pub location: String,
 }
 

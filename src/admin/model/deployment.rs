@@ -31,16 +31,15 @@ pub const DEPLOYMENT_NAME_CHARS_MAX: usize = 64;
 /// The code of the error of a deployment with a resource that failed.
 const FAILED: &str = "DeploymentFailed";
 
-/// What a body asks to deploy.
+/// The body of the PUT of a deployment.
 #[derive(Clone, Debug)]
 pub struct DeploymentSpec {
     pub template: Value,
     pub parameters: Value,
     pub tags: BTreeMap<String, String>,
     pub mode: DeploymentMode,
-    /// `debugSetting.detailLevel`.
     pub debug_detail_level: Option<String>,
-    /// Whether a preview shows only ids.
+    /// Whether a preview shows the ids of resources only.
     pub is_preview_of_ids: bool,
 }
 

@@ -39,7 +39,7 @@ use gridhook_policy::filter::number;
 pub struct InvalidRequest {
     /// Path of the key, such as `properties.filter.subjectBeginsWith`, or the part of the request.
     pub target: String,
-    /// What is wrong with it, and what is allowed.
+    /// What is wrong with the value, and what is allowed.
     pub problem: String,
 }
 
@@ -94,7 +94,8 @@ impl InvalidRequest {
     }
 }
 
-/// So many names are listed in an error; of more, the most similar one is named.
+/// Maximum number of names listed in an error; if there are more, only the most similar one is
+/// named.
 const LISTED_NAMES: usize = 12;
 
 /// The minimum Jaro-Winkler similarity of a suggested name; 1 is equality.
@@ -151,23 +152,23 @@ impl ValueRange {
 /// The limits of an edition that the control plane checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EditionRanges {
-    /// `maxDeliveryAttempts`.
+    /// Allowed values and default of `maxDeliveryAttempts`.
     pub attempts: ValueRange,
-    /// `eventTimeToLiveInMinutes`.
+    /// Allowed values and default of `eventTimeToLiveInMinutes`.
     pub time_to_live_minutes: ValueRange,
-    /// `maxEventsPerBatch`.
+    /// Allowed values and default of `maxEventsPerBatch`.
     pub events_per_batch: ValueRange,
     /// Default of `maxEventsPerBatch` if only `preferredBatchSizeInKilobytes` is given.
     pub events_where_only_kilobytes: u32,
-    /// `preferredBatchSizeInKilobytes`.
+    /// Allowed values and default of `preferredBatchSizeInKilobytes`.
     pub kilobytes_per_batch: ValueRange,
-    /// Characters in one string of a filter: 512 in Azure.
+    /// Maximum characters in one string of a filter: 512 in Azure.
     pub filter_text_max: usize,
-    /// Entries of `includedEventTypes`.
+    /// Maximum entries of `includedEventTypes`.
     pub event_types_max: usize,
-    /// Entries of `advancedFilters`.
+    /// Maximum entries of `advancedFilters`.
     pub advanced_filters_max: usize,
-    /// Values of all advanced filters of an event subscription together.
+    /// Maximum values of all advanced filters of an event subscription together.
     pub advanced_values_max: usize,
     /// Maximum of `deliveryRetryPeriodInDays`; 0 if the edition does not support it.
     pub retry_period_days_max: u32,
@@ -205,7 +206,7 @@ struct UnsupportedProperty {
     /// Accepted values as JSON, which describe what the server does anyway. `null` is always
     /// accepted.
     harmless: &'static [&'static str],
-    /// Reason, or the alternative.
+    /// Why the property is refused, or what to use instead.
     because: &'static str,
 }
 
@@ -236,8 +237,8 @@ fn refuse_unsupported(
     Ok(())
 }
 
-/// The one of `allowed` that `given` is, or `given`. Azure compares without case; bicep modules
-/// write lists without spaces.
+/// The value of `allowed` that `given` means, or else `given`. Azure compares without case; bicep
+/// modules write lists without spaces.
 fn canonical_name<'a>(given: &'a str, allowed: &[&'a str]) -> &'a str {
     let is_given = |name: &&&str| {
         name.replace(", ", ",")
@@ -266,7 +267,6 @@ fn take_value(value: &mut Value, at: &str) -> Option<Value> {
     parent.as_object_mut()?.remove(key)
 }
 
-/// The value of the string at `at`, if there is one.
 fn text_at<'a>(value: &'a Value, at: &str) -> Option<&'a str> {
     at.split('.')
         .try_fold(value, |value, key| value.get(key))?

@@ -180,7 +180,6 @@ fn topic_type(name: &str, resource: &str, display_name: &str, description: &str)
     }
 }
 
-/// The topic type of a kind of topic.
 pub fn type_name(kind: TopicKind) -> &'static str {
     match kind {
         TopicKind::Topic => "Microsoft.EventGrid.Topics",

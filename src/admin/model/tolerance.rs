@@ -25,7 +25,7 @@ pub(super) fn clear_empty(value: &mut Value, paths: &[&str]) {
     }
 }
 
-/// The boolean that a value is, or its text says.
+/// Reads a boolean, or a text with one.
 pub(super) fn boolean_of(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(value) => Some(*value),

@@ -28,7 +28,6 @@ pub(super) const LOCATION: &str = "local";
 /// Maximum length of a segment of a dead letter's path.
 const SCOPE_PART_BYTES_MAX: usize = 200;
 
-/// All values of `inputSchema`.
 const SCHEMAS: [Schema; 3] = [Schema::EventGrid, Schema::CloudEvents, Schema::Custom];
 
 /// Read-only properties, and a name that Azure ignores.
@@ -273,7 +272,8 @@ pub(super) fn check_partition_count(
     }
 }
 
-/// Each shard would only know the ids of its own part.
+/// Refuses duplicate detection for a spread topic: each shard would only know the ids of its own
+/// part.
 pub(super) fn check_duplicate_window(record: TopicRecord) -> Result<TopicRecord, InvalidRequest> {
     if record.is_spread() && record.ingress.duplicate_window_s.is_some() {
         return refuse_value(
@@ -403,7 +403,6 @@ fn settable_body(record: &TopicRecord) -> Topic {
     }
 }
 
-/// One of the access keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyName {
     Key1,

@@ -1,5 +1,5 @@
-//! What a route's row says about an operation for the OpenAPI document. It is a constant: the
-//! schemas of its types are built with the document.
+//! The description of an operation in the table of routes, for the OpenAPI document. It is a
+//! constant: the schemas of its types are built with the document.
 
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -51,7 +51,7 @@ pub(crate) struct Description {
 struct RequestBody {
     is_required: bool,
     schema: SchemaFn,
-    /// JSON.
+    /// An example, as JSON text.
     example: &'static str,
 }
 
@@ -67,7 +67,7 @@ enum Content {
     None,
     Json(SchemaFn),
     List(SchemaFn),
-    /// The same content in several media types.
+    /// One content in several media types.
     Types(&'static [(&'static str, SchemaFn)]),
 }
 
@@ -149,7 +149,7 @@ pub(crate) const fn describe(id: &'static str, summary: &'static str) -> Descrip
 }
 
 impl Description {
-    /// Adds a JSON body.
+    /// Adds a JSON body with the schema of `T`.
     pub(crate) const fn takes<T: ToSchema>(self, is_required: bool, example: &'static str) -> Self {
         self.takes_json(is_required, SchemaRegistry::reference_to::<T>, example)
     }
@@ -169,14 +169,13 @@ impl Description {
         self
     }
 
-    /// Adds query parameters.
+    /// Adds query parameters, at most two times.
     pub(crate) const fn with(mut self, queries: &'static [Query]) -> Self {
         let index = if self.queries[0].is_empty() { 0 } else { 1 };
         self.queries[index] = queries;
         self
     }
 
-    /// Adds a header parameter.
     pub(crate) const fn header(mut self, name: &'static str, meaning: &'static str) -> Self {
         self.header = Some((name, meaning));
         self
@@ -192,7 +191,7 @@ impl Description {
         self
     }
 
-    /// Adds a JSON response.
+    /// Adds a JSON response with the schema of `T`.
     pub(crate) const fn returns<T: ToSchema>(self, status: u16, meaning: &'static str) -> Self {
         self.responds(
             status,
@@ -256,7 +255,7 @@ impl Description {
         self.responds(200, meaning, Content::List(item))
     }
 
-    /// Adds errors.
+    /// Adds errors, at most two times.
     pub(crate) const fn fails(mut self, errors: Errors) -> Self {
         let index = if self.errors[0].is_empty() { 0 } else { 1 };
         self.errors[index] = errors;

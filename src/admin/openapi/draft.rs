@@ -21,7 +21,6 @@ use gridhook_api::resource::ErrorResponse;
 pub(crate) struct SchemaRegistry(BTreeMap<String, Value>);
 
 impl SchemaRegistry {
-    /// A reference to the schema of `T`.
     pub(crate) fn reference_to<T: ToSchema>(&mut self) -> Value {
         self.named::<T>(&T::name())
     }
@@ -96,7 +95,7 @@ pub(super) fn list_of(item: Value) -> Value {
 pub(crate) struct OperationBuilder {
     operation: Map<String, Value>,
     parameters: Vec<Value>,
-    answers: Map<String, Value>,
+    responses: Map<String, Value>,
 }
 
 impl OperationBuilder {
@@ -117,7 +116,7 @@ impl OperationBuilder {
         Self {
             operation: Map::new(),
             parameters: Vec::new(),
-            answers: Map::new(),
+            responses: Map::new(),
         }
     }
 
@@ -160,8 +159,8 @@ impl OperationBuilder {
             self.operation["operationId"].as_str().unwrap_or_default()
         );
         self.operation["operationId"] = id.into();
-        for answer in self.answers.values_mut().filter_map(Value::as_object_mut) {
-            answer.remove("content");
+        for response in self.responses.values_mut().filter_map(Value::as_object_mut) {
+            response.remove("content");
         }
         self
     }
@@ -209,7 +208,7 @@ impl OperationBuilder {
 
     pub(crate) fn with_json_response(mut self, status: u16, what: &str, schema: &Value) -> Self {
         let content = json!({"application/json": {"schema": schema}});
-        self.answers.insert(
+        self.responses.insert(
             status.to_string(),
             json!({"description": what, "content": content}),
         );
@@ -219,7 +218,7 @@ impl OperationBuilder {
     /// Adds the response to a PUT that only reports the changes. Its schema allows the resource of
     /// the response 201, too: a generated client in Go reads all responses that succeed as one type.
     pub(crate) fn with_difference_response(self, what: &str, difference: &Value) -> Self {
-        let saved = self.answers.get("201").or(self.answers.get("200"));
+        let saved = self.responses.get("201").or(self.responses.get("200"));
         let resource = saved.map(|saved| saved["content"]["application/json"]["schema"].clone());
         let schemas: Vec<Value> = resource.into_iter().chain([difference.clone()]).collect();
         self.with_json_response(200, what, &json!({"anyOf": schemas}))
@@ -227,7 +226,7 @@ impl OperationBuilder {
 
     /// Adds a response of one of these content types.
     pub(super) fn with_response(mut self, status: u16, what: &str, content: Value) -> Self {
-        self.answers.insert(
+        self.responses.insert(
             status.to_string(),
             json!({"description": what, "content": content}),
         );
@@ -236,7 +235,7 @@ impl OperationBuilder {
 
     /// Adds a response without a body.
     pub(super) fn with_empty_response(mut self, status: u16, what: &str) -> Self {
-        self.answers
+        self.responses
             .insert(status.to_string(), json!({"description": what}));
         self
     }
@@ -249,17 +248,17 @@ impl OperationBuilder {
 
     /// Adds the ETag of a resource, and the preconditions of its changes.
     pub(super) fn with_etag(mut self, method: &Method) -> Self {
-        for (status, answer) in &mut self.answers {
+        for (status, response) in &mut self.responses {
             if ["200", "201"].contains(&status.as_str()) {
-                answer["headers"] = json!({"ETag": {"$ref": "#/components/headers/ETag"}});
+                response["headers"] = json!({"ETag": {"$ref": "#/components/headers/ETag"}});
             }
         }
         if *method == Method::GET {
             let known = json!({"description": "The resource has an ETag of the request"});
-            self.answers.insert("304".to_owned(), known);
+            self.responses.insert("304".to_owned(), known);
             return self.with_header(
                 "If-None-Match",
-                "ETags that the client knows: with one of them the response is 304",
+                "ETags of the states that the client has: for one of them the response is 304",
             );
         }
         let draft = self
@@ -281,7 +280,7 @@ impl OperationBuilder {
     pub(super) fn with_other_errors(self, errors: &[(u16, &str)], schema: &Value) -> Self {
         let missing: Vec<_> = errors
             .iter()
-            .filter(|(status, _)| !self.answers.contains_key(&status.to_string()))
+            .filter(|(status, _)| !self.responses.contains_key(&status.to_string()))
             .copied()
             .collect();
         self.with_errors(&missing, schema)
@@ -289,7 +288,7 @@ impl OperationBuilder {
 
     pub(super) fn into_json(mut self) -> Value {
         self.operation
-            .insert("responses".to_owned(), self.answers.into());
+            .insert("responses".to_owned(), self.responses.into());
         if !self.parameters.is_empty() {
             self.operation
                 .insert("parameters".to_owned(), self.parameters.into());

@@ -19,11 +19,11 @@ pub(super) const IN_NAMESPACE_SCHEMES: [&str; 6] = [
     "publisher",
 ];
 
-/// Errors of all operations.
+/// Errors of all operations of the data plane.
 pub(super) const ASKED: [(u16, &str); 2] =
     [(400, "Invalid API version or body"), (404, "No such topic")];
 
-/// Further errors of a publish.
+/// Errors that only a publish returns.
 const SENT: [(u16, &str); 8] = [
     (
         401,
@@ -44,7 +44,6 @@ const SENT: [(u16, &str); 8] = [
     ),
 ];
 
-/// Description of `api-version`.
 pub(super) const ANY_VERSION: &str =
     "API version: a date, optionally with a suffix; every version is accepted";
 

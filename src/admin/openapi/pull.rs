@@ -9,7 +9,7 @@ use super::{
 use gridhook_publish::refusal::AnswerBody;
 use gridhook_pull::body::{DELAYS, EVENTS, LockTokensBody, ReceivedBody, SettleResponse, WAIT};
 
-/// Further errors of pull delivery.
+/// Errors that only pull delivery returns.
 const PULLED: [(u16, &str); 5] = [
     (
         401,

@@ -46,10 +46,10 @@ pub(super) fn take_out(paths: &mut Value) -> (Map<String, Value>, Map<String, Va
             .filter(|(key, _)| *key != "parameters")
         {
             take_parameters(&mut parameters, operation);
-            let answers = operation
+            let operation_responses = operation
                 .get_mut("responses")
                 .and_then(Value::as_object_mut);
-            for (status, answer) in answers.into_iter().flatten() {
+            for (status, response) in operation_responses.into_iter().flatten() {
                 let status = status
                     .parse()
                     .ok()
@@ -58,7 +58,7 @@ pub(super) fn take_out(paths: &mut Value) -> (Map<String, Value>, Map<String, Va
                     responses.share_component(
                         "responses",
                         status.canonical_reason().unwrap_or("Error"),
-                        answer,
+                        response,
                     );
                 }
             }

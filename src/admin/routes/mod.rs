@@ -42,7 +42,7 @@ pub struct GridhookRoute {
     concern: Concern,
     /// Tag of the operations in the OpenAPI document.
     tag: &'static str,
-    /// Which shards of a cluster serve it.
+    /// The shards of a cluster that serve the path.
     pub(super) shards: ShardScope,
     operations: &'static [Operation],
 }

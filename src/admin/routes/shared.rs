@@ -15,7 +15,6 @@ pub(super) const INVALID_QUERY: Errors = &[(400, "Invalid query")];
 pub(super) const UNREAD_BODY: Errors =
     &[(408, "Body not received in time"), (413, "Body too large")];
 
-/// Errors of fault injection.
 const CHAOS: Errors = &[
     (400, "Invalid body, or no target for the fault"),
     (404, "No such topic or event subscription"),

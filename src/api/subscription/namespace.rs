@@ -19,14 +19,14 @@ use gridhook_policy::transform::Transform;
 use gridhook_record::subscription::ResourceIdentity;
 use serde_json::Value;
 
-/// `deliveryMode` of push delivery.
+/// The value of `deliveryMode` for push delivery.
 pub const PUSH: &str = "Push";
 
-/// `deliveryMode` of pull delivery.
+/// The value of `deliveryMode` for pull delivery.
 pub const QUEUE: &str = "Queue";
 
-/// Where properties of [`SubscriptionProperties`] are in a namespace, with `*` for `push` or
-/// `queue`. The others have the same path.
+/// The paths of properties of [`SubscriptionProperties`] that are elsewhere in a namespace, with
+/// `*` for `push` or `queue`.
 const PATHS: [(&str, &str); 8] = [
     ("destination", "deliveryConfiguration.*.destination"),
     (
@@ -231,9 +231,8 @@ pub struct NamespaceDeadLetter {
 #[derive(Debug, Error)]
 #[error("{at} {problem}")]
 pub struct InvalidNamespaceForm {
-    /// Path of the property.
     pub at: String,
-    /// What is wrong with it, and what is allowed.
+    /// What is wrong with the property, and what is allowed.
     pub problem: String,
 }
 

@@ -109,7 +109,6 @@ pub enum ApplyCommandError {
         file: String,
         error: declared::DeclarationError,
     },
-    /// A resource needs the state of a resource that does not exist.
     #[error(
         "{resource} needs the state of {needs}, which does not exist; the other resources were \
          applied"
@@ -121,27 +120,27 @@ pub enum ApplyCommandError {
     },
 }
 
-/// What a template has besides resources, each in a line.
+/// Formats everything in a template that is not a resource, each in a line.
 fn format_details(template: &declared::TemplateDetails) -> String {
     let mut lines = String::new();
-    for one in &template.foreign {
+    for resource in &template.foreign {
         lines.push_str(&format!(
             "\nleft out: {} ({}): {}",
-            escape::escape_text(&one.id),
-            escape::escape_text(&one.kind),
-            one.reason
+            escape::escape_text(&resource.id),
+            escape::escape_text(&resource.kind),
+            resource.reason
         ));
     }
-    for one in &template.unobtainable_outputs {
+    for output in &template.unobtainable_outputs {
         lines.push_str(&format!(
             "\nleft out: {}, which needs the state of {}, which this server does not have",
-            escape::escape_text(&one.what),
-            escape::escape_text(&one.needs.id)
+            escape::escape_text(&output.what),
+            escape::escape_text(&output.needs.id)
         ));
     }
-    for one in &template.pending {
-        let what = escape::escape_text(&one.what);
-        let needs = escape::escape_text(&one.needs.id);
+    for pending in &template.pending {
+        let what = escape::escape_text(&pending.what);
+        let needs = escape::escape_text(&pending.needs.id);
         lines.push_str(&format!(
             "\nlater: {what}, which needs the state of {needs}"
         ));
@@ -165,7 +164,40 @@ impl CommandError for ApplyCommandError {
     }
 }
 
-async fn is_gone(session: &ServerClient, path: &str) -> bool {
+/// Sends the request of a step, and returns the resource after it.
+async fn send_step(session: &ServerClient, step: &PlanStep) -> Result<Value, ClientError> {
+    match &step.action {
+        PlanAction::Create { body, .. } => {
+            session
+                .send_change(Method::PUT, &step.path, &Precondition::Missing, Some(body))
+                .await
+        }
+        PlanAction::Change { body, of, .. } => {
+            session
+                .send_change(Method::PUT, &step.path, of, Some(body))
+                .await
+        }
+        PlanAction::Delete(of) => {
+            let deletion = session
+                .send_change(Method::DELETE, &step.path, of, None::<&Value>)
+                .await;
+            let is_refused = matches!(
+                &deletion,
+                Err(ClientError::Refused {
+                    status: StatusCode::PRECONDITION_FAILED,
+                    ..
+                })
+            );
+            // A domain topic may be deleted with its last event subscription.
+            if is_refused && is_deleted(session, &step.path).await {
+                return Ok(Value::Null);
+            }
+            deletion
+        }
+    }
+}
+
+async fn is_deleted(session: &ServerClient, path: &str) -> bool {
     let current = session
         .fetch_plain::<Value>(Method::GET, path, None::<&Value>)
         .await;
@@ -185,7 +217,7 @@ impl Apply {
     /// The file cannot be used, or the server rejected a change.
     pub async fn run(self) -> Result<String, ApplyCommandError> {
         let mut reader = self.template_reader()?;
-        // The file is checked before the server is asked.
+        // Checked before the first request.
         reader.read()?;
         let session = self.control.open_session()?;
         let mut declared = reader.read_with_states(&session).await?;
@@ -203,7 +235,7 @@ impl Apply {
             ));
         }
         prompt::ask_confirmation(&format!("{}?", plan.summarize()), self.yes)?;
-        let mut waiting = self.carry_out(&session, &plan.steps).await?;
+        let mut waiting = self.apply_steps(&session, &plan.steps).await?;
         // Resources that need the state of a resource that was just created.
         while let Some(pending) = declared.first_pending_resource().cloned() {
             let next = reader.read_with_states(&session).await?;
@@ -215,7 +247,7 @@ impl Apply {
                     needs: pending.needs.id,
                 });
             }
-            waiting.extend(self.carry_out(&session, &more.steps).await?);
+            waiting.extend(self.apply_steps(&session, &more.steps).await?);
             plan.unchanged = more.unchanged.saturating_sub(plan.steps.len());
             plan.steps.extend(more.steps);
             declared = next;
@@ -245,8 +277,8 @@ impl Apply {
         })
     }
 
-    /// Applies the plan. Returns the event subscriptions that wait for endpoint validation.
-    async fn carry_out(
+    /// Applies the steps. Returns the event subscriptions that wait for endpoint validation.
+    async fn apply_steps(
         &self,
         session: &ServerClient,
         steps: &[PlanStep],
@@ -256,48 +288,14 @@ impl Apply {
         let mut waiting = Vec::new();
         for (done, step) in steps.iter().enumerate() {
             spinner.set_message(format!("{done} of {of}: {}", step.name));
-            let result = match &step.action {
-                PlanAction::Create { body, .. } => {
-                    session
-                        .send_change::<Value>(
-                            Method::PUT,
-                            &step.path,
-                            &Precondition::Missing,
-                            Some(body),
-                        )
-                        .await
-                }
-                PlanAction::Change { body, of, .. } => {
-                    session
-                        .send_change(Method::PUT, &step.path, of, Some(body))
-                        .await
-                }
-                PlanAction::Delete(of) => {
-                    let deletion = session
-                        .send_change(Method::DELETE, &step.path, of, None::<&Value>)
-                        .await;
-                    let is_refused = matches!(
-                        &deletion,
-                        Err(ClientError::Refused {
-                            status: StatusCode::PRECONDITION_FAILED,
-                            ..
-                        })
-                    );
-                    // A domain topic may be deleted with its last event subscription.
-                    if is_refused && is_gone(session, &step.path).await {
-                        Ok(Value::Null)
-                    } else {
-                        deletion
-                    }
-                }
-            };
-            let answer = result.map_err(|error| ApplyCommandError::Resource {
+            let result = send_step(session, step).await;
+            let resource = result.map_err(|error| ApplyCommandError::Resource {
                 resource: step.name.clone(),
                 error: Box::new(error),
                 done,
                 of,
             })?;
-            if answer["properties"]["provisioningState"] == "AwaitingManualAction" {
+            if resource["properties"]["provisioningState"] == "AwaitingManualAction" {
                 waiting.push(step.name.clone());
             }
         }
@@ -308,21 +306,21 @@ impl Apply {
         &self,
         plan: &ApplyPlan,
         declared: &Declared,
-        done: Option<&[String]>,
+        waiting: Option<&[String]>,
     ) -> String {
         let steps: Vec<Value> = plan.steps.iter().map(plan::PlanStep::to_json).collect();
         let mut json =
-            json!({"steps": steps, "unchanged": plan.unchanged, "applied": done.is_some()});
+            json!({"steps": steps, "unchanged": plan.unchanged, "applied": waiting.is_some()});
         let template = &declared.template;
-        let foreign = template
+        let foreign: Vec<Value> = template
             .foreign
             .iter()
-            .map(|one| json!({"id": one.id, "type": one.kind, "reason": one.reason}));
-        let foreign: Vec<Value> = foreign.collect();
+            .map(|resource| json!({"id": resource.id, "type": resource.kind, "reason": resource.reason}))
+            .collect();
         let pending: Vec<&str> = template
             .pending
             .iter()
-            .map(|one| one.what.as_str())
+            .map(|pending| pending.what.as_str())
             .collect();
         for (key, value) in [("leftOut", foreign.into()), ("pending", pending.into())] {
             if value != json!([]) {
@@ -333,28 +331,28 @@ impl Apply {
             json["outputs"] = Value::Object(template.outputs.clone());
         }
         let text = self.printed.format_value(&json, |_| {
-            let details = format_details(template);
-            if plan.is_empty() {
-                return match plan.unchanged {
-                    1 => format!("no changes: 1 resource matches the file{details}"),
-                    unchanged => {
-                        format!("no changes: {unchanged} resources match the file{details}")
-                    }
-                };
-            }
-            let sum = plan.summarize();
-            let end = match done {
-                None => format!("planned: {sum}; nothing was changed"),
-                Some([]) => format!("done: {sum}"),
-                Some(waiting) => {
-                    format!(
-                        "done: {sum}; waiting for endpoint validation, without delivery: {}",
-                        waiting.join(", ")
-                    )
-                }
-            };
-            format!("{plan}\n\n{end}{details}")
+            format_summary(plan, waiting) + &format_details(template)
         });
         hide_secrets(text, &template.secrets)
+    }
+}
+
+/// The steps and their number. `waiting` are event subscriptions that wait for endpoint validation
+/// after the plan was applied.
+fn format_summary(plan: &ApplyPlan, waiting: Option<&[String]>) -> String {
+    if plan.is_empty() {
+        return match plan.unchanged {
+            1 => "no changes: 1 resource matches the file".to_owned(),
+            unchanged => format!("no changes: {unchanged} resources match the file"),
+        };
+    }
+    let sum = plan.summarize();
+    match waiting {
+        None => format!("{plan}\n\nplanned: {sum}; nothing was changed"),
+        Some([]) => format!("{plan}\n\ndone: {sum}"),
+        Some(waiting) => format!(
+            "{plan}\n\ndone: {sum}; waiting for endpoint validation, without delivery: {}",
+            waiting.join(", ")
+        ),
     }
 }

@@ -14,7 +14,7 @@ use gridhook_api::what_if::{Difference, ValueChange};
 use gridhook_declared::{Declared, DeclaredResource, ResourceKind};
 use gridhook_escape as escape;
 
-/// The changes, in order.
+/// The changes of a file, in the order in which they are applied.
 pub(super) struct ApplyPlan {
     pub(super) steps: Vec<PlanStep>,
     pub(super) unchanged: usize,
@@ -22,7 +22,7 @@ pub(super) struct ApplyPlan {
 
 /// The change of one resource.
 pub(super) struct PlanStep {
-    /// The name for people.
+    /// Kind and name of the resource in the output.
     pub(super) name: String,
     pub(super) path: String,
     pub(super) action: PlanAction,

@@ -13,11 +13,11 @@ const NAMED_MAX: usize = 10;
 
 /// The result of publishing an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum PublishAnswer {
+enum PublishResult {
     /// No response: the event may or may not arrive.
     #[default]
     Unknown,
-    /// Acknowledged: the event must arrive.
+    /// The event must arrive.
     Acknowledged,
     Refused,
 }
@@ -26,7 +26,7 @@ enum PublishAnswer {
 #[derive(Debug)]
 pub struct DeliveryLedger {
     seed: u64,
-    answers: Vec<PublishAnswer>,
+    publish_results: Vec<PublishResult>,
     /// For each subscription, the number of arrivals of each event.
     arrivals: Vec<Vec<u8>>,
     acknowledged: u64,
@@ -37,19 +37,19 @@ pub struct DeliveryLedger {
 /// The totals of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerSummary {
-    /// Acknowledged events.
+    /// Number of acknowledged events.
     pub acknowledged: u64,
     /// First arrivals of acknowledged events, over all subscriptions.
     pub arrived: u64,
-    /// Missing arrivals.
+    /// Number of missing arrivals of acknowledged events, over all subscriptions.
     pub lost: u64,
     /// Some missing arrivals: the numbers of the subscription and the event.
     pub named: Vec<(usize, u64)>,
-    /// Repeated arrivals.
+    /// Number of repeated arrivals, over all subscriptions.
     pub repeated: u64,
     /// Arrivals that differ from what was published.
     pub damaged: u64,
-    /// Refused events that arrived.
+    /// Number of refused events that arrived.
     pub refused_but_arrived: u64,
 }
 
@@ -72,7 +72,7 @@ impl DeliveryLedger {
         let arrivals = vec![Vec::new(); subscriptions];
         Self {
             seed,
-            answers: Vec::new(),
+            publish_results: Vec::new(),
             arrivals,
             acknowledged: 0,
             arrived: 0,
@@ -82,9 +82,9 @@ impl DeliveryLedger {
 
     /// The body of a request with new events, and the number of the first event.
     pub fn issue_events(&mut self, events: usize) -> (u64, String) {
-        let first = self.answers.len() as u64;
-        self.answers
-            .resize(self.answers.len() + events, PublishAnswer::Unknown);
+        let first = self.publish_results.len() as u64;
+        self.publish_results
+            .resize(self.publish_results.len() + events, PublishResult::Unknown);
         let bodies = (first..first + events as u64).map(|number| {
             let check = self.compute_checksum(number);
             let event = json!({
@@ -102,11 +102,11 @@ impl DeliveryLedger {
 
     pub fn record_acknowledged(&mut self, first: u64, events: usize) {
         self.acknowledged += events as u64;
-        self.record_publish(first, events, PublishAnswer::Acknowledged);
+        self.record_publish(first, events, PublishResult::Acknowledged);
     }
 
     pub fn record_refused(&mut self, first: u64, events: usize) {
-        self.record_publish(first, events, PublishAnswer::Refused);
+        self.record_publish(first, events, PublishResult::Refused);
     }
 
     /// Records the events of a request to a subscription's endpoint.
@@ -127,7 +127,7 @@ impl DeliveryLedger {
         {
             let is_intact = id == number.to_string()
                 && check == self.compute_checksum(number)
-                && number < self.answers.len() as u64;
+                && number < self.publish_results.len() as u64;
             let (true, Some(arrivals)) = (is_intact, self.arrivals.get_mut(subscription)) else {
                 self.damaged += 1;
                 continue;
@@ -142,7 +142,7 @@ impl DeliveryLedger {
     }
 
     /// The acknowledged events and the first arrivals so far.
-    pub fn so_far(&self) -> (u64, u64) {
+    pub fn current_counts(&self) -> (u64, u64) {
         (self.acknowledged, self.arrived)
     }
 
@@ -153,28 +153,28 @@ impl DeliveryLedger {
             ..LedgerSummary::default()
         };
         for (subscription, arrivals) in self.arrivals.iter().enumerate() {
-            for (number, answer) in self.answers.iter().enumerate() {
+            for (number, result) in self.publish_results.iter().enumerate() {
                 let times = arrivals.get(number).copied().unwrap_or(0);
                 sum.repeated += u64::from(times.saturating_sub(1));
-                match (answer, times) {
-                    (PublishAnswer::Acknowledged, 0) => {
+                match (result, times) {
+                    (PublishResult::Acknowledged, 0) => {
                         sum.lost += 1;
                         if sum.named.len() < NAMED_MAX {
                             sum.named.push((subscription, number as u64));
                         }
                     }
-                    (PublishAnswer::Acknowledged, 1..) => sum.arrived += 1,
-                    (PublishAnswer::Refused, 1..) => sum.refused_but_arrived += 1,
-                    (PublishAnswer::Refused, 0) | (PublishAnswer::Unknown, _) => {}
+                    (PublishResult::Acknowledged, 1..) => sum.arrived += 1,
+                    (PublishResult::Refused, 1..) => sum.refused_but_arrived += 1,
+                    (PublishResult::Refused, 0) | (PublishResult::Unknown, _) => {}
                 }
             }
         }
         sum
     }
 
-    fn record_publish(&mut self, first: u64, events: usize, answer: PublishAnswer) {
+    fn record_publish(&mut self, first: u64, events: usize, result: PublishResult) {
         let first = first as usize;
-        self.answers[first..first + events].fill(answer);
+        self.publish_results[first..first + events].fill(result);
     }
 
     /// The checksum of an event.

@@ -1,6 +1,6 @@
 //! The load generator: publishes at a fixed rate, independent of the server's state.
 //!
-//! No event is published twice: refused and unanswered requests are recorded, not retried.
+//! No event is published twice: requests that were refused or had no response are recorded, not retried.
 
 use std::{
     cell::{Cell, RefCell},
@@ -18,7 +18,6 @@ use super::{
 use crate::client::ServerClient;
 use gridhook_clock::Clock;
 
-/// The interval between publishes.
 const TICK: Duration = Duration::from_millis(10);
 
 /// The maximum number of requests in flight; at the limit, publishing pauses.
@@ -27,7 +26,7 @@ const IN_FLIGHT_MAX: usize = 64;
 /// The maximum number of events in one request.
 const EVENTS_MAX: u64 = 1_000;
 
-/// After a pause, at most 1/4 second of the rate is published at once.
+/// The part of a second whose events are published at once after a pause, at most: 1/4.
 const CATCH_UP: u64 = 4;
 
 /// The pause after a refused request.
@@ -75,7 +74,6 @@ impl LoadGenerator {
         self.stopped.set(true);
     }
 
-    /// Whether no request is in flight.
     pub(super) fn is_quiet(&self) -> bool {
         self.in_flight.get() == 0
     }

@@ -148,7 +148,6 @@ enum ChaosKillMethod {
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum ChaosError {
-    /// Fault injection is disabled in the server.
     #[error(
         "fault injection is disabled; start the server with chaos.enabled = true \
          (GRIDHOOK_CHAOS__ENABLED=true)"
@@ -164,10 +163,10 @@ pub enum ChaosError {
         address: SocketAddr,
         error: io::Error,
     },
-    /// No handler for SIGINT and SIGTERM.
+    /// Handlers for SIGINT and SIGTERM could not be installed.
     #[error("signal handlers cannot be installed: {0}")]
     Signals(io::Error),
-    /// The clean-up failed.
+    /// The topic of the run could not be deleted.
     #[error(
         "the topic {topic} could not be deleted; delete it with gridhook topics delete {topic}: \
          {error}"

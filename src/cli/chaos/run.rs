@@ -58,12 +58,12 @@ pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdic
         chaos
             .control
             .open_session()
-            .map_err(request_failed("cannot connect to the server"))?,
+            .map_err(request_error("cannot connect to the server"))?,
     );
     if let Some(url) = &chaos.publish_to {
         session
             .check_recipient(url)
-            .map_err(request_failed("cannot publish"))?;
+            .map_err(request_error("cannot publish"))?;
     }
     let before = fault_counts(&session).await?;
     let seed = chaos.seed.unwrap_or_else(|| fastrand::u64(..));
@@ -119,25 +119,22 @@ impl ChaosRun {
         let mut signals = StopSignals::install()?;
         self.set_up(endpoint)
             .await
-            .map_err(request_failed("cannot create the topic"))?;
-        let load = {
-            let at = self.chaos.publish_to.clone();
-            LoadGenerator::new(
-                Rc::clone(&self.session),
-                at,
-                &self.topic,
-                Arc::clone(&self.ledger),
-            )
-        };
-        let started = self.clock.now();
+            .map_err(request_error("cannot create the topic"))?;
+        let load = LoadGenerator::new(
+            Rc::clone(&self.session),
+            self.chaos.publish_to.clone(),
+            &self.topic,
+            Arc::clone(&self.ledger),
+        );
+        let start = self.clock.now();
         self.run_faults(&load, &mut signals).await?;
-        let seconds = self.clock.now().since(started).as_secs_f64();
+        let seconds = self.clock.now().since(start).as_secs_f64();
         let is_settled = self.wait_until_settled(&load, &mut signals).await?;
         let report: SupervisionReport = self
             .session
             .get(&format!("/supervision?topic={}&top=1000", self.topic))
             .await
-            .map_err(request_failed("cannot read the actors' restarts"))?;
+            .map_err(request_error("cannot read the actors' restarts"))?;
         let faults = fault_counts(&self.session).await?;
         let count_since_start =
             |name: &String, count: &u64| count - before.get(name).copied().unwrap_or(0).min(*count);
@@ -145,18 +142,18 @@ impl ChaosRun {
             .iter()
             .map(|(name, count)| (name.clone(), count_since_start(name, count)))
             .collect();
-        let of = |name: &str| faults.get(name).copied().unwrap_or(0);
-        let cut_off = of("deliveriesKilled") * u64::from(self.chaos.batch_events);
-        let lost_answers = of("responsesDropped.events")
-            + of("responsesCorrupted.events")
-            + of("responsesDelayed.events");
+        let count_of = |name: &str| faults.get(name).copied().unwrap_or(0);
+        let killed_events = count_of("deliveriesKilled") * u64::from(self.chaos.batch_events);
+        let lost_responses = count_of("responsesDropped.events")
+            + count_of("responsesCorrupted.events")
+            + count_of("responsesDelayed.events");
         let verdict = ChaosVerdict {
             topic: self.topic.clone(),
             seed: self.seed,
             seconds,
             subscriptions: self.chaos.subscriptions as usize,
             requests: load.published_count(),
-            repeated_allowed: cut_off + lost_answers,
+            repeated_allowed: killed_events + lost_responses,
             settled: is_settled,
             restarts: report.recovery.into(),
             missed: self.kills.missed.get(),
@@ -208,7 +205,7 @@ impl ChaosRun {
         faults
             .start(&self.session, &self.topic, *duration)
             .await
-            .map_err(request_failed("cannot inject a fault"))?;
+            .map_err(request_error("cannot inject a fault"))?;
         let loading = actix_rt::spawn(load.clone().run(*rate, self.clock.clone()));
         let kills = KillSchedule {
             topic: self.topic.clone(),
@@ -225,17 +222,17 @@ impl ChaosRun {
             Rc::clone(&self.stopped),
         );
         let mut killing = actix_rt::spawn(killing);
-        let turns = faults.clone().run(
+        let injecting = faults.clone().run(
             Rc::clone(&self.session),
             self.topic.clone(),
             Rc::clone(&self.stopped),
         );
-        let mut turns = actix_rt::spawn(turns);
+        let mut injecting = actix_rt::spawn(injecting);
         let outcome = tokio::select! {
             () = self.show_progress(*duration) => Ok(()),
-            () = signals.next() => Ok(()),
-            failed = wait_for_failure(&mut killing) => Err(failed),
-            failed = wait_for_failure(&mut turns) => Err(failed),
+            () = signals.wait_for_signal() => Ok(()),
+            error = wait_for_failure(&mut killing) => Err(error),
+            error = wait_for_failure(&mut injecting) => Err(error),
         };
         self.stopped.set(true);
         load.stop();
@@ -245,14 +242,15 @@ impl ChaosRun {
     }
 
     async fn show_progress(&self, duration: Duration) {
-        let started = self.clock.now();
+        let start = self.clock.now();
         let bar = progress_bar(duration, "{bar:30} {msg}");
         loop {
-            let elapsed = self.clock.now().since(started);
+            let elapsed = self.clock.now().since(start);
             if elapsed >= duration {
                 return bar.finish_and_clear();
             }
-            let (acknowledged, arrived) = with_ledger(&self.ledger, |ledger| ledger.so_far());
+            let (acknowledged, arrived) =
+                with_ledger(&self.ledger, |ledger| ledger.current_counts());
             let counts = [acknowledged, arrived, self.kills.killed.get()].map(group_thousands);
             bar.set_position(elapsed.as_millis() as u64);
             bar.set_message(format!(
@@ -274,7 +272,7 @@ impl ChaosRun {
         let settling = async {
             loop {
                 if load.is_quiet()
-                    && self.is_settled().await.map_err(request_failed(
+                    && self.is_settled().await.map_err(request_error(
                         "cannot read the status of the event subscriptions",
                     ))?
                 {
@@ -283,25 +281,25 @@ impl ChaosRun {
                 if self.clock.now() >= end {
                     return Ok(false);
                 }
-                let MissingEvents { events } = self.missing_events();
-                bar.set_message(format!("waiting for {}", count_with_noun(events, "event")));
+                let missing = count_with_noun(self.count_missing_events(), "event");
+                bar.set_message(format!("waiting for {missing}"));
                 bar.tick();
                 actix_rt::time::sleep(POLL_INTERVAL).await;
             }
         };
-        let settled = tokio::select! {
-            settled = settling => settled,
-            () = signals.next() => Ok(false),
+        let is_settled = tokio::select! {
+            is_settled = settling => is_settled,
+            () = signals.wait_for_signal() => Ok(false),
         };
         bar.finish_and_clear();
-        settled
+        is_settled
     }
 
-    fn missing_events(&self) -> MissingEvents {
-        let (acknowledged, arrived) = with_ledger(&self.ledger, |ledger| ledger.so_far());
-        MissingEvents {
-            events: (acknowledged * u64::from(self.chaos.subscriptions)).saturating_sub(arrived),
-        }
+    /// The number of arrivals that acknowledged events still lack.
+    fn count_missing_events(&self) -> u64 {
+        let (acknowledged, arrived) = with_ledger(&self.ledger, |ledger| ledger.current_counts());
+        let expected = acknowledged * u64::from(self.chaos.subscriptions);
+        expected.saturating_sub(arrived)
     }
 
     /// Whether no subscription has a backlog, pending deliveries or requests in flight: then
@@ -326,17 +324,17 @@ impl ChaosRun {
                 .send_request::<Value>(Method::DELETE, "/chaos", None::<&Value>)
                 .await?;
         }
-        let all = async {
+        let deletion = async {
             for number in 0..self.chaos.subscriptions as usize {
                 self.delete_resource(&self.resource_name().subscription_path(&name_of(number), ""))
                     .await?;
             }
             self.delete_resource(&self.resource_name().path("")).await
         };
-        let done: Result<(), client::ClientError> = tokio::time::timeout(CLEAN_UP_MAX, all)
+        let result: Result<(), client::ClientError> = tokio::time::timeout(CLEAN_UP_MAX, deletion)
             .await
             .map_err(|_| CleanUpError::Late)?;
-        Ok(done?)
+        Ok(result?)
     }
 
     async fn delete_resource(&self, path: &str) -> Result<(), client::ClientError> {
@@ -364,11 +362,6 @@ pub enum CleanUpError {
     Late,
 }
 
-/// The events that have not arrived.
-struct MissingEvents {
-    events: u64,
-}
-
 async fn fault_counts(session: &ServerClient) -> Result<BTreeMap<String, u64>, ChaosError> {
     match session.get::<ChaosReport>("/chaos").await {
         Ok(report) => Ok(flatten_counts(&json!(report.injected))),
@@ -376,7 +369,7 @@ async fn fault_counts(session: &ServerClient) -> Result<BTreeMap<String, u64>, C
             status: StatusCode::NOT_FOUND,
             ..
         }) => Err(ChaosError::Off),
-        Err(error) => Err(request_failed("cannot read the injected faults")(error)),
+        Err(error) => Err(request_error("cannot read the injected faults")(error)),
     }
 }
 
@@ -384,11 +377,11 @@ async fn fault_counts(session: &ServerClient) -> Result<BTreeMap<String, u64>, C
 async fn wait_for_failure(task: &mut JoinHandle<Result<(), client::ClientError>>) -> ChaosError {
     match task.await.expect("a schedule does not panic") {
         Ok(()) => std::future::pending().await,
-        Err(error) => request_failed("the fault schedule failed")(error),
+        Err(error) => request_error("the fault schedule failed")(error),
     }
 }
 
-fn request_failed(what: &'static str) -> impl FnOnce(client::ClientError) -> ChaosError {
+fn request_error(what: &'static str) -> impl FnOnce(client::ClientError) -> ChaosError {
     move |error| ChaosError::Server {
         what,
         error: Box::new(error),
@@ -418,7 +411,7 @@ impl StopSignals {
         ]))
     }
 
-    fn next(&mut self) -> impl Future<Output = ()> {
+    fn wait_for_signal(&mut self) -> impl Future<Output = ()> {
         let [interrupt, terminate] = &mut self.0;
         async {
             tokio::select! {

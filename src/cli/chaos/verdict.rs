@@ -43,11 +43,11 @@ impl From<RecoveryView> for RecoveryTimes {
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PublishedCount {
-    /// Requests that were acknowledged.
+    /// Number of acknowledged requests.
     pub requests: u64,
-    /// Requests that were refused with 503 or 429.
+    /// Number of requests that were refused with 503 or 429.
     pub refused: u64,
-    /// Requests without a response.
+    /// Number of requests without a response, whose events may or may not be stored.
     pub unknown: u64,
 }
 

@@ -7,26 +7,27 @@ use serde_json::Value;
 use super::ClientError;
 
 /// Reads a JSON object from a file or standard input; without a file it is empty.
-pub(crate) fn body_of(file: Option<&Path>) -> Result<Value, ClientError> {
-    match file.map(|path| (path, read_input(path))) {
-        None => Ok(Value::Object(serde_json::Map::new())),
-        Some((_, Ok(value @ Value::Object(_)))) => Ok(value),
-        Some((path, Ok(_))) => Err(ClientError::Input(format!(
+pub(crate) fn read_body(file: Option<&Path>) -> Result<Value, ClientError> {
+    let Some(path) = file else {
+        return Ok(Value::Object(serde_json::Map::new()));
+    };
+    match read_input(path)? {
+        body @ Value::Object(_) => Ok(body),
+        _ => Err(ClientError::Input(format!(
             "{} is not a JSON object; expected one JSON object",
             path.display()
         ))),
-        Some((_, Err(error))) => Err(error),
     }
 }
 
 /// Reads JSON from a file, or from standard input for `-`.
 pub(crate) fn read_input(path: &Path) -> Result<Value, ClientError> {
-    let read = if path == Path::new("-") {
+    let text = if path == Path::new("-") {
         io::read_to_string(io::stdin())
     } else {
         fs::read_to_string(path)
     };
-    let text = read.map_err(|error| {
+    let text = text.map_err(|error| {
         ClientError::Input(format!("{} cannot be read: {error}", path.display()))
     })?;
     // Some editors, and PowerShell, begin a file with a byte order mark.

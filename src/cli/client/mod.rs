@@ -27,10 +27,10 @@ pub use self::{
 };
 pub(super) use self::{
     address::{DEFAULT_SERVER, read_variable, server_url, warn_of_cleartext},
-    body::{body_of, read_input, set_value},
+    body::{read_body, read_input, set_value},
     resource_name::ResourceNameKind,
     stream::{ListedItems, PagedList},
-    token::{check_secret, secret_in},
+    token::{check_secret, read_secret},
 };
 use super::{
     http,
@@ -110,12 +110,12 @@ impl SubscriptionArgs {
         self.topic.subscription_path(&self.subscription, rest)
     }
 
-    /// The arguments that name it in a command.
+    /// The arguments that name the event subscription in a command.
     pub(crate) fn command_arguments(&self) -> String {
         format!("{} {}", short_name(&self.topic.path("")), self.subscription)
     }
 
-    /// Its name, for messages.
+    /// The name of the event subscription in messages.
     pub(crate) fn name(&self) -> String {
         format!(
             "{} of {}",
@@ -127,12 +127,12 @@ impl SubscriptionArgs {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No connection, or no HTTP response.
+    /// The server could not be reached, or did not respond in HTTP.
     #[error("{server}: {error}; {hint}")]
     Send {
         server: String,
         error: String,
-        /// What the operator can do.
+        /// What the operator can do about it.
         hint: String,
     },
     /// The server responded with an error.
@@ -142,7 +142,7 @@ pub enum ClientError {
     #[error(
         "the response has an unknown form; the server and this command may have different versions"
     )]
-    Answer(#[from] serde_json::Error),
+    Response(#[from] serde_json::Error),
     /// A flag, a variable or a file cannot be used.
     #[error("{0}")]
     Input(String),
@@ -152,7 +152,7 @@ pub enum ClientError {
     /// The server reported an error in a stream.
     #[error("the server reports: {0}")]
     Reported(String),
-    /// The response ended early.
+    /// The connection ended before the response did.
     #[error("the connection to the server ended: {0}")]
     Disconnected(String),
 }
@@ -174,27 +174,27 @@ pub(crate) enum Precondition {
 }
 
 /// 64 MiB, above every response; lists are paged.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
+const RESPONSE_BYTES_MAX: usize = 64 << 20;
 
 /// An authenticated connection to a server.
 pub struct ServerClient {
     client: Client,
     server: Url,
     token: OperatorToken,
-    /// Those that were printed.
+    /// The warnings that were printed.
     warnings: RefCell<BTreeSet<String>>,
 }
 
 impl ServerArgs {
     /// Creates the client. Needs a running actix system.
     pub fn open_session(&self) -> Result<ServerClient, ClientError> {
-        let chosen = self.address.choose_server()?;
-        let token = self.operator_token(&chosen)?;
-        warn_of_cleartext(&chosen.server, "the token");
-        let client = http::build_client(chosen.ca_file.as_deref())?;
+        let address = self.address.choose_server()?;
+        let token = self.operator_token(&address)?;
+        warn_of_cleartext(&address.server, "the token");
+        let client = http::build_client(address.ca_file.as_deref())?;
         Ok(ServerClient {
             client,
-            server: chosen.server,
+            server: address.server,
             token,
             warnings: RefCell::default(),
         })
@@ -212,7 +212,6 @@ impl ServerClient {
         self.send_request(Method::GET, path, None::<&Value>).await
     }
 
-    /// Sends a POST.
     pub async fn send_post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -254,9 +253,8 @@ impl ServerClient {
         body: Option<&impl Serialize>,
     ) -> Result<T, ClientError> {
         let result = self.exchange_json(method, path, condition, body).await;
-        self.with_suggestion(path, result)
-            .await
-            .map(|(answer, _)| answer)
+        let (json, _) = self.with_suggestion(path, result).await?;
+        Ok(json)
     }
 
     /// Adds similar names to the error for a resource that does not exist.
@@ -287,9 +285,10 @@ impl ServerClient {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<T, ClientError> {
-        self.exchange_json(method, path, &Precondition::None, body)
-            .await
-            .map(|(answer, _)| answer)
+        let (json, _) = self
+            .exchange_json(method, path, &Precondition::None, body)
+            .await?;
+        Ok(json)
     }
 
     /// Sends a request, and returns the response with its ETag.
@@ -314,13 +313,11 @@ impl ServerClient {
             None => request.send(),
         };
         let (body, tag) = self.read_response(response).await?;
-        Ok((
-            serde_json::from_slice(if body.is_empty() { b"null" } else { &body })?,
-            tag,
-        ))
+        let json: &[u8] = if body.is_empty() { b"null" } else { &body };
+        Ok((serde_json::from_slice(json)?, tag))
     }
 
-    /// The `Authorization` header.
+    /// The value of the `Authorization` header.
     pub(crate) fn bearer_header(&self) -> String {
         format!("Bearer {}", self.token.secret)
     }
@@ -346,8 +343,8 @@ impl ServerClient {
     }
 
     /// The error of a failed connection.
-    pub(crate) fn not_reached(&self, error: &SendRequestError) -> ClientError {
-        not_reached(&self.server, error)
+    pub(crate) fn connection_error(&self, error: &SendRequestError) -> ClientError {
+        connection_error(&self.server, error)
     }
 
     pub(crate) fn server(&self) -> &Url {
@@ -371,9 +368,11 @@ impl ServerClient {
 
     async fn read_response(
         &self,
-        sent: SendClientRequest,
+        request: SendClientRequest,
     ) -> Result<(bytes::Bytes, Option<String>), ClientError> {
-        let response = sent.await.map_err(|error| self.not_reached(&error))?;
+        let response = request
+            .await
+            .map_err(|error| self.connection_error(&error))?;
         let mut response = response.timeout(RESPONSE_TIMEOUT);
         let status = response.status();
         for warning in response.headers().get_all(header::WARNING) {
@@ -385,7 +384,7 @@ impl ServerClient {
             .and_then(|tag| Some(tag.to_str().ok()?.to_owned()));
         let body = response
             .body()
-            .limit(ANSWER_BYTES_MAX)
+            .limit(RESPONSE_BYTES_MAX)
             .await
             .map_err(|error| {
                 let hint = "the response ended early".to_owned();
@@ -410,11 +409,9 @@ impl ServerClient {
 }
 
 /// The error of a failed connection, with a hint.
-pub(crate) fn not_reached(server: &Url, error: &SendRequestError) -> ClientError {
-    let (error, is_http_answer) = (
-        error.to_string(),
-        !matches!(error, SendRequestError::Response(_)),
-    );
+pub(crate) fn connection_error(server: &Url, error: &SendRequestError) -> ClientError {
+    let is_http = !matches!(error, SendRequestError::Response(_));
+    let error = error.to_string();
     let rest = server
         .as_str()
         .split_once("://")
@@ -428,7 +425,7 @@ pub(crate) fn not_reached(server: &Url, error: &SendRequestError) -> ClientError
         "https" if error.contains("UnknownIssuer") => {
             "name the file of the certificate authority with --ca-file".to_owned()
         }
-        "http" if !is_http_answer => format!(
+        "http" if !is_http => format!(
             "the response is not HTTP: does the server use TLS ({})?",
             other("https")
         ),
@@ -441,5 +438,5 @@ pub(crate) fn not_reached(server: &Url, error: &SendRequestError) -> ClientError
     }
 }
 
-/// One minute, longer than every request that is not a job.
+/// Time limit of a response: one minute, longer than every request that is not a job.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);

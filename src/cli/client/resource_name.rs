@@ -58,7 +58,7 @@ impl ResourceName {
         format!("{}{rest}", self.0)
     }
 
-    /// The path of one of its event subscriptions, followed by `rest`.
+    /// The path of an event subscription of the resource, followed by `rest`.
     pub fn subscription_path(&self, name: &str, rest: &str) -> String {
         format!(
             "{}/eventSubscriptions/{}{rest}",
@@ -69,7 +69,7 @@ impl ResourceName {
 }
 
 impl ResourceName {
-    /// The path to publish its events to.
+    /// The path to publish events to.
     pub(crate) fn publishing_path(&self) -> Result<String, ClientError> {
         match self.types_and_names()[..] {
             [("topics", name)] => Ok(format!("/topics/{name}/api/events")),

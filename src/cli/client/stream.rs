@@ -13,11 +13,11 @@ use crate::http;
 
 /// A list of the server whose pages have a token for the next one, and what to read of it.
 pub(crate) struct PagedList<'a> {
-    /// Path without a query.
+    /// The path without a query.
     pub(crate) path: String,
     /// Query parameters, of which those without a value are not sent.
     pub(crate) query: &'a [(&'a str, Option<&'a str>)],
-    /// Key of the items.
+    /// The key of the items in a page.
     pub(crate) key: &'a str,
     /// Maximum number of items of a page.
     pub(crate) page_max: usize,
@@ -32,7 +32,7 @@ pub(crate) struct ListedItems {
 }
 
 impl ServerClient {
-    /// Reads pages until there are as many items as wanted, or no more.
+    /// Reads pages until the limit of items is reached, or the list ends.
     pub(crate) async fn read_pages(&self, list: PagedList<'_>) -> Result<ListedItems, ClientError> {
         let mut items = Vec::new();
         let mut next = None::<String>;
@@ -64,14 +64,16 @@ impl ServerClient {
         timeout: Duration,
     ) -> Result<LineStream<impl Stream<Item = Result<Bytes, PayloadError>> + Unpin>, ClientError>
     {
-        let response = request.await.map_err(|error| self.not_reached(&error))?;
+        let response = request
+            .await
+            .map_err(|error| self.connection_error(&error))?;
         let mut response = response.timeout(timeout);
         let status = response.status();
         if status.is_success() {
             let buffer = Vec::new();
             return Ok(LineStream { response, buffer });
         }
-        let body = response.body().await.map_err(disconnection)?;
+        let body = response.body().await.map_err(disconnection_error)?;
         let reason = http::error_reason(&body);
         Err(ClientError::Refused { status, reason })
     }
@@ -84,20 +86,20 @@ pub(crate) struct LineStream<S> {
 }
 
 impl<S: Stream<Item = Result<Bytes, PayloadError>> + Unpin> LineStream<S> {
-    /// The next line with its end; an error at the end of the response.
+    /// Reads the next line with its end; an error at the end of the response.
     pub(crate) async fn next_line(&mut self) -> Result<Vec<u8>, ClientError> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 return Ok(self.buffer.drain(..=end).collect());
             }
             let chunk = self.response.next().await;
-            let ended = || ClientError::Disconnected("the response is complete".to_owned());
-            let chunk = chunk.ok_or_else(ended)?.map_err(disconnection)?;
+            let end_error = || ClientError::Disconnected("the response is complete".to_owned());
+            let chunk = chunk.ok_or_else(end_error)?.map_err(disconnection_error)?;
             self.buffer.extend_from_slice(&chunk);
         }
     }
 }
 
-fn disconnection(error: PayloadError) -> ClientError {
+fn disconnection_error(error: PayloadError) -> ClientError {
     ClientError::Disconnected(error.to_string())
 }

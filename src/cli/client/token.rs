@@ -32,7 +32,7 @@ pub(crate) fn check_secret(text: &str, from: &str) -> Result<String, ClientError
 }
 
 /// Reads a secret from a file.
-pub(crate) fn secret_in(file: &Path) -> Result<String, ClientError> {
+pub(crate) fn read_secret(file: &Path) -> Result<String, ClientError> {
     let text = fs::read_to_string(file).map_err(|error| {
         ClientError::Input(format!("{} cannot be read: {error}", file.display()))
     })?;
@@ -48,16 +48,16 @@ const TOKEN_FILES: [&str; 3] = [
 
 pub(super) struct OperatorToken {
     pub(super) secret: String,
-    /// Where it comes from, for error messages.
+    /// The source of the token, for error messages.
     pub(super) from: String,
-    /// Whether it is of the server of this machine, because nothing names another token.
+    /// Whether it was read from a token file of this machine, because no other token is named.
     is_local: bool,
 }
 
 impl OperatorToken {
     fn read(file: &Path) -> Result<Self, ClientError> {
         Ok(Self {
-            secret: secret_in(file)?,
+            secret: read_secret(file)?,
             from: file.display().to_string(),
             is_local: false,
         })
@@ -81,19 +81,19 @@ impl ServerArgs {
     /// `GRIDHOOK_TOKEN`, which may belong to another server.
     pub(super) fn operator_token(
         &self,
-        chosen: &ChosenServer,
+        address: &ChosenServer,
     ) -> Result<OperatorToken, ClientError> {
-        let of_context = chosen
+        let context_file = address
             .context
             .as_ref()
             .and_then(|context| context.token_file.as_deref());
         match (
             &self.token_file,
-            of_context,
+            context_file,
             read_variable("GRIDHOOK_TOKEN")?,
         ) {
             (Some(path), ..) => return OperatorToken::read(path),
-            (None, Some(path), _) if chosen.is_named => return OperatorToken::read(path),
+            (None, Some(path), _) if address.is_named => return OperatorToken::read(path),
             (None, _, Some(token)) => {
                 let from = "environment variable GRIDHOOK_TOKEN".to_owned();
                 return Ok(OperatorToken {
@@ -115,8 +115,8 @@ impl ServerArgs {
                         from,
                         is_local: true,
                     };
-                    if !chosen.is_default {
-                        token.check_recipient(&chosen.server)?;
+                    if !address.is_default {
+                        token.check_recipient(&address.server)?;
                     }
                     return Ok(token);
                 }

@@ -27,12 +27,11 @@ pub(super) struct Check {
     printed: OutputArgs,
 }
 
-/// What was found.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ClusterFindings {
-    /// What is in order.
+    /// Facts that are in order.
     pub facts: Vec<String>,
-    /// What an operator must change.
+    /// Problems that an operator must solve.
     pub problems: Vec<String>,
 }
 

@@ -26,7 +26,7 @@ const FOLDER: &str = "/etc/gridhook";
 const NATS_PORT: u16 = 4222;
 const NODE_PORT: u16 = 8080;
 
-/// How far the port of NATS for its other servers is behind the one for clients.
+/// The distance from the port of NATS for clients to the one for its other servers.
 const ROUTE_DISTANCE: u16 = 2000;
 
 /// The flags of `cluster init`.
@@ -81,7 +81,7 @@ impl CommandError for InitError {
     }
 }
 
-/// A server on its machine.
+/// A server of the cluster, and the machine that it is on.
 struct Place {
     host: String,
     port: u16,
@@ -134,7 +134,7 @@ impl Init {
             return Err(InitError::Servers(self.nats.len()));
         }
         let servers = find_places(&self.nats, NATS_PORT, 1)?;
-        // Those for publishers, for operators, for each shard and for the control plane.
+        // A port for publishers, for operators, for each shard and for the control plane.
         let ports = self.shards + if self.shards > 1 { 3 } else { 2 };
         let nodes = find_places(&self.nodes, NODE_PORT, ports)?;
         fs::create_dir_all(&self.into).map_err(file_error(&self.into))?;

@@ -14,8 +14,8 @@ use gridhook_api::{
     filter_test::FilterTestReport,
     status::{CountersView, SubscriptionStatusView},
     subscription::{
-        AnySubscriptionProperties, Destination, EventSubscription, SubscriptionProperties,
-        namespace::InvalidNamespaceForm,
+        AnySubscriptionProperties, Destination, EventFilter, EventSubscription,
+        SubscriptionProperties, namespace::InvalidNamespaceForm,
     },
     transform_test::{TransformReportLine, TransformTestReport},
 };
@@ -93,114 +93,121 @@ pub(super) fn format_subscription(
 /// The configuration of an event subscription.
 pub(super) fn format_facts(subscription: &ShownSubscription) -> String {
     let properties = &subscription.properties;
-    let filter = properties.filter.as_ref();
-    let retry = properties.retry_policy.as_ref();
     let destination = properties.any_destination();
-    let shown = |value: &Option<String>| optional_or_dash(value.as_deref(), text_or_dash);
-    let setting = |key: &str| destination?.properties.get(key)?.as_u64();
-    let dead_letters = properties.any_dead_letter_destination().map(|destination| {
-        let container = destination.properties.blob_container_name.as_ref();
-        let resource_id = &destination.properties.resource_id;
-        container.map_or_else(
-            || resource_id.clone(),
-            |name| format!("{resource_id}/{name}"),
-        )
+    let [types, subject_begins, subject_ends, advanced_filters] =
+        format_filter(properties.filter.as_ref());
+    let transform = optional_or_dash(properties.transform.as_ref(), |transform| {
+        text_or_dash(&object_keys(transform).join(", "))
     });
-    let seconds = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok());
-    let span =
-        |value: Option<u64>| optional_or_dash(value.map(Duration::from_secs), format::format_span);
-    let lock = properties
-        .queue
-        .and_then(|queue| queue.receive_lock_duration_in_seconds);
-    let time_to_live = retry.and_then(|retry| retry.event_time_to_live_in_minutes);
-    let attempts = seconds(retry.and_then(|retry| retry.max_delivery_attempts));
-    let attempts = optional_or_dash(attempts, |attempts| match (destination, attempts) {
-        (None, 1) => "1 delivery".to_owned(),
-        (None, deliveries) => format!("{} deliveries", group_thousands(deliveries)),
-        (Some(_), attempts) => count_with_noun(attempts, "attempt"),
+    let order = optional_or_dash(properties.ordering.as_ref(), |ordering| {
+        ordering.key.clone()
     });
-    let batch_events = setting("maxEventsPerBatch");
-    let batch_kilobytes = setting("preferredBatchSizeInKilobytes");
-    let batch = if batch_events.is_none() && batch_kilobytes.is_none() {
-        String::new()
-    } else {
-        let events = optional_or_dash(batch_events, |events| count_with_noun(events, "event"));
-        format!(
-            "{events}, {} KB",
-            optional_or_dash(batch_kilobytes, group_thousands)
-        )
-    };
+    let requests_per_second = number_property(destination, "maxRequestsPerSecond");
+    let response_timeout = number_property(destination, "responseTimeoutInSeconds");
     format::format_facts(
         16,
         &[
-            ("state", shown(&properties.provisioning_state.0)),
+            ("state", format_text(&properties.provisioning_state.0)),
             ("endpoint", format_endpoint(destination)),
-            ("lock", span(seconds(lock))),
-            ("schema", shown(&properties.event_delivery_schema)),
-            (
-                "types",
-                optional_or_dash(
-                    filter.and_then(|filter| filter.included_event_types.as_deref()),
-                    format::join_texts,
-                ),
-            ),
-            (
-                "subject begins",
-                filter.map_or_else(String::new, |filter| shown(&filter.subject_begins_with)),
-            ),
-            (
-                "subject ends",
-                filter.map_or_else(String::new, |filter| shown(&filter.subject_ends_with)),
-            ),
-            (
-                "advanced filters",
-                optional_or_dash(
-                    filter.and_then(|filter| filter.advanced_filters.as_ref()),
-                    |filters| filters.len().to_string(),
-                ),
-            ),
-            (
-                "retry",
-                format!(
-                    "{attempts} within {}",
-                    span(seconds(
-                        time_to_live.map(|minutes| minutes.saturating_mul(60))
-                    ))
-                ),
-            ),
-            (
-                "transform",
-                optional_or_dash(properties.transform.as_ref(), |transform| {
-                    text_or_dash(&object_keys(transform).join(", "))
-                }),
-            ),
-            ("batch", batch),
+            ("lock", format_lock(properties)),
+            ("schema", format_text(&properties.event_delivery_schema)),
+            ("types", types),
+            ("subject begins", subject_begins),
+            ("subject ends", subject_ends),
+            ("advanced filters", advanced_filters),
+            ("retry", format_retry(properties)),
+            ("transform", transform),
+            ("batch", format_batch(destination)),
             (
                 "requests/s",
-                optional_or_dash(setting("maxRequestsPerSecond"), group_thousands),
+                optional_or_dash(requests_per_second, group_thousands),
             ),
-            (
-                "response timeout",
-                span(setting("responseTimeoutInSeconds")),
-            ),
-            (
-                "order",
-                optional_or_dash(properties.ordering.as_ref(), |ordering| {
-                    ordering.key.clone()
-                }),
-            ),
-            (
-                "dead letters",
-                dead_letters.unwrap_or_else(|| "no destination".to_owned()),
-            ),
+            ("response timeout", format_seconds(response_timeout)),
+            ("order", order),
+            ("dead letters", format_dead_letters(properties)),
             (
                 "labels",
                 optional_or_dash(properties.labels.as_deref(), format::join_texts),
             ),
-            ("expires", shown(&properties.expiration_time_utc)),
-            ("starts from", shown(&properties.starts_from)),
+            ("expires", format_text(&properties.expiration_time_utc)),
+            ("starts from", format_text(&properties.starts_from)),
         ],
     )
+}
+
+fn format_text(value: &Option<String>) -> String {
+    optional_or_dash(value.as_deref(), text_or_dash)
+}
+
+fn format_seconds(seconds: Option<u64>) -> String {
+    optional_or_dash(seconds.map(Duration::from_secs), format::format_span)
+}
+
+/// A property of a destination that is a whole number.
+fn number_property(destination: Option<&Destination>, key: &str) -> Option<u64> {
+    destination?.properties.get(key)?.as_u64()
+}
+
+/// The event types, the beginning and the end of the subject, and the number of advanced filters.
+fn format_filter(filter: Option<&EventFilter>) -> [String; 4] {
+    let types = filter.and_then(|filter| filter.included_event_types.as_deref());
+    let advanced_filters = filter.and_then(|filter| filter.advanced_filters.as_ref());
+    [
+        optional_or_dash(types, format::join_texts),
+        filter.map_or_else(String::new, |filter| {
+            format_text(&filter.subject_begins_with)
+        }),
+        filter.map_or_else(String::new, |filter| format_text(&filter.subject_ends_with)),
+        optional_or_dash(advanced_filters, |filters| filters.len().to_string()),
+    ]
+}
+
+/// The time for which a client locks an event that it receives.
+fn format_lock(properties: &SubscriptionProperties) -> String {
+    let queue = properties.queue.as_ref();
+    let seconds = queue.and_then(|queue| queue.receive_lock_duration_in_seconds);
+    format_seconds(seconds.and_then(|seconds| u64::try_from(seconds).ok()))
+}
+
+fn format_retry(properties: &SubscriptionProperties) -> String {
+    let retry = properties.retry_policy.as_ref();
+    let is_pulled = properties.any_destination().is_none();
+    let attempts = retry
+        .and_then(|retry| retry.max_delivery_attempts)
+        .and_then(|attempts| u64::try_from(attempts).ok());
+    let attempts = optional_or_dash(attempts, |attempts| match attempts {
+        1 if is_pulled => "1 delivery".to_owned(),
+        _ if is_pulled => format!("{} deliveries", group_thousands(attempts)),
+        _ => count_with_noun(attempts, "attempt"),
+    });
+    let time_to_live = retry
+        .and_then(|retry| retry.event_time_to_live_in_minutes)
+        .and_then(|minutes| u64::try_from(minutes.saturating_mul(60)).ok());
+    format!("{attempts} within {}", format_seconds(time_to_live))
+}
+
+/// The limits of a batch; empty if none is set.
+fn format_batch(destination: Option<&Destination>) -> String {
+    let events = number_property(destination, "maxEventsPerBatch");
+    let kilobytes = number_property(destination, "preferredBatchSizeInKilobytes");
+    if events.is_none() && kilobytes.is_none() {
+        return String::new();
+    }
+    let events = optional_or_dash(events, |events| count_with_noun(events, "event"));
+    let kilobytes = optional_or_dash(kilobytes, group_thousands);
+    format!("{events}, {kilobytes} KB")
+}
+
+/// The destination of dead letters.
+fn format_dead_letters(properties: &SubscriptionProperties) -> String {
+    let Some(destination) = properties.any_dead_letter_destination() else {
+        return "no destination".to_owned();
+    };
+    let resource_id = &destination.properties.resource_id;
+    match &destination.properties.blob_container_name {
+        Some(container) => format!("{resource_id}/{container}"),
+        None => resource_id.clone(),
+    }
 }
 
 /// The address of a webhook, else the kind of destination, the service and the names in it.
@@ -213,12 +220,14 @@ fn format_endpoint(destination: Option<&Destination>) -> String {
         let url = property("endpointUrl").or_else(|| property("endpointBaseUrl"));
         return optional_or_dash(url, text_or_dash);
     }
-    let is_other = |(key, _): &(&String, &Value)| *key != "resourceId";
-    let others = destination.properties.iter().filter(is_other);
-    let names = others.filter_map(|(_, value)| value.as_str());
-    let kind = [destination.endpoint_type.as_str()];
-    let parts = kind.into_iter().chain(property("resourceId")).chain(names);
-    text_or_dash(&parts.collect::<Vec<_>>().join(" "))
+    let mut parts = vec![destination.endpoint_type.as_str()];
+    parts.extend(property("resourceId"));
+    for (key, value) in &destination.properties {
+        if key != "resourceId" {
+            parts.extend(value.as_str());
+        }
+    }
+    text_or_dash(&parts.join(" "))
 }
 
 fn object_keys(object: &impl Serialize) -> Vec<String> {
@@ -268,7 +277,7 @@ pub(super) fn format_status(
                 optional_or_dash(status.held_by.as_deref(), text_or_dash),
             ),
             ("health", format::format_health(&status.health, clock)),
-            ("order", blocked_keys(status, arguments)),
+            ("order", format_blocked_keys(status, arguments)),
             (
                 "in flight",
                 format!(
@@ -317,7 +326,7 @@ pub(super) fn format_status(
 }
 
 /// The order keys that wait for an operator.
-fn blocked_keys(status: &SubscriptionStatusView, arguments: &str) -> String {
+fn format_blocked_keys(status: &SubscriptionStatusView, arguments: &str) -> String {
     let blocked_keys = status.order.as_ref().map_or(0, |order| order.blocked_keys);
     if blocked_keys == 0 {
         return String::new();
@@ -353,23 +362,19 @@ pub(super) fn format_transform_test(report: &TransformTestReport) -> String {
                 .chain(headers)
                 .fold("yes".to_owned(), |sent, part| format!("{sent}, {part}")),
         };
-        let shown = error
+        let body_or_error = error
             .as_deref()
             .or(body.as_deref())
             .unwrap_or("(the event)");
         table.add_row([
             text_or_dash(id),
             text_or_dash(&delivery),
-            text_or_dash(shown),
+            text_or_dash(body_or_error),
         ]);
     }
-    let sent = report.tested - report.failed;
-    let tested = report.tested;
-    format!(
-        "{} of {} can be sent\n\n{table}",
-        group_thousands(sent as u64),
-        count_with_noun(tested as u64, "event")
-    )
+    let sendable = group_thousands((report.tested - report.failed) as u64);
+    let events = count_with_noun(report.tested as u64, "event");
+    format!("{sendable} of {events} can be sent\n\n{table}")
 }
 
 /// The result of a filter test.
@@ -387,6 +392,6 @@ pub(super) fn format_filter_test(report: &FilterTestReport) -> String {
         ]);
     }
     let matches = group_thousands(report.matched as u64);
-    let tested = count_with_noun(report.tested as u64, "event");
-    format!("{matches} of {tested} match\n\n{table}")
+    let events = count_with_noun(report.tested as u64, "event");
+    format!("{matches} of {events} match\n\n{table}")
 }

@@ -15,7 +15,7 @@ use self::spec::SubscriptionSpecArgs;
 use super::{
     client::{
         ClientArgs, ClientError, Precondition, ResourceName, ResourceNameKind, ServerClient,
-        SubscriptionArgs, body_of, read_input,
+        SubscriptionArgs, read_body, read_input,
     },
     format::group_thousands,
     list, prompt,
@@ -171,7 +171,7 @@ impl Subscriptions {
             } => {
                 let session = client.control.open_session()?;
                 let all = match topic {
-                    Some(topic) => all_of(&session, &topic).await?,
+                    Some(topic) => list_subscriptions(&session, &topic).await?,
                     None => {
                         let mut all: Vec<Value> = list::read_list(
                             &session,
@@ -247,7 +247,10 @@ impl Subscriptions {
 }
 
 /// All event subscriptions of a topic, or of all topics of a namespace.
-async fn all_of(session: &ServerClient, topic: &ResourceName) -> Result<Vec<Value>, ClientError> {
+async fn list_subscriptions(
+    session: &ServerClient,
+    topic: &ResourceName,
+) -> Result<Vec<Value>, ClientError> {
     let mut paths = vec![topic.path("/eventSubscriptions")];
     if topic.kind() == ResourceNameKind::Namespace {
         let topics = list::list_ids(session, &topic.path("/topics")).await?;
@@ -258,11 +261,12 @@ async fn all_of(session: &ServerClient, topic: &ResourceName) -> Result<Vec<Valu
     }
     let mut all = Vec::new();
     for path in paths {
-        // `list::all` gives no suggestions; a failed list is requested again for its error.
-        all.append(&mut match list::read_list(session, &path).await {
+        let subscriptions = match list::read_list(session, &path).await {
+            // `read_list` gives no suggestions; a failed list is requested again for its error.
             Err(ClientError::Refused { .. }) => vec![session.get(&path).await?],
-            found => found?,
-        });
+            subscriptions => subscriptions?,
+        };
+        all.extend(subscriptions);
     }
     Ok(all)
 }
@@ -297,16 +301,11 @@ impl SubscriptionArgs {
             Err(ClientError::Refused { .. }) => Value::Null,
             Err(error) => return Err(error),
         };
-        self.client.format_response(
-            &json!({"eventSubscription": subscription, "status": status}),
-            |answer| {
-                format!(
-                    "{}\n{}",
-                    self.name(),
-                    format::format_subscription(answer, &self.command_arguments(), clock)
-                )
-            },
-        )
+        let parts = json!({"eventSubscription": subscription, "status": status});
+        self.client.format_response(&parts, |parts| {
+            let text = format::format_subscription(parts, &self.command_arguments(), clock);
+            format!("{}\n{text}", self.name())
+        })
     }
 
     async fn create_subscription(
@@ -341,32 +340,36 @@ impl SubscriptionArgs {
         let kind = self.topic.kind();
         // In a namespace, the JSON form depends on push or pull delivery. An endpoint is sent with
         // the type of the destination only if that changes.
-        let (existing, shown) =
-            if kind == ResourceNameKind::NamespaceTopic || spec.endpoint.is_some() {
-                let (existing, shown) = session.get_tagged(&self.path("")).await?;
-                (Some(existing), shown)
-            } else {
-                (None, Precondition::None)
-            };
+        let mut existing = None;
+        let mut precondition = Precondition::None;
+        if kind == ResourceNameKind::NamespaceTopic || spec.endpoint.is_some() {
+            let (subscription, tag) = session.get_tagged(&self.path("")).await?;
+            existing = Some(subscription);
+            precondition = tag;
+        }
         let change = spec.patch_body(kind, existing.as_ref())?;
-        let updated: Value = session
-            .send_change(Method::PATCH, &self.path(""), &shown, Some(&change))
+        let subscription: Value = session
+            .send_change(Method::PATCH, &self.path(""), &precondition, Some(&change))
             .await?;
-        self.client.format_response(&updated, |changed| {
-            format!("changed {}\n{}", self.name(), format::format_facts(changed))
+        self.client.format_response(&subscription, |subscription| {
+            format!(
+                "changed {}\n{}",
+                self.name(),
+                format::format_facts(subscription)
+            )
         })
     }
 
     async fn delete_subscription(&self, yes: bool) -> Result<String, ClientError> {
         let session = self.client.control.open_session()?;
-        let (subscription, shown) = session.get_tagged(&self.path("")).await?;
+        let (subscription, tag) = session.get_tagged(&self.path("")).await?;
         let NamedResource { id, .. } = serde_json::from_value(subscription)?;
         prompt::ask_confirmation(
             &format!("Delete {} and its pending deliveries?", self.name()),
             yes,
         )?;
         session
-            .send_change::<Value>(Method::DELETE, &self.path(""), &shown, None::<&Value>)
+            .send_change::<Value>(Method::DELETE, &self.path(""), &tag, None::<&Value>)
             .await?;
         Ok(self
             .client
@@ -444,7 +447,7 @@ impl TestArgs {
         let Self { target, last, file } = self;
         let mut body = json!({});
         if let Some(path) = &draft {
-            body[key] = body_of(Some(path))?;
+            body[key] = read_body(Some(path))?;
         }
         match &file {
             Some(path) => body["events"] = read_input(path)?,

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::{
-    client::{ClientError, ResourceNameKind, body_of, set_value},
+    client::{ClientError, ResourceNameKind, read_body, set_value},
     time::{parse_future, parse_past},
     value::{parse_minutes, parse_seconds, whole_number},
 };
@@ -96,7 +96,7 @@ pub(super) struct SubscriptionSpecArgs {
 
 impl SubscriptionSpecArgs {
     pub(super) fn put_body(&self, kind: ResourceNameKind) -> Result<Value, ClientError> {
-        self.with_flags(body_of(self.body.as_deref())?, kind, None)
+        self.with_flags(read_body(self.body.as_deref())?, kind, None)
     }
 
     /// Sets the properties that flags name. `existing` is the current resource in an update.
@@ -116,17 +116,17 @@ impl SubscriptionSpecArgs {
             ResourceNameKind::NamespaceTopic => translate_path(path, is_pulled),
             _ => path.to_owned(),
         };
-        let mut given = self.properties();
+        let mut properties = self.list_properties();
         if kind == ResourceNameKind::NamespaceTopic {
-            self.use_namespace_form(&mut given, &body, existing, is_pulled);
+            self.use_namespace_form(&mut properties, &body, existing, is_pulled);
         }
         // With the type, the server replaces a destination together with its identity.
         let is_webhook = ["destination", "deliveryWithResourceIdentity.destination"]
             .map(|path| translate(&format!("{path}.endpointType")))
             .iter()
             .any(|path| existing.is_some_and(|all| *property(all, path) == "WebHook"));
-        given.retain(|(path, _)| *path != ENDPOINT_TYPE || !is_webhook);
-        for (path, value) in given {
+        properties.retain(|(path, _)| *path != ENDPOINT_TYPE || !is_webhook);
+        for (path, value) in properties {
             let path = translate(path);
             let path: Vec<&str> = std::iter::once("properties")
                 .chain(path.split('.'))
@@ -137,7 +137,7 @@ impl SubscriptionSpecArgs {
     }
 
     /// The properties that flags name, with their paths in the form of topics.
-    fn properties(&self) -> Vec<(&'static str, Value)> {
+    fn list_properties(&self) -> Vec<(&'static str, Value)> {
         let webhook_properties = self.endpoint.as_ref().map(|_| "WebHook".into());
         let blob = self.dead_letters.as_ref().map(|_| "StorageBlob".into());
         let all = [
@@ -192,10 +192,9 @@ impl SubscriptionSpecArgs {
                 self.lock.map(Value::from),
             ),
         ];
-        let given = all
-            .into_iter()
-            .filter_map(|(path, value)| Some((path, value?)));
-        given.collect()
+        all.into_iter()
+            .filter_map(|(path, value)| Some((path, value?)))
+            .collect()
     }
 
     /// Checks the flags for an event subscription of a topic or a domain.
@@ -236,7 +235,7 @@ impl SubscriptionSpecArgs {
         let is_destination = |(path, _): &(&str, Value)| path.starts_with("destination.");
         let problem = if is_pulled && self.transform.is_some() {
             "--transform is not allowed with pull delivery"
-        } else if is_pulled && self.properties().iter().any(is_destination) {
+        } else if is_pulled && self.list_properties().iter().any(is_destination) {
             "--batch-events, --batch-kilobytes, --max-requests-per-second, --response-timeout and \
              --proxy are not allowed with pull delivery; each receive request sets its batch size \
              and waiting time"
@@ -248,10 +247,10 @@ impl SubscriptionSpecArgs {
         Err(ClientError::Input(problem.to_owned()))
     }
 
-    /// Gives the properties the values that they have in a namespace.
+    /// Changes the properties to those of a namespace, which have other values.
     fn use_namespace_form(
         &self,
-        given: &mut Vec<(&'static str, Value)>,
+        properties: &mut Vec<(&'static str, Value)>,
         body: &Value,
         existing: Option<&Value>,
         is_pulled: bool,
@@ -261,32 +260,32 @@ impl SubscriptionSpecArgs {
             .and_then(delivery_mode)
             .is_none_or(|known| !known.eq_ignore_ascii_case(mode));
         if is_new_mode && (self.pull || self.endpoint.is_some()) {
-            given.push(("deliveryConfiguration.deliveryMode", mode.into()));
+            properties.push(("deliveryConfiguration.deliveryMode", mode.into()));
         }
-        for (path, value) in &mut *given {
+        for (path, value) in &mut *properties {
             if *path == TIME_TO_LIVE {
                 *value = format!("PT{value}M").into();
             }
         }
         let is_filter = |path: &str| [SUBJECT_BEGINS_WITH, SUBJECT_ENDS_WITH].contains(&path);
-        given.retain(|(path, _)| !is_filter(path));
+        properties.retain(|(path, _)| !is_filter(path));
         let filters = self.namespace_filters(body, existing);
-        given.extend(filters.map(|filters| ("filter.advancedFilters", filters)));
+        properties.extend(filters.map(|filters| ("filter.advancedFilters", filters)));
     }
 
     /// The filters of an event subscription of a namespace topic, if a flag sets one. They are one
     /// list, of which a flag replaces its own: the others of the file, or else of the current
     /// resource, stay.
     fn namespace_filters(&self, body: &Value, existing: Option<&Value>) -> Option<Value> {
-        let of_flags = [
+        let flags = [
             ("StringBeginsWith", &self.subject_begins_with),
             ("StringEndsWith", &self.subject_ends_with),
         ];
-        let of_flags = of_flags
+        let flag_filters: Vec<(&str, &String)> = flags
             .into_iter()
-            .filter_map(|(operator, text)| Some((operator, text.as_ref()?)));
-        let of_flags: Vec<(&str, &String)> = of_flags.collect();
-        if of_flags.is_empty() {
+            .filter_map(|(operator, text)| Some((operator, text.as_ref()?)))
+            .collect();
+        if flag_filters.is_empty() {
             return None;
         }
         const FILTERS: &str = "filtersConfiguration.filters";
@@ -294,7 +293,7 @@ impl SubscriptionSpecArgs {
         let mut filters = current(body)
             .or_else(|| existing.and_then(current))
             .unwrap_or_default();
-        for (operator, text) in of_flags {
+        for (operator, text) in flag_filters {
             let is_operator = |name: &str| name.eq_ignore_ascii_case(operator);
             let is_same = |filter: &Value| filter["operatorType"].as_str().is_some_and(is_operator);
             filters.retain(|filter| filter["key"] != "subject" || !is_same(filter));
@@ -310,7 +309,7 @@ impl SubscriptionSpecArgs {
         kind: ResourceNameKind,
         existing: Option<&Value>,
     ) -> Result<Value, ClientError> {
-        let mut body = body_of(self.body.as_deref())?;
+        let mut body = read_body(self.body.as_deref())?;
         let mut properties = body.get_mut("properties").map_or(Value::Null, Value::take);
         for (key, value) in body
             .as_object()
@@ -352,10 +351,10 @@ fn delivery_mode(resource: &Value) -> Option<&str> {
     properties["deliveryConfiguration"]["deliveryMode"].as_str()
 }
 
-fn text_value(given: &Option<String>) -> Option<Value> {
-    given.clone().map(Value::from)
+fn text_value(text: &Option<String>) -> Option<Value> {
+    text.clone().map(Value::from)
 }
 
-fn list_value(given: &[String]) -> Option<Value> {
-    (!given.is_empty()).then(|| Value::from(given.to_vec()))
+fn list_value(texts: &[String]) -> Option<Value> {
+    (!texts.is_empty()).then(|| Value::from(texts.to_vec()))
 }

@@ -198,7 +198,7 @@ pub(super) fn format_list(all: &[TopicResource]) -> String {
 pub(super) struct TopicParts {
     #[serde(alias = "namespace")]
     topic: TopicResource,
-    /// Only of a namespace.
+    /// The topics of a namespace; [`None`] for a topic or a domain.
     topics: Option<Vec<String>>,
     status: Option<TopicStatusView>,
     #[serde(default)]

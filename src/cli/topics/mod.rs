@@ -153,7 +153,7 @@ impl TopicArgs {
     async fn show_topic(&self) -> Result<String, ClientError> {
         let session = self.client.control.open_session()?;
         let topic: Value = session.get(&self.topic.path("")).await?;
-        let answer = match self.topic.kind() {
+        let parts = match self.topic.kind() {
             ResourceNameKind::Namespace => {
                 let topics = list::list_names(&session, &self.topic.path("/topics")).await?;
                 json!({"namespace": topic, "topics": topics})
@@ -171,7 +171,7 @@ impl TopicArgs {
                 json!({"topic": topic, "status": status, "eventSubscriptions": subscriptions})
             }
         };
-        self.client.format_response(&answer, format::format_parts)
+        self.client.format_response(&parts, format::format_parts)
     }
 
     async fn create_topic(&self, spec: &TopicSpecArgs) -> Result<String, ClientError> {
@@ -290,7 +290,7 @@ impl TopicArgs {
 /// The result of a creation.
 pub(super) struct Creation {
     pub(super) resource: Value,
-    /// Whether it did not exist before.
+    /// Whether the resource did not exist before.
     pub(super) is_new: bool,
 }
 

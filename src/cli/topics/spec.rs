@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::{
-    client::{ClientError, body_of, set_value},
+    client::{ClientError, read_body, set_value},
     value::{ValueError, read_duration, whole_number},
 };
 
@@ -84,7 +84,7 @@ pub(crate) fn parse_pair(text: &str) -> Result<(String, String), ValueError> {
 
 impl TopicSpecArgs {
     pub(super) fn put_body(&self) -> Result<Value, ClientError> {
-        let mut body = body_of(self.body.as_deref())?;
+        let mut body = read_body(self.body.as_deref())?;
         let schema = self.input_schema.map(|schema| match schema {
             InputSchemaArg::EventGrid => "EventGridSchema",
             InputSchemaArg::CloudEvents => "CloudEventSchemaV1_0",

@@ -13,11 +13,11 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnershipChange {
     pub shard: usize,
-    /// Its new record.
+    /// The record of the shard after the change.
     pub record: OwnershipRecord,
     /// The revision that the record must have.
     pub revision: u64,
-    /// What the record said, if the change may be made again after a mere renewal by the owner.
+    /// The earlier record, if the change may be made again after a mere renewal by the owner.
     pub insists: Option<OwnershipRecord>,
 }
 
@@ -34,7 +34,7 @@ impl Claims {
             .collect()
     }
 
-    /// What the node writes next: nothing without a current lease.
+    /// Decides the changes that the node writes next: none without a current lease.
     pub fn decide_changes(&mut self, now: Duration) -> Vec<OwnershipChange> {
         if !self.has_lease(now) {
             return Vec::new();

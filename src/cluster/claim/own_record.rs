@@ -15,7 +15,7 @@ use crate::{
 /// Why a read does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadProblem {
-    /// It is older than the node's own last renewal.
+    /// The read is older than the node's own last renewal.
     Stale,
     /// Another process has the node's name: one that started later, or one that runs while this one
     /// starts.
@@ -78,7 +78,8 @@ impl Claims {
         )
     }
 
-    /// Whether reads have lacked the node's renewals since `since` for so long that the bucket has.
+    /// Whether reads have lacked the node's renewals since `since` for so long that the bucket has
+    /// lost them.
     fn has_lost_renewals(&self, since: Duration, now: Duration) -> bool {
         now.saturating_sub(since) >= self.settings.intervals.expiry()
     }
@@ -112,7 +113,7 @@ impl Claims {
         self.lost_since = None;
     }
 
-    /// When the last confirmed renewal was sent.
+    /// The time at which the last confirmed renewal was sent.
     pub fn confirmed(&self) -> Option<Duration> {
         self.confirmed
     }

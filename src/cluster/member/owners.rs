@@ -39,23 +39,23 @@ pub(super) type OwnerWatches =
     BTreeMap<NodeId, (NodeAddress, Pin<Box<dyn Future<Output = ()> + Send>>)>;
 
 impl<S: RecordStore> Member<S> {
-    /// Asks the other nodes which shards they own: only the listener of an owner proves that it is
-    /// one. An owner that the records do not name has taken over since they were read.
+    /// Finds the owners of shards by handshakes with the other nodes: only an owner completes one. An
+    /// owner that the records do not name has taken over since they were read.
     pub(super) async fn find_owners(&mut self) {
         let limit = self.claims.settings().intervals.renewal();
-        let asked = self.claims.other_owners();
-        let accepts = asked.iter().map(|(_, owner)| async {
-            let accepted = async {
-                let connection = TcpStream::connect(&owner.address).await?;
-                (self.handshake)(connection, owner.address.clone()).await
+        let candidates = self.claims.other_owners();
+        let handshakes = candidates.iter().map(|(_, node)| async {
+            let handshake = async {
+                let connection = TcpStream::connect(&node.address).await?;
+                (self.handshake)(connection, node.address.clone()).await
             };
-            matches!(timeout(limit, accepted).await, Ok(Ok(_)))
+            matches!(timeout(limit, handshake).await, Ok(Ok(_)))
         });
-        let accepts = futures_util::future::join_all(accepts).await;
+        let results = futures_util::future::join_all(handshakes).await;
         self.found_owners.clear();
-        for ((shard, owner), accepts) in asked.into_iter().zip(accepts) {
-            if accepts {
-                self.found_owners.insert(shard, owner);
+        for ((shard, node), is_owner) in candidates.into_iter().zip(results) {
+            if is_owner {
+                self.found_owners.insert(shard, node);
             }
         }
     }
@@ -80,7 +80,7 @@ impl<S: RecordStore> Member<S> {
     }
 
     /// Watches the other nodes that own a shard.
-    pub(super) fn watch_owners(&self, watched: &mut OwnerWatches) {
+    pub(super) fn watch_owners(&self, watches: &mut OwnerWatches) {
         let mut owners = BTreeMap::new();
         for driver in &self.shards {
             if let Role::Standby { owner: Some(owner) } = &*driver.role.borrow() {
@@ -89,9 +89,9 @@ impl<S: RecordStore> Member<S> {
                     .or_insert_with(|| owner.clone());
             }
         }
-        watched.retain(|node, (owner, _)| owners.get(node) == Some(owner));
+        watches.retain(|node, (owner, _)| owners.get(node) == Some(owner));
         for (node, owner) in owners {
-            watched.entry(node).or_insert_with(|| {
+            watches.entry(node).or_insert_with(|| {
                 let closed =
                     wait_until_closed(owner.address.clone(), Arc::clone(&self.handshake), false);
                 (owner, Box::pin(closed))
@@ -109,7 +109,7 @@ impl<S: RecordStore> Member<S> {
             sleep(CONNECT_PAUSE).await;
         }
         // A renewal that was under way may have come after the last read.
-        let has_ended = refuses && self.read().await == Ok(true);
+        let has_ended = refuses && self.read_records().await == Ok(true);
         if has_ended {
             tracing::info!(
                 node = owner.node.0,
@@ -129,22 +129,22 @@ async fn refuses(address: &str, limit: Duration) -> bool {
 }
 
 /// Waits until one of the connections to owners has ended, and returns which.
-pub(super) async fn any_closed(watched: &mut OwnerWatches) -> NodeId {
-    if watched.is_empty() {
+pub(super) async fn wait_until_any_closed(watches: &mut OwnerWatches) -> NodeId {
+    if watches.is_empty() {
         return pending().await;
     }
-    let closed = watched.iter_mut().map(|(node, (_, closed))| {
+    let closures = watches.iter_mut().map(|(node, (_, closure))| {
         Box::pin(async move {
-            closed.await;
+            closure.await;
             node.clone()
         })
     });
-    futures_util::future::select_all(closed).await.0
+    futures_util::future::select_all(closures).await.0
 }
 
-/// Waits until a connection to `address` was made and has ended. `was_open`: an earlier one has,
-/// and it is not known whether the process has too. It may close its listener later than its
-/// connections, so that a refusal is the end.
+/// Waits until a connection to `address` was made and has ended. With `was_open`, an earlier one has
+/// ended, and it is not known whether the process has. A process may close its listener later than
+/// its connections, so a refusal then counts as its end.
 pub(super) async fn wait_until_closed(address: String, handshake: OwnerHandshake, was_open: bool) {
     let connection = loop {
         match TcpStream::connect(&address).await {

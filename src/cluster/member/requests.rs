@@ -1,4 +1,4 @@
-//! What operators ask of a node: to leave, to move a shard, to drain or forget a node.
+//! The requests to a member: to leave, to move a shard, to drain or forget a node.
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -10,46 +10,45 @@ use crate::{
 };
 
 impl<S: RecordStore> Member<S> {
-    /// Does what was asked for.
     pub(super) async fn execute_command(&mut self, command: Command) {
         match command {
             Command::Leave => self.claims.stop_claiming(),
-            Command::Move(shard, name, answer) => {
-                let outcome = self.move_shard(shard, &name).await;
-                self.answer_request(answer, outcome).await;
+            Command::Move(shard, name, reply) => {
+                let result = self.move_shard(shard, &name).await;
+                self.send_reply(reply, result).await;
             }
-            Command::Drain(name, drained, answer) => {
-                let done = self.drain_node(&name, drained).await;
-                self.answer_request(answer, done).await;
+            Command::Drain(name, drained, reply) => {
+                let result = self.drain_node(&name, drained).await;
+                self.send_reply(reply, result).await;
             }
-            Command::Forget(name, answer) => {
-                let done = self.forget_node(&name).await;
-                self.answer_request(answer, done).await;
+            Command::Forget(name, reply) => {
+                let result = self.forget_node(&name).await;
+                self.send_reply(reply, result).await;
             }
         }
     }
 
-    /// Responds to a request. Who asked sees the records as they are now.
-    async fn answer_request(
+    /// Replies to a request once the snapshot of the cluster shows the change.
+    async fn send_reply(
         &mut self,
-        to: oneshot::Sender<Result<(), RequestError>>,
-        done: Result<(), RequestError>,
+        reply: oneshot::Sender<Result<(), RequestError>>,
+        result: Result<(), RequestError>,
     ) {
-        if done.is_ok() {
+        if result.is_ok() {
             // The next turn reads again.
-            self.read().await.ok();
+            self.read_records().await.ok();
             self.publish_roles();
         }
-        // A client that has gone needs none.
-        to.send(done).ok();
+        // The client may have disconnected.
+        reply.send(result).ok();
     }
 
     async fn move_shard(&mut self, shard: usize, name: &str) -> Result<(), RequestError> {
-        self.read().await.ok();
+        self.read_records().await.ok();
         let shards = self.claims.settings().shards;
         if shard >= shards {
             return Err(RequestError::Shard {
-                wanted: shard,
+                shard,
                 last: shards - 1,
             });
         }
@@ -78,7 +77,7 @@ impl<S: RecordStore> Member<S> {
     }
 
     async fn drain_node(&mut self, name: &str, drained: bool) -> Result<(), RequestError> {
-        self.read().await.ok();
+        self.read_records().await.ok();
         let records = self.claims.records();
         if !records.nodes.contains_key(name) {
             return Err(RequestError::NoRecord(
@@ -93,14 +92,15 @@ impl<S: RecordStore> Member<S> {
             } else {
                 Bytes::new()
             };
-            self.write(&drained_key(name), value, revision).await?;
+            self.write_record(&drained_key(name), value, revision)
+                .await?;
         }
         Ok(())
     }
 
     async fn forget_node(&mut self, name: &str) -> Result<(), RequestError> {
-        // An old record would show a node that renews it as silent.
-        match self.read().await {
+        // In an old copy of the records, a node that renews its record looks silent.
+        match self.read_records().await {
             Ok(true) => {}
             Ok(false) => {
                 return Err(
@@ -124,9 +124,10 @@ impl<S: RecordStore> Member<S> {
         let revision = node.revision;
         let drained = records.drained.get(name).copied();
         // A node that has just come back has changed its record, and stays drained.
-        self.write(&node_key(name), Bytes::new(), revision).await?;
+        self.write_record(&node_key(name), Bytes::new(), revision)
+            .await?;
         if let Some((true, revision)) = drained {
-            self.write(&drained_key(name), Bytes::new(), revision)
+            self.write_record(&drained_key(name), Bytes::new(), revision)
                 .await?;
         }
         tracing::info!(name, "the node is forgotten");

@@ -80,11 +80,11 @@ impl FromStr for DeadLetterId {
 /// A position in a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BrowseCursor {
-    /// Among waiting dead letters, after this one.
+    /// After this one of the waiting dead letters, or at their beginning.
     Waiting(Option<DeadLetterKey>),
-    /// Among files, after this one.
+    /// After this file, or at the beginning of the files.
     Written(Option<String>),
-    /// In a file, after this index.
+    /// In a file, after the dead letter with this index.
     InFile { file: String, index: u32 },
 }
 

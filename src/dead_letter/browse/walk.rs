@@ -207,7 +207,7 @@ impl<'a> Walk<'a> {
             .in_progress
             .is_some_and(|begun| begun.path() == name)
         {
-            // Its dead letters still wait, and were found there.
+            // The dead letters of this file still wait, and were found among the waiting ones.
             return Ok(Step::default());
         }
         let text = match self.dead_letters.0.sink.get(&name, FILE_BYTES_MAX).await {

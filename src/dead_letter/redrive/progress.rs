@@ -28,7 +28,7 @@ pub(super) struct RedriveProgress {
     pub(super) keep: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) total: Option<u64>,
-    /// Where the next page begins.
+    /// The position of the next page.
     pub(super) at: Option<String>,
     /// The accepted page, if it is of a file.
     pub(super) page: Option<FileBatch>,

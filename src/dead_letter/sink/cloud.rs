@@ -37,9 +37,8 @@ pub struct CloudSettings {
     pub address: StoreAddress,
     /// The server, if it is not the cloud's own.
     pub endpoint: Option<Url>,
-    /// The region of its buckets.
+    /// The region of the bucket.
     pub region: Option<String>,
-    /// Whether plain HTTP is allowed.
     pub allow_http: bool,
     /// Credentials, by `object_store`'s names. Empty: credentials of the environment or the
     /// machine.

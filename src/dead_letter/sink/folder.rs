@@ -114,7 +114,7 @@ fn read_file(path: &Path, bytes_max: u64) -> Result<Bytes, SinkError> {
         return Err(SinkError::TooLong { bytes, bytes_max });
     }
     let mut content = Vec::new();
-    // It may grow meanwhile.
+    // The file may grow meanwhile.
     file.by_ref()
         .take(bytes)
         .read_to_end(&mut content)
@@ -151,7 +151,7 @@ fn remove_left_over(target: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// On Unix a folder is synced like a file. Other systems have no such operation.
+/// Syncs a folder like a file, as Unix allows. Other systems have no such operation.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) {
         File::open(folder)?.sync_all()

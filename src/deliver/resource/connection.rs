@@ -34,12 +34,13 @@ impl fmt::Debug for Credential {
 
 #[derive(Clone, Debug)]
 pub struct Connection {
-    /// Its name in the settings.
+    /// The name of the table in the settings.
     pub name: String,
     pub url: Url,
-    /// The resource ids that it stands for, besides its name; also of all resources below them.
+    /// The resource ids that the connection stands for, besides its name; also of all resources
+    /// below them.
     pub resource_ids: Vec<String>,
-    /// Its credentials by the name of the setting.
+    /// The credentials by the name of the setting.
     pub credentials: BTreeMap<&'static str, Credential>,
 }
 

@@ -87,11 +87,12 @@ pub const REFUSED: [(&str, &str); 3] = [
     ("MonitorAlert", "there is no Azure Monitor; use WebHook"),
 ];
 
-/// What a kind of destination is.
+/// A kind of destination, and what it supports.
 trait Kind {
-    /// The schemes of the URLs of its services. Empty: it needs no configured service.
+    /// The schemes of the URLs of the kind's services. Empty if the kind needs no configured
+    /// service.
     const SCHEMES: &'static [&'static str];
-    /// Whether `deliveryAttributeMappings` are sent.
+    /// Whether the kind sends `deliveryAttributeMappings`.
     const HAS_PROPERTIES: bool;
     /// Whether the subscription sets the limits of a batch.
     const HAS_BATCHES: bool = false;
@@ -124,7 +125,7 @@ trait Kind {
     fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError>;
 }
 
-/// What a sender is made of.
+/// The parts from which a sender is made.
 struct Opening<'a> {
     target: &'a ResourceTarget,
     options: &'a ClientOptions,
@@ -158,9 +159,9 @@ impl Opening<'_> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} {problem}")]
 pub struct InvalidProperty {
-    /// Its key, such as `queueName`.
+    /// The key of the property, such as `queueName`.
     pub key: &'static str,
-    /// What is wrong with it, and what is allowed.
+    /// What is wrong with the property, and what is allowed.
     pub problem: String,
 }
 
@@ -172,10 +173,10 @@ pub struct BatchMaxima {
     pub bytes: u64,
 }
 
-/// Messages of a request to a broker that has no limit of its own.
+/// Maximum number of messages of a request to a broker that has no limit of its own.
 const BATCH_EVENTS_MAX: u32 = 500;
 
-/// Their bytes. Brokers take 1 MiB by default, Kafka for the whole request.
+/// Maximum bytes of these messages. Brokers take 1 MiB by default, Kafka for the whole request.
 const BATCH_BYTES_MAX: u64 = 900 * 1024;
 
 macro_rules! kinds {
@@ -194,14 +195,14 @@ macro_rules! kinds {
             /// The endpoint types of webhooks and of all kinds.
             pub const ENDPOINT_TYPES: &'static [&'static str] = &["WebHook", $(stringify!($kind)),+];
 
-            /// `endpointType`.
+            /// The value of `endpointType`.
             pub fn name(&self) -> &'static str {
                 match self {
                     $(Self::$kind(_) => stringify!($kind),)+
                 }
             }
 
-            /// `resourceId`.
+            /// The value of `resourceId`.
             pub fn resource_id(&self) -> &str {
                 match self {
                     $(Self::$kind(kind) => &kind.resource_id,)+
@@ -311,14 +312,12 @@ const RESOURCE_ID_BYTES_MAX: usize = 1024;
 /// A destination and what a subscription says of its events.
 #[derive(Clone, Debug)]
 pub struct ResourceTarget {
-    /// The destination.
     pub resource: Resource,
     pub subscription_name: String,
     /// The schema of stored events.
     pub input: Schema,
     /// The schema of delivered events.
     pub schema: Schema,
-    /// Whether one request may have several events.
     pub batched: bool,
     pub properties: Vec<DeliveryProperty>,
 }
@@ -372,7 +371,6 @@ impl ResourceTarget {
         signature::message_id(std::slice::from_ref(event), &salt)
     }
 
-    /// The bytes of an event as it is delivered.
     fn delivered_bytes(&self, event: &Event) -> Result<Bytes, RequestError> {
         convert_event(event, self.schema)
     }
@@ -413,7 +411,7 @@ fn credential_refused(service: &str, detail: &str) -> RequestResult {
     }
 }
 
-/// The same for the response of a service with HTTP statuses.
+/// Turns a response of a service with HTTP statuses into [`credential_refused`].
 fn with_refused_credential(result: RequestResult, service: &str) -> RequestResult {
     let prefix = result.status.map_or(String::new(), |status| {
         format!("the response is {status}. ")
@@ -439,7 +437,7 @@ fn with_refused_credential(result: RequestResult, service: &str) -> RequestResul
 struct EventResults(RefCell<Vec<(Seq, Option<EventResult>)>>);
 
 impl EventResults {
-    /// Nothing is known of the events of `batch`.
+    /// The results of `batch` while none is known.
     fn new(batch: &Batch) -> Self {
         Self(RefCell::new(
             batch.events.iter().map(|event| (event.seq, None)).collect(),

@@ -32,7 +32,7 @@ const BATCH_BYTES_MAX: u64 = 192 * 1024;
 
 const BATCH_EVENTS_MAX: u32 = 100;
 
-/// How long a signature is valid.
+/// How long the signature of an access token is valid.
 const SIGNATURE_AGE: Duration = Duration::from_secs(15 * 60);
 
 /// The broker properties that a delivery property can set.

@@ -26,7 +26,7 @@ use crate::{
 use gridhook_event::{Event, Seq};
 use gridhook_policy::outcome::{EventResult, Failure, Outcome, RequestResult};
 
-/// Messages of a request.
+/// Maximum number of messages of a request, as SQS allows.
 const BATCH_EVENTS_MAX: u32 = 10;
 
 /// A request and a message have at most 256 KiB, with the attributes.
@@ -36,7 +36,8 @@ const BATCH_BYTES_MAX: u64 = 224 * 1024;
 /// bytes at most.
 const RESPONSE_BYTES_MAX: usize = 32 * 1024;
 
-/// What the codes and messages of errors say if the credentials are refused, or permit too little.
+/// Parts of codes and messages of errors that say that the credentials are refused, or permit too
+/// little.
 const CREDENTIAL_PROBLEMS: [&str; 9] = [
     "AccessDenied",
     "ExpiredToken",
@@ -49,7 +50,7 @@ const CREDENTIAL_PROBLEMS: [&str; 9] = [
     "UnrecognizedClient",
 ];
 
-/// Attributes of a message.
+/// Maximum number of attributes of a message, as SQS allows.
 const ATTRIBUTES_MAX: usize = 10;
 
 /// The delivery property that is the group of a message.

@@ -127,7 +127,7 @@ impl Kind for StorageQueue {
 }
 
 impl Opening<'_> {
-    /// A destination at `url`.
+    /// The destination at `url`, with the schemas and delivery properties of the subscription.
     pub(super) fn new_destination(&self, url: &str) -> Result<Destination, SenderError> {
         let ResourceTarget {
             subscription_name,

@@ -88,7 +88,6 @@ pub struct AuditFilter {
     pub operator: Option<String>,
     /// Part of the method and path, or of the id of the request, compared without case.
     pub search: Option<String>,
-    /// Whether only refused operations are listed.
     pub is_refused: bool,
 }
 
@@ -116,7 +115,7 @@ impl AuditFilter {
 
 /// A part of the trail, newest first.
 pub struct AuditPage {
-    /// The records and their numbers.
+    /// The records with their numbers.
     pub records: Vec<(u64, AuditRecord)>,
     /// The number below which the next page begins; [`None`] at the end.
     pub next: Option<u64>,
@@ -193,12 +192,12 @@ impl AuditTrail {
             let Some(value) = self
                 .journal
                 .reader_pool()
-                .read_meta(MetaKind::Audit, name(number))
+                .read_meta(MetaKind::Audit, record_name(number))
                 .await?
             else {
                 continue;
             };
-            let record: AuditRecord = parse_record(&name(number), &value)?;
+            let record: AuditRecord = parse_record(&record_name(number), &value)?;
             if filter.matches(&record) {
                 page.records.push((number, record));
             }
@@ -212,10 +211,10 @@ impl AuditTrail {
 }
 
 fn put(number: u64, record: &AuditRecord) -> MetaChange {
-    MetaChange::Put(MetaKind::Audit, name(number), to_json(record))
+    MetaChange::Put(MetaKind::Audit, record_name(number), to_json(record))
 }
 
-/// Names sort like numbers.
-fn name(number: u64) -> String {
+/// The name of a record: names sort like numbers.
+fn record_name(number: u64) -> String {
     format!("{number:020}")
 }

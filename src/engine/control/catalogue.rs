@@ -62,11 +62,11 @@ const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 pub struct InvalidCatalogue {
     /// The key below `inlineEventTypes`; empty for all.
     pub at: String,
-    /// What is wrong with it, and what is allowed.
+    /// What is wrong with the event types, and what is allowed.
     pub problem: String,
 }
 
-/// What is wrong with a schema or an example of one, and what is allowed.
+/// An invalid schema, or example of one: the text says what is wrong, and what is allowed.
 #[derive(Debug, thiserror::Error)]
 enum InvalidSchema {
     #[error("could take more than {STEPS_MAX} steps to check")]
@@ -127,14 +127,15 @@ pub struct DeclaredSchema {
     event_type: String,
     version: String,
     schema: Value,
-    /// [`None`]: its cost has no bound. It was stored before such schemas were refused.
+    /// The cost of a check; [`None`] if it has no bound, for a schema that was stored before such
+    /// schemas were refused.
     cost: Option<CheckCost>,
-    /// Compiled when it is first used.
+    /// The compiled schema, from its first use on.
     validator: OnceLock<Option<Validator>>,
 }
 
 impl Catalogue {
-    /// That of a topic; [`None`] if it validates no event.
+    /// Compiles the event types of a topic; [`None`] if the topic validates no event.
     pub fn from_topic(topic: &TopicRecord) -> Option<Self> {
         let refuses = match topic.ingress.schema_validation {
             SchemaValidation::Off => return None,
@@ -249,7 +250,7 @@ fn describe_error(error: &impl fmt::Display) -> String {
     error.to_string().chars().take(REASON_CHARS_MAX).collect()
 }
 
-/// The order of versions: their parts as numbers, then as text.
+/// The key by which versions are sorted: their parts as numbers, then as text.
 fn version_order(version: &str) -> Vec<(u64, String)> {
     version
         .split('.')
@@ -267,7 +268,7 @@ pub fn validate_event_types(info: &EventTypeInfo) -> Result<(), InvalidCatalogue
     all_versions(info).try_for_each(|declared| declared.validate(&mut total))
 }
 
-/// The same, in slices.
+/// Checks like [`validate_event_types`], in slices of processor time.
 ///
 /// # Errors
 /// The time is used up.
@@ -424,11 +425,9 @@ impl<'a> BoundedSchema<'a, '_> {
             cost = cost.plus(own);
         }
         if repeats {
-            // What is evaluated is found by evaluating the schemas beside it again.
-            (cost, most.0) = (
-                cost.scale(cost::UNEVALUATED),
-                "unevaluatedProperties or unevaluatedItems",
-            );
+            // To find what is unevaluated, the schemas beside the keyword are evaluated again.
+            cost = cost.scale(cost::UNEVALUATED);
+            most.0 = "unevaluatedProperties or unevaluatedItems";
         }
         let steps = cost.steps_for(USUAL_DATA_BYTES);
         if steps > STEPS_MAX {
@@ -515,7 +514,7 @@ impl<'a> BoundedSchema<'a, '_> {
                 self.schema_cost(value, depth + 1)?.for_each_part()
             }
             ("anyOf" | "oneOf" | "if" | "then" | "else", _) => {
-                // A verdict, and what a parent wants to know of it.
+                // Each is evaluated twice: for the verdict, and for the annotations of its parent.
                 self.schema_cost(value, depth + 1)?.scale(2.0)
             }
             ("uniqueItems", _) => CheckCost::UNIQUE,

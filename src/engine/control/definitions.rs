@@ -1,5 +1,5 @@
-//! What exists in a cluster with several shards, as the store of the control plane says, for the
-//! shards that have the events.
+//! The definitions of a cluster with several shards: the records of its control plane, for the shards
+//! that have the events.
 
 use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
@@ -28,16 +28,17 @@ pub(super) type Records = BTreeMap<(MetaKind, String), Bytes>;
 /// The records of all topics, namespaces and event subscriptions.
 #[derive(Debug, Default)]
 pub struct Definitions {
-    /// How far the store had applied its changelog: they are as new as that at least.
+    /// The position up to which the store had applied its changelog: the definitions are at least
+    /// as new.
     pub position: u64,
     records: Records,
-    /// By key.
+    /// The topics by the key of their records.
     topics: BTreeMap<String, Arc<TopicRecord>>,
 }
 
 impl Definitions {
-    /// Reads them from the store of the control plane. Blocks. What is the same as `before` is not
-    /// parsed again.
+    /// Reads the definitions from the store of the control plane. Blocks. What is the same as
+    /// `before` is not parsed again.
     ///
     /// # Errors
     /// If the store or a record cannot be read.
@@ -85,8 +86,8 @@ impl Definitions {
         records_from(&self.records, MetaKind::Namespace).map(|((_, name), _)| name.as_str())
     }
 
-    /// The records that a shard has: all namespaces, and the topics for which `is_here` says so
-    /// with what is below them.
+    /// The records that a shard has: all namespaces, and the topics for which `is_here` is true,
+    /// with everything below them.
     pub(super) fn select_records(&self, is_here: impl Fn(&TopicRecord) -> bool) -> Records {
         let mut selected = Records::new();
         for (key, value) in &self.records {

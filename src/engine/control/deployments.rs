@@ -39,10 +39,9 @@ const INTERRUPTED: &str = "DeploymentInterrupted";
 /// Why a deployment cannot be stored or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeploymentStoreError {
-    /// One of the same name goes on since this time.
+    /// A deployment of the same name has run since this time.
     #[error("the deployment runs since {0}")]
     Active(Timestamp),
-    /// Too many run.
     #[error("{RUNNING_DEPLOYMENTS_MAX} deployments run")]
     Busy,
     /// The store cannot be written or read.
@@ -54,7 +53,8 @@ pub enum DeploymentStoreError {
 pub struct Deployments {
     journal: Journal,
     table: RwLock<BTreeMap<String, StoredDeployment>>,
-    /// Changes are made one after the other, so that the table is what the store has.
+    /// Held during a change: changes are made one after the other, so that the table is what the
+    /// store has.
     changes: tokio::sync::Mutex<()>,
 }
 
@@ -190,7 +190,7 @@ impl Deployments {
         })
     }
 
-    /// Stops a deployment before its next resource. False if it does not run.
+    /// Stops a deployment before its next resource. Returns false if it does not run.
     pub fn cancel(&self, scope: &ArmScope, name: &str) -> bool {
         let key = deployment::key(scope, name);
         self.read(|table| {
@@ -281,7 +281,7 @@ impl Deployments {
         change(&mut self.table.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Shows a deployment as it is now. False if it was deleted meanwhile.
+    /// Shows a deployment as it is now. Returns false if it was deleted meanwhile.
     fn show(&self, record: &DeploymentRecord, record_bytes: Option<usize>) -> bool {
         let is_same_run = |one: &&mut StoredDeployment| {
             one.record.correlation_id == record.correlation_id && one.record.is_running()
@@ -337,7 +337,7 @@ impl RunningDeployment {
         self.deployments.show(&self.record, None);
     }
 
-    /// Stores how it ended.
+    /// Stores the end of the deployment.
     ///
     /// # Errors
     /// If it cannot be stored. It is shown all the same.

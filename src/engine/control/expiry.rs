@@ -42,7 +42,7 @@ pub async fn delete_expired(registry: &Arc<Registry>, now: Timestamp) -> Option<
                 Ok(true) => {
                     info!(topic = key, subscription, %expires, "event subscription expired")
                 }
-                // It was deleted, or given more time, in the meantime.
+                // The subscription was deleted, or given more time, in the meantime.
                 Ok(false) => {}
                 Err(error) => {
                     warn!(topic = key, subscription, %error, "cannot delete expired event \
@@ -67,6 +67,8 @@ pub async fn run(registry: Arc<Registry>, clock: Clock) {
             next.since(clock.now()).min(CHECK_INTERVAL_MAX)
         });
         // Ends early if a new expiration time was set.
-        tokio::time::timeout(wait, registry.expiry_set()).await.ok();
+        tokio::time::timeout(wait, registry.wait_until_expiry_set())
+            .await
+            .ok();
     }
 }

@@ -10,7 +10,7 @@
 //! - [`audit`] records what operators do.
 //! - [`system_events`] takes events about the server itself to its system topic.
 //! - [`definitions`] reads what exists in a cluster with several shards.
-//! - [`deployments`] stores the deployments of templates, and knows which of them run.
+//! - [`deployments`] stores the deployments of templates, and has a list of those that run.
 //! - [`resource_groups`] stores the resource groups that were created by themselves.
 //! - [`sessions`] are those of signed-in browsers.
 //! - [`tokens`] creates, finds and revokes named tokens.

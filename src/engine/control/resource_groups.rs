@@ -23,7 +23,8 @@ pub const RESOURCE_GROUPS_MAX: usize = 1_000;
 pub struct ResourceGroups {
     journal: Journal,
     groups: RwLock<BTreeMap<String, Arc<ResourceGroupRecord>>>,
-    /// Changes are made one after the other, so that the table is what the store has.
+    /// Held during a change: changes are made one after the other, so that the table is what the
+    /// store has.
     changes: tokio::sync::Mutex<()>,
 }
 
@@ -43,7 +44,7 @@ impl ResourceGroups {
         })
     }
 
-    /// All groups, by key.
+    /// All groups in the order of their keys.
     pub fn list_groups(&self) -> Vec<Arc<ResourceGroupRecord>> {
         self.groups
             .read()

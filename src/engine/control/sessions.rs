@@ -38,15 +38,15 @@ pub const IDLE: Duration = Duration::from_secs(30 * 60);
 /// A session ends this long after the sign-in at the latest.
 pub const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// Maximum number of sessions. One more ends the session that was unused for longest, of the caller
-/// with most of them.
+/// Maximum number of sessions. At the limit, a new session ends the one that was unused for
+/// longest, of the caller with most sessions.
 pub const SESSIONS_MAX: usize = 64;
 
 /// Maximum number of sessions of a caller that is no administrator. One more ends the caller's own
 /// session that was unused for longest.
 pub const SESSIONS_OF_CALLER_MAX: usize = 8;
 
-/// Of the sessions so many are for administrators: others do not end them.
+/// Number of sessions that are reserved for administrators: those of other callers do not end them.
 const RESERVE: usize = 16;
 
 /// Interval between two writes of the last use of a session.
@@ -60,7 +60,7 @@ const SEAL_CONTEXT: &str = "gridhook: the token of a session";
 
 struct Session {
     record: SessionRecord,
-    /// Microseconds.
+    /// The time of the last use, in microseconds since 1970.
     used: Arc<AtomicU64>,
     /// Closed when the session is removed.
     open: watch::Sender<()>,
@@ -69,9 +69,9 @@ struct Session {
 /// A session at the time of a request.
 #[derive(Clone, Debug)]
 pub struct OpenSession {
-    /// The time at which it ends at the latest.
+    /// The time at which the session ends at the latest.
     pub expires: Timestamp,
-    /// Its identifier in the list of sessions.
+    /// The identifier of the session in lists.
     pub id: String,
     used: Arc<AtomicU64>,
     open: watch::Receiver<()>,
@@ -144,8 +144,8 @@ impl Sessions {
     ) -> Option<Timestamp> {
         let mut sessions = self.lock();
         let mut changes = Vec::new();
-        let ended = sessions.extract_if(|_, session| session.is_over(now));
-        changes.extend(ended.map(|(digest, _)| delete_change(digest)));
+        let expired_sessions = sessions.extract_if(|_, session| session.is_over(now));
+        changes.extend(expired_sessions.map(|(digest, _)| delete_change(digest)));
         while let Some(caller) = caller_to_cut(&sessions, &owner) {
             let own = sessions
                 .iter()
@@ -243,7 +243,7 @@ impl Sessions {
     }
 }
 
-/// The identifier of a session. It tells nothing about its secret.
+/// The identifier of a session. Its secret cannot be derived from it.
 pub fn session_id(record: &SessionRecord) -> &str {
     record.digest.get(..ID_DIGITS).unwrap_or(&record.digest)
 }
@@ -271,17 +271,17 @@ fn caller_to_cut(sessions: &SessionTable, owner: &SessionOwner) -> Option<String
     if !owner.is_administrator && own_sessions >= SESSIONS_OF_CALLER_MAX {
         return Some(owner.key.clone());
     }
-    let of_others: usize = counts
+    let operator_sessions: usize = counts
         .values()
         .filter(|count| !count.is_administrator)
         .map(|count| count.sessions)
         .sum();
     let is_full = sessions.len() >= SESSIONS_MAX;
-    let is_share_full = !owner.is_administrator && of_others >= SESSIONS_MAX - RESERVE;
+    let is_share_full = !owner.is_administrator && operator_sessions >= SESSIONS_MAX - RESERVE;
     if !is_full && !is_share_full {
         return None;
     }
-    let has_reserve_only = sessions.len() - of_others <= RESERVE;
+    let has_reserve_only = sessions.len() - operator_sessions <= RESERVE;
     let candidates = counts
         .iter()
         .filter(|(_, count)| !count.is_administrator || !(is_share_full || has_reserve_only));

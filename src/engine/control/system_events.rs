@@ -24,7 +24,7 @@ const WAITING_MAX: usize = 1024;
 pub struct SystemEvent {
     pub id: String,
     pub event_type: &'static str,
-    /// The resource that it is about.
+    /// The resource that the event is about.
     pub subject: String,
     pub at: WallTime,
     pub data: Value,

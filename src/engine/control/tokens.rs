@@ -26,7 +26,7 @@ use gridhook_journal::{Journal, MetaChange};
 use gridhook_record::token::{Grant, TokenRecord};
 use gridhook_store::keys::MetaKind;
 
-/// The beginning of every named token, which tells it from other tokens.
+/// The beginning of every named token, which no other token has.
 pub const PREFIX: &str = "ght_";
 
 /// Maximum number of named tokens.
@@ -122,7 +122,7 @@ impl Token {
 pub struct ForwardedToken(pub Arc<Token>);
 
 impl ForwardedToken {
-    /// The token, if it is the one with this text.
+    /// Returns the token if its text is `text`.
     ///
     /// # Errors
     /// If it is another one, or has expired.
@@ -134,7 +134,7 @@ impl ForwardedToken {
 /// Why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenProblem {
-    /// No such token exists, or no longer.
+    /// No such token exists, or it was revoked.
     Unknown,
     Expired,
 }
@@ -179,7 +179,7 @@ impl Tokens {
         })
     }
 
-    /// All tokens, by name.
+    /// All tokens in the order of their names.
     pub fn list_tokens(&self) -> Vec<Arc<Token>> {
         self.tokens
             .read()
@@ -190,7 +190,7 @@ impl Tokens {
             .collect()
     }
 
-    /// Stores a new token. It is valid when this returns. If there is no room, the expired ones are
+    /// Stores a new token. It is valid when this returns. If there is no room, expired tokens are
     /// deleted.
     ///
     /// # Errors
@@ -225,7 +225,7 @@ impl Tokens {
                     "The maximum of {TOKENS_MAX} tokens is reached; revoke one first."
                 )));
             }
-            // Nobody knows the token before the response, so it may be in the table before it is
+            // No client has the token before the response, so it may be in the table before it is
             // stored.
             tokens.insert(Arc::clone(&token));
             write_changes(&self.journal, changes)
@@ -240,7 +240,7 @@ impl Tokens {
         Ok(token)
     }
 
-    /// Revokes a token: it is refused from now on. [`None`] if it does not exist.
+    /// Revokes a token: it is refused from now on. Returns [`None`] if it does not exist.
     ///
     /// # Errors
     /// If the revocation cannot be stored; the token is then valid again.

@@ -64,12 +64,12 @@ pub struct EndpointValidator {
     in_progress: Mutex<HashSet<String>>,
 }
 
-/// How an endpoint may confirm.
+/// How an endpoint may confirm its validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfirmationMethod {
-    /// In its response, or later by the validation URL.
+    /// The endpoint confirms in its response, or later by the validation URL.
     Deferred,
-    /// Only in its response, as in namespaces, which also request no rate.
+    /// The endpoint confirms only in its response, as in namespaces, which also request no rate.
     Immediate,
 }
 
@@ -155,7 +155,7 @@ impl EndpointValidator {
             .await
         {
             Err(cause) => (ValidationResult::Refused(cause), None),
-            // The others have no handshake.
+            // Destinations other than webhooks have no handshake.
             Ok(None) => (ValidationResult::Granted(None), None),
             Ok(Some((handshake, response))) => {
                 let verdict = match (handshake, confirmation) {

@@ -73,7 +73,7 @@ pub struct TopicActor {
 }
 
 impl TopicActor {
-    /// A new incarnation. It sets `retired` and stops once it is idle.
+    /// Makes a new incarnation. It sets `retired` and stops once it is idle.
     pub fn new(topic: Arc<TopicHandle>, hosts: ActorHosts, retired: Arc<AtomicBool>) -> Self {
         retired.store(false, Ordering::Release);
         Self {
@@ -221,7 +221,7 @@ impl TopicActor {
     fn schedule_check(&mut self) {
         let topic = Arc::clone(&self.topic);
         self.next_check = Some(timers::call_after(self.hosts.check_interval, move || {
-            topic.check_is_due()
+            topic.note_check_due()
         }));
     }
 

@@ -17,10 +17,10 @@ use gridhook_subscription::{
 /// The cost of a candidate, in bytes of an event.
 const CANDIDATE: usize = 256;
 
-/// So few filters are evaluated without a look into the index, which costs as much.
+/// Up to this number of filters all are evaluated: a look into the index would cost as much.
 const INDEXED: usize = 4;
 
-/// So many candidates are evaluated in one part: some milliseconds.
+/// Number of candidates that are evaluated without a pause, which takes some milliseconds.
 const BLOCK: usize = 512;
 
 /// The filters of a topic's subscriptions.
@@ -40,14 +40,14 @@ pub struct Matching {
     matches: Matches,
     /// The positions that match the event that is being matched.
     matched: Vec<u32>,
-    /// How far that event is matched.
+    /// The progress of the event that is being matched.
     progress: EventProgress,
     done: usize,
     /// Matched events that no filter passed.
     unmatched: u64,
 }
 
-/// How far an event is matched.
+/// The progress of matching one event.
 #[derive(Debug, Default)]
 struct EventProgress {
     is_begun: bool,

@@ -41,20 +41,19 @@ pub enum EventSelector {
     Id(String),
 }
 
-/// What is known of an event.
 #[derive(Clone, Debug)]
 pub struct EventReport {
     pub seq: Seq,
-    /// Its id, if the store has it.
+    /// The id of the event, if the store has it.
     pub id: Option<String>,
-    /// When it was appended, if the store has it.
+    /// The time at which the event was appended, if the store has it.
     pub appended: Option<Timestamp>,
     pub cursor: Cursor,
     /// The state of the event, and what will happen to it.
     pub explanation: Explanation,
 }
 
-/// What was searched for an id.
+/// The ranges that were searched for an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchedRange {
     /// Number of events in flight.
@@ -69,9 +68,9 @@ pub struct SearchedRange {
 
 /// The result of an explanation.
 #[derive(Clone, Debug)]
-pub enum ExplainAnswer {
+pub enum ExplainResult {
     Found(Box<EventReport>),
-    /// It was not found in these ranges.
+    /// The event was not found in these ranges.
     NotFound(SearchedRange),
 }
 
@@ -82,29 +81,27 @@ pub enum ExplainAnswer {
 pub async fn explain_event(
     shared: &SharedState,
     reads: &ReaderPool,
-    wanted: EventSelector,
+    selector: EventSelector,
     end: Seq,
     now: Timestamp,
-) -> Result<ExplainAnswer, journal::Error> {
+) -> Result<ExplainResult, journal::Error> {
     // Taken before the store is read: a request that ends meanwhile is reported as in flight, never
     // as absent.
     let plan = shared.plan();
     let requests = shared.requests_in_flight();
-    let seq = match wanted {
+    let seq = match selector {
         EventSelector::Seq(seq) => seq,
         EventSelector::Id(id) => match search_id(shared, reads, &requests, &id, end).await? {
             Ok(seq) => seq,
-            Err(searched) => return Ok(ExplainAnswer::NotFound(searched)),
+            Err(range) => return Ok(ExplainResult::NotFound(range)),
         },
     };
     let mut records = reads.event_records(shared.subscription_key, seq).await?;
     // The cursor has the wait requested of another subscription once the actor has run.
     let pace = &mut records.cursor.pace;
     let endpoint = plan.settings.endpoint;
-    (pace.not_before, pace.requested_by) = (
-        pace.wait_of(endpoint).max(plan.requested_wait()),
-        Some(endpoint),
-    );
+    pace.not_before = pace.wait_of(endpoint).max(plan.requested_wait());
+    pace.requested_by = Some(endpoint);
     let stored_event = |event: &Event| StoredEvent {
         appended: event.appended,
         matches: plan.filter().matches(event),
@@ -130,7 +127,7 @@ pub async fn explain_event(
     });
     let id = records.event.as_ref().map(|event| event.id().into_owned());
     let append_time = records.event.as_ref().map(|event| event.appended);
-    Ok(ExplainAnswer::Found(Box::new(EventReport {
+    Ok(ExplainResult::Found(Box::new(EventReport {
         seq,
         id,
         appended: append_time,
@@ -168,19 +165,16 @@ async fn search_id(
             let page = reads
                 .fetch_pending(shared.subscription_key, keys.clone(), SLICE_BYTES)
                 .await?;
-            if let Some(found) = page
-                .iter()
-                .filter_map(|delivery| delivery.event.as_ref())
-                .find(|event| event.id() == id)
-            {
-                return Ok(Ok(found.seq));
+            let mut events = page.iter().filter_map(|delivery| delivery.event.as_ref());
+            if let Some(event) = events.find(|event| event.id() == id) {
+                return Ok(Ok(event.seq));
             }
             // A fetch returns at least one entry.
             keys.drain(..page.len().max(1).min(keys.len()));
         }
     }
-    let read = shared.current_state().own_low.min(end);
-    let from = Seq(read.0.saturating_sub(PASSED_EVENTS).max(Seq::FIRST.0));
+    let cursor = shared.current_state().own_low.min(end);
+    let from = Seq(cursor.0.saturating_sub(PASSED_EVENTS).max(Seq::FIRST.0));
     let mut upto = from;
     let mut bytes = 0;
     while upto < end && bytes < LOG_BYTES_MAX {
@@ -192,11 +186,9 @@ async fn search_id(
             let events = chunk
                 .decode_events()
                 .map_err(|error| journal::Error::Damaged(error.to_string()))?;
-            if let Some(found) = events
-                .iter()
-                .find(|event| event.seq >= from && event.id() == id)
-            {
-                return Ok(Ok(found.seq));
+            let is_match = |event: &&Event| event.seq >= from && event.id() == id;
+            if let Some(event) = events.iter().find(is_match) {
+                return Ok(Ok(event.seq));
             }
         }
         upto = slice.upto;

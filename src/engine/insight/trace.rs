@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     control::filter_version::{Versions, in_force},
-    insight::event_finder::{self, EventSelector, ExplainAnswer},
+    insight::event_finder::{self, EventSelector, ExplainResult},
 };
 use gridhook_event::{Event, Seq, SubscriptionKey, Timestamp, Transformed};
 use gridhook_journal as journal;
@@ -47,9 +47,9 @@ pub struct SubscriptionTrace {
     /// The state of the event, and what will happen to it; [`None`] if the subscription was
     /// deleted.
     pub explanation: Option<Explanation>,
-    /// What the present transformation makes of the event, if it makes a body.
+    /// The result of the present transformation, if it makes a body of the event.
     pub transformed: Option<TransformedSummary>,
-    /// Whether lines are left out.
+    /// Whether lines of the history are left out.
     pub cut: bool,
 }
 
@@ -58,10 +58,10 @@ pub struct SubscriptionTrace {
 #[derive(Clone, Debug)]
 pub struct TransformedSummary {
     pub bytes: usize,
-    /// Its SHA-256 digest in hexadecimal digits.
+    /// The SHA-256 digest of the body in hexadecimal digits.
     pub sha256: String,
     pub excerpt: String,
-    /// What is appended to the path of the endpoint.
+    /// The part that is appended to the path of the endpoint.
     pub path_suffix: Option<String>,
 }
 
@@ -86,9 +86,9 @@ impl TransformedSummary {
 #[derive(Clone, Copy, Debug)]
 pub struct TraceQuery<'a> {
     pub subscription_key: SubscriptionKey,
-    /// Its shared state; [`None`] if it was deleted.
+    /// The subscription's shared state; [`None`] if the subscription was deleted.
     pub shared: Option<&'a SharedState>,
-    /// The versions of its filter.
+    /// The versions of the subscription's filter.
     pub versions: &'a Versions,
     /// The sequence of the event.
     pub seq: Seq,
@@ -121,9 +121,9 @@ pub async fn trace_subscription(
             match event_finder::explain_event(shared, reads, EventSelector::Seq(seq), end, now)
                 .await
             {
-                Ok(ExplainAnswer::Found(report)) => Some(report),
+                Ok(ExplainResult::Found(report)) => Some(report),
                 // It was deleted meanwhile.
-                Ok(ExplainAnswer::NotFound(_)) | Err(journal::Error::Unknown) => None,
+                Ok(ExplainResult::NotFound(_)) | Err(journal::Error::Unknown) => None,
                 Err(error) => return Err(error),
             }
         }
@@ -239,8 +239,8 @@ fn filter_results(
     results
 }
 
-/// Whether there is nothing to show: the event belongs to another domain topic, or the subscription
-/// was deleted before it.
+/// Whether the trace has nothing to show: the event belongs to another domain topic, or the
+/// subscription was deleted before it.
 pub fn is_nothing(traced: &SubscriptionTrace) -> bool {
     let state = traced
         .explanation

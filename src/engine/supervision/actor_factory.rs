@@ -189,8 +189,8 @@ impl Supervised for SubscriptionFactory {
             .on_incarnation_end(matches!(how, IncarnationEnd::Panicked));
     }
 
-    /// The topic's actor stops one that is idle. A request that came before its end has found it
-    /// running.
+    /// Starts the actor again if requests wait. The topic's actor stops an idle one, and a request
+    /// before its end has found it running.
     fn on_stopped(&self) {
         if self.child.shared.has_requests() {
             self.topic.ensure_actor(&self.child.shared);

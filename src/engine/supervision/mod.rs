@@ -32,11 +32,12 @@ const DELAY: Duration = Duration::from_millis(10);
 
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// What a parent has: its children end when it is cut or dropped.
+/// The end of a [`LifelineWatch`] that the parent holds: its children end when it is cut or
+/// dropped.
 #[derive(Debug, Default)]
 pub struct Lifeline(CancellationToken);
 
-/// What a child has of it.
+/// The child's end of a [`Lifeline`].
 #[derive(Clone, Debug)]
 pub struct LifelineWatch(CancellationToken);
 
@@ -45,7 +46,7 @@ impl Lifeline {
         Self::default()
     }
 
-    /// Ends the children, also those that are started later.
+    /// Ends the children, including those that are started later.
     pub fn end_children(&self) {
         self.0.cancel();
     }
@@ -62,7 +63,7 @@ impl Drop for Lifeline {
 }
 
 impl LifelineWatch {
-    /// Waits until it is cut or dropped.
+    /// Waits until the lifeline is cut or dropped.
     pub async fn wait_for_end(&self) {
         self.0.cancelled().await;
     }
@@ -92,9 +93,9 @@ struct IncarnationHistory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IncarnationEnd {
     Panicked,
-    /// By an intended panic or stop (chaos).
+    /// Chaos ended the incarnation by an intended panic or stop.
     Killed,
-    /// It stopped because of an error.
+    /// The actor stopped because of an error.
     Stopped,
     Orphaned,
 }
@@ -149,7 +150,7 @@ pub struct Supervision {
     pub incarnation: u64,
     pub restarts: u64,
     pub ends: IncarnationEnds,
-    /// How and when the last one ended.
+    /// How and when the last incarnation ended.
     pub last: Option<(IncarnationEnd, Timestamp)>,
     pub recoveries: RecoveryTimes,
 }
@@ -187,7 +188,8 @@ impl SupervisionHistory {
             .unwrap_or_default()
     }
 
-    /// Where an intended end is noted. It counts neither for the delay nor against an event.
+    /// The mark by which the actor reports an intended end. That end counts neither for the delay
+    /// nor against an event.
     pub fn intended_stop(&self) -> IntendedStop {
         self.mark.clone()
     }
@@ -210,7 +212,7 @@ impl SupervisionHistory {
         }
     }
 
-    /// When the last incarnation ended, until the current one has recovered.
+    /// The time at which the last incarnation ended, until the current one has recovered.
     pub fn down_since(&self) -> Option<Timestamp> {
         if self.recovering.load(Ordering::Acquire) {
             self.lock_history().as_deref()?.ended_at
@@ -278,7 +280,7 @@ impl SupervisionHistory {
 pub trait Supervised: 'static {
     type Actor: Actor<Context = Context<Self::Actor>>;
 
-    /// Its name in the log.
+    /// The name of the actor in the log.
     fn name(&self) -> String;
 
     fn supervision_history(&self) -> &SupervisionHistory;
@@ -290,10 +292,10 @@ pub trait Supervised: 'static {
 
     fn started(&self, _address: Addr<Self::Actor>) {}
 
-    /// Called when it has ended.
+    /// Called when an incarnation has ended.
     fn on_end(&self, _how: IncarnationEnd) {}
 
-    /// Called when its lifeline was cut and it has ended.
+    /// Called when the lifeline was cut and the incarnation has ended.
     fn on_stopped(&self) {}
 
     /// Whether the actor stopped because it has nothing to do. New work builds another one.

@@ -37,7 +37,7 @@ const LEEWAY: Duration = Duration::from_secs(60);
 /// Issuers have two or three keys, large ones a dozen.
 const KEYS_MAX: usize = 100;
 
-/// A token has one or two kilobytes.
+/// Maximum length of a token, in bytes. A usual token has one or two kilobytes.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
 /// Whether a text is the admin token, in constant time.
@@ -45,14 +45,14 @@ pub type AdminTokenCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 #[derive(Clone, Default)]
 pub struct BearerAuth {
-    /// The admin token, if it may publish.
+    /// The check for the admin token, if it may publish.
     pub operator: Option<AdminTokenCheck>,
     pub tokens: Option<Arc<Tokens>>,
     /// The issuer of accepted tokens.
     pub issuer: Option<TokenIssuer>,
 }
 
-/// What a claim of an access token permits.
+/// The permission that a claim of an access token gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRule {
     /// The claim: `roles`, `scp`, `groups` or another.
@@ -75,22 +75,22 @@ pub struct TokenHolder {
 /// An issuer of access tokens.
 #[derive(Clone)]
 pub struct TokenIssuer {
-    /// The claim `iss` of its tokens.
+    /// The claim `iss` of the issuer's tokens.
     pub name: String,
     /// The values of the claim `aud` of tokens for this server.
     pub audiences: Vec<String>,
     pub keys: Arc<Keyring>,
-    /// What its tokens permit; without a rule they may publish and consume.
+    /// The permissions of the issuer's tokens; without a rule they may publish and consume.
     pub rules: Vec<ClaimRule>,
 }
 
 /// The reason why a token is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BearerProblem {
-    /// It is not a JWT.
+    /// The token is not a JWT.
     Unreadable,
     Refused(&'static str),
-    /// It is valid and does not permit the request.
+    /// The token is valid, but does not permit the request.
     Forbidden(TokenRole),
 }
 
@@ -320,10 +320,10 @@ pub struct Keyring {
 /// A key set cannot be used. The last keys stay in use.
 #[derive(Debug, thiserror::Error)]
 pub enum UnusableKeySet {
-    /// It is not a JSON Web Key Set.
+    /// The response is not a JSON Web Key Set.
     #[error("it is not a JSON Web Key Set: {0}")]
     NotKeys(#[from] serde_json::Error),
-    /// It has no key for signatures.
+    /// The set has no key for signatures.
     #[error("it has no signing key; expected RSA, P-256, P-384 or Ed25519")]
     Empty,
     #[error("it has {0} keys; expected at most {KEYS_MAX}")]

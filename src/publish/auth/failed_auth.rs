@@ -143,7 +143,6 @@ impl FailedAuthLimiter {
         }
     }
 
-    /// The number of tracked addresses.
     pub fn tracked_addresses(&self) -> usize {
         self.lock_callers().len()
     }

@@ -35,7 +35,7 @@ const FORWARDED_PROTO: &str = "x-forwarded-proto";
 pub struct LocalAddress {
     /// The address that the client connected to.
     pub address: SocketAddr,
-    /// Whether the connection is encrypted.
+    /// Whether the connection uses TLS.
     pub secure: bool,
 }
 
@@ -263,7 +263,7 @@ pub fn label_of(request: &HttpRequest, proxies: &[IpNet]) -> Option<String> {
 #[derive(Clone, Debug, Default)]
 pub struct ServerNames {
     pub public_url: Option<Url>,
-    /// Further hosts; a leading `*.` matches one label.
+    /// Hosts besides that of `public_url`; a leading `*.` matches one label.
     pub others: Vec<String>,
 }
 

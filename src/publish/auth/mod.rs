@@ -61,12 +61,12 @@ pub struct AuthRules {
     pub failed_auth: Arc<FailedAuthLimiter>,
 }
 
-/// When a credential is checked.
+/// The two times that a check of a credential needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CheckTimes {
-    /// For the expiry of tokens, which others have set.
+    /// The wall clock, by which tokens expire.
     pub(super) wall: WallTime,
-    /// For the interval between two log lines.
+    /// The server's own clock, for the interval between two log lines.
     pub(super) now: Timestamp,
 }
 
@@ -99,7 +99,7 @@ impl Authenticator {
         RequestAuthority::from_request(request, &self.rules.trusted_proxies)
     }
 
-    /// The same before a route is known; a host must be present.
+    /// The host that the request was sent to, before a route is known; it must be present.
     pub(super) fn check_host(&self, request: &HttpRequest) -> Result<RequestAuthority, Refusal> {
         host::require_host(request)?;
         self.called_authority(request)

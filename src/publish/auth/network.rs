@@ -15,12 +15,12 @@ use gridhook_record::ingress::PublicNetworkAccess;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// Where a request comes from, as far as the peer and trusted proxies say it.
+/// The origin of a request, as far as the peer and trusted proxies say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     /// The client, or the proxy behind which it cannot be seen.
     pub(super) nearest: IpAddr,
-    /// Whether `nearest` is the client.
+    /// Whether `nearest` is the client, not a proxy.
     pub(super) is_client: bool,
 }
 

@@ -17,11 +17,11 @@ const LOG_PAUSE: Duration = Duration::from_secs(1);
 /// The number of rejected publishers since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RejectionCounts {
-    /// Without a credential, with an empty key, or with an unknown scheme.
+    /// Requests without a credential, with an empty key, or with an unknown scheme.
     pub nothing: u64,
-    /// With an invalid key or token.
+    /// Requests with an invalid key or token.
     pub not_authorized: u64,
-    /// From an address that the topic does not accept.
+    /// Requests from an address that the topic does not accept.
     pub address: u64,
 }
 

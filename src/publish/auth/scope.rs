@@ -57,7 +57,7 @@ impl<'a> KeyScope<'a> {
         }
     }
 
-    /// Whether it is in a namespace, which has further ways to send a key.
+    /// Whether the topic is in a namespace, which has further ways to send a key.
     pub(super) fn is_namespace(&self) -> bool {
         self.namespace.is_some()
     }

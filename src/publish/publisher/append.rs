@@ -20,8 +20,8 @@ use gridhook_engine::control::registry::TopicHandle;
 use gridhook_event::{Schema, SubscriptionId, Timestamp, chunk::ChunkBuilder};
 use gridhook_journal as journal;
 
-/// One of 1,000 events that do not match their schema is logged: a publisher's mistake is in each
-/// of its events.
+/// The number of nonconforming events of which one is logged: a publisher's mistake is in each of
+/// its events.
 const LOGGED_EVERY: u64 = 1_000;
 
 /// The prefix of attribute headers in the binary mode of CloudEvents.

@@ -22,7 +22,7 @@ use gridhook_record::token::TokenRole;
 /// The messages are what a publisher reads: sentences in Event Grid's wording.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The body ends before its JSON does, or is empty.
+    /// The body is empty, or ends before its JSON does.
     #[error("Unexpected end when reading JSON.")]
     CutOff,
     /// The body is not JSON.
@@ -39,7 +39,7 @@ pub enum Refusal {
         expected: JsonToken,
         actual: JsonToken,
     },
-    /// An array without events.
+    /// The body is an array without events.
     #[error("{}", BodyMismatch(.schema))]
     Empty { schema: Schema },
     /// An event breaks a rule of its schema.
@@ -66,7 +66,7 @@ pub enum Refusal {
          https://github.com/cloudevents/spec/blob/v1.0/spec.md#required-attributes"
     )]
     MissingHeader { name: &'static str },
-    /// Both `ce-…` headers and a body that has the attributes itself.
+    /// The request has both `ce-…` headers and a body that has the attributes itself.
     #[error("Conflicting content mode: binary mode headers with structured mode content type.")]
     ConflictingModes,
     /// A content type that CloudEvents do not have.
@@ -106,7 +106,7 @@ pub enum Refusal {
         /// The topic of the request.
         topic: String,
     },
-    /// Neither a key nor a token.
+    /// The request has neither a key nor a token.
     #[error(
         "Request must contain one of the following authorization signature: aeg-sas-token, \
          aeg-sas-key."
@@ -127,12 +127,12 @@ pub enum Refusal {
     /// A bearer token that is not a JWT.
     #[error("Unable to read access token.")]
     UnreadableToken,
-    /// An unknown `Authorization` scheme.
+    /// The scheme of `Authorization` is unknown.
     #[error(
         "Request has an unsupported Authorization scheme (must be SharedAccessSignature or Bearer)."
     )]
     Scheme,
-    /// No credential that a namespace accepts.
+    /// The request has no credential that a namespace accepts.
     #[error(
         "Request must have an 'Authorization' header with the scheme SharedAccessKey, \
          SharedAccessSignature or Bearer."
@@ -171,7 +171,7 @@ pub enum Refusal {
          10.1.2.3:8080."
     )]
     Host {
-        /// The header, and its error.
+        /// The name of the header, and what is wrong with its value.
         problem: &'static str,
     },
     /// A trusted proxy reports an unknown scheme.
@@ -187,16 +187,16 @@ pub enum Refusal {
         /// The time until the next request is accepted.
         seconds: u32,
     },
-    /// No such topic or path.
+    /// The topic or the path does not exist.
     #[error("No HTTP resource was found that matches the request URI '{uri}'.")]
     NotFound {
         /// The URL, percent-encoded as a whole, without its query, which may contain a key.
         uri: String,
     },
-    /// No such topic in an existing namespace.
+    /// The namespace exists, but the topic does not.
     #[error("There is no topic '{topic}' in the namespace '{namespace}'.")]
     NoTopic { namespace: String, topic: String },
-    /// No such event subscription of a namespace's topic.
+    /// The topic of a namespace exists, but the event subscription does not.
     #[error(
         "There is no event subscription '{subscription}' of the topic '{topic}' in the namespace \
          '{namespace}'."
@@ -231,7 +231,7 @@ pub enum Refusal {
     )]
     Stalled {
         bytes_per_second: u64,
-        /// The window in which the rate is measured.
+        /// The time over which the rate is measured.
         seconds: u64,
     },
     /// The publisher disconnected, or broke the framing of its body.
@@ -275,7 +275,6 @@ pub enum JsonToken {
     /// A number without fraction and exponent.
     Integer,
     Float,
-    /// `true` or `false`.
     Boolean,
     Null,
     Undefined,
@@ -284,9 +283,9 @@ pub enum JsonToken {
 /// The error of a SAS token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SasProblem {
-    /// It is not `r=…&e=…&s=…`.
+    /// The token is not `r=…&e=…&s=…`.
     Format,
-    /// Neither key made its signature.
+    /// The signature was made with neither key.
     Signature,
     Expired,
 }
@@ -371,7 +370,6 @@ impl Refusal {
         }
     }
 
-    /// The label of this refusal in the metrics.
     pub(super) fn metric_label(&self) -> PublishRefusal {
         let (status, code) = self.status();
         PublishRefusal {

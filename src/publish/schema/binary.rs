@@ -87,7 +87,7 @@ pub(super) fn read(
 struct DataMember<'a> {
     name: &'static str,
     value: Cow<'a, str>,
-    /// Whether it is known not to be nested too deep.
+    /// Whether the value is known not to be nested too deep.
     is_checked: bool,
 }
 

@@ -12,7 +12,8 @@ use gridhook_compute::Meter;
 use gridhook_engine::control::catalogue::DeclaredSchema;
 use gridhook_event::Schema;
 
-/// So many steps take some 100 µs, as much as it costs to compute elsewhere.
+/// Maximum steps of checks that are made at once. They take some 100 µs, as much as it costs to
+/// compute elsewhere.
 const QUICK_STEPS: f64 = 10_000.0;
 
 /// The check of an event's data.
@@ -20,7 +21,7 @@ const QUICK_STEPS: f64 = 10_000.0;
 pub(super) struct DataCheck {
     /// The index of the event in its request.
     pub(super) event: u32,
-    /// The schema of its type.
+    /// The schema of the event's type.
     pub(super) declared: Arc<DeclaredSchema>,
     /// The data, if the event has any.
     pub(super) data: Option<Bytes>,
@@ -40,7 +41,7 @@ pub struct DataChecks {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nonconforming {
     pub events: u64,
-    /// Why the first of them does not match.
+    /// Why the first of these events does not match.
     pub first: String,
 }
 
@@ -51,7 +52,7 @@ impl DataCheck {
     }
 
     fn find_violation(&self) -> Option<String> {
-        // It is a part of a body that was read as text.
+        // The data is a part of a body that was read as text.
         let data = self
             .data
             .as_ref()
@@ -70,7 +71,7 @@ impl DataChecks {
         }
     }
 
-    /// Whether they cost so little that they are made at once.
+    /// Whether the checks cost so little that they are made at once.
     pub fn are_quick(&self) -> bool {
         self.checks.iter().map(DataCheck::count_steps).sum::<f64>() <= QUICK_STEPS
     }
@@ -86,7 +87,8 @@ impl DataChecks {
         Ok(self.nonconforming)
     }
 
-    /// The same in slices. Events for which there is no time count as events that do not match.
+    /// Makes all checks in slices of processor time. Events for which there is no time count as
+    /// events that do not match.
     ///
     /// # Errors
     /// The refusal.

@@ -89,9 +89,9 @@ impl EventMapping {
 
 /// The value of a mapped property.
 enum MappedValue<'a> {
-    /// It is in the object.
+    /// The value in the object of the publisher.
     Sent(&'a RawValue),
-    /// It is generated: the content of a JSON string literal.
+    /// A generated value: the content of a JSON string literal.
     Made(String),
     /// The resource id of a domain topic, and the length of the domain topic's name at its end.
     DomainTopic(String, usize),

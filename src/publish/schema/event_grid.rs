@@ -45,7 +45,7 @@ struct EventGridMembers<'a> {
 /// An event whose properties are complete and valid.
 struct CheckedEvent<'a> {
     id: JsonValue<'a>,
-    /// In a domain: the content of the string that names the domain topic.
+    /// The content of the string that names the domain topic; [`None`] outside of domains.
     domain_topic: Option<&'a str>,
     subject: JsonValue<'a>,
     event_type: JsonValue<'a>,
@@ -330,7 +330,7 @@ pub(super) fn is_date_time(text: &str) -> bool {
     text.contains(['T', 't', ' ']) && parse_instant_or_utc(text).is_some()
 }
 
-/// Whether it is a point in time as most clients write it, on a day that every month has:
+/// Whether the text is a point in time as most clients write it, on a day that every month has:
 /// `2026-11-20T17:18:13Z`, with up to nine digits of a second.
 fn is_usual_date_time(text: &str) -> bool {
     let [

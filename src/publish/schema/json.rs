@@ -39,7 +39,7 @@ pub(super) trait ObjectMembers<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JsonValue<'a> {
     pub(super) text: &'a str,
-    /// Whether a string in it has escapes.
+    /// Whether a string in the value has escapes.
     pub(super) has_escapes: bool,
 }
 
@@ -61,13 +61,13 @@ impl<'a> JsonValue<'a> {
         self.text == "null"
     }
 
-    /// Whether it is a string without an escape that is no character.
+    /// Whether the value is a string without an escape that is no character.
     #[inline]
     pub(super) fn is_string(&self) -> bool {
         self.string_literal().is_some() && (!self.has_escapes || self.decode_characters().is_some())
     }
 
-    /// Whether it is a string literal.
+    /// Whether the value is a string literal, whatever its escapes say.
     #[inline]
     pub(super) fn is_literal(&self) -> bool {
         self.text.starts_with('"')
@@ -149,7 +149,6 @@ pub(super) fn first_token(json: &str) -> Option<JsonToken> {
     })
 }
 
-/// Whether a value is `null`.
 pub(super) fn is_null(value: &RawValue) -> bool {
     JsonValue::from_raw(value).is_null()
 }

@@ -32,7 +32,7 @@ use gridhook_engine::control::catalogue::Catalogue;
 use gridhook_event::{IdMap, PartitionId, Schema, TextRange, chunk::ChunkBuilder, unescape_text};
 use gridhook_record::{ingress::InputSchemaMapping, topic::TopicRecord};
 
-/// How many topics a thread keeps the properties of.
+/// Maximum number of topics whose properties a thread keeps.
 const TARGETS_KEPT: usize = 1024;
 
 thread_local! {
@@ -52,9 +52,9 @@ pub struct TargetProperties {
     stamp: String,
     /// The mapping of a custom schema.
     mapping: EventMapping,
-    /// Whether it is a domain, whose events each name a domain topic.
+    /// Whether the topic is a domain, whose events each name a domain topic.
     is_domain: bool,
-    /// Whether it is a topic of a namespace, whose CloudEvents may have data of any kind.
+    /// Whether the topic is in a namespace, where CloudEvents may have data of any kind.
     is_in_namespace: bool,
 }
 
@@ -97,7 +97,7 @@ impl TargetProperties {
         }
     }
 
-    /// As [`TargetProperties::from_record`], computed once for each thread and record of a topic.
+    /// The properties of a topic, computed once for each thread and record.
     fn cached_for(topic: &Arc<TopicRecord>) -> Arc<Self> {
         let Some(partition) = topic.partitions.first() else {
             return Arc::new(Self::from_record(topic));
@@ -125,7 +125,7 @@ impl EventTarget {
         Self::new(Arc::new(TargetProperties::from_record(topic)))
     }
 
-    /// The same, with properties that are computed once for each thread and record.
+    /// The target for a topic, whose properties are computed once for each thread and record.
     pub(super) fn cached_for(topic: &Arc<TopicRecord>) -> Self {
         Self::new(TargetProperties::cached_for(topic))
     }
@@ -227,10 +227,10 @@ impl RequestContent<'_> {
 /// The encoding of events in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ContentMode {
-    /// One event as an object.
+    /// The body is one event as an object.
     Structured,
     Batch,
-    /// The data of one event, whose attributes are headers.
+    /// The body is the data of one event, whose attributes are headers.
     Binary,
 }
 
@@ -250,7 +250,7 @@ pub fn read(
     )
 }
 
-/// As [`read`], for a traced request.
+/// Reads all events of a body like [`read`], with the trace context of the request.
 pub(super) fn read_traced(
     target: &EventTarget,
     content: &RequestContent<'_>,
@@ -334,7 +334,7 @@ fn has_one_pass_reader(schema: Schema, mode: ContentMode) -> bool {
     }
 }
 
-/// Reads all events in one pass. [`None`] if something is wrong, whatever it is.
+/// Reads all events in one pass. Returns [`None`] if anything is wrong.
 fn read_in_one_pass(
     target: &EventTarget,
     mode: ContentMode,
@@ -359,7 +359,7 @@ fn require_utf8(schema: Schema, body: &[u8]) -> Result<&str, Refusal> {
     })
 }
 
-/// A body with one event, not yet parsed.
+/// The event of a body that has only one, not yet parsed.
 fn single_event(schema: Schema, text: &str) -> Result<Vec<&RawValue>, Refusal> {
     expect_token(schema, JsonToken::StartObject, text)?;
     Ok(vec![

@@ -159,7 +159,7 @@ impl<'a> Scan<'a> {
                 }
                 first => self.scan_number(first)?,
             }
-            // Behind a value.
+            // The scan is behind a value: a comma or the end of the level follows.
             while levels.depth > 0 {
                 self.skip_space();
                 match (self.next()?, levels.is_object()) {
@@ -293,7 +293,6 @@ impl Levels {
         self.depth -= 1;
     }
 
-    /// Whether the innermost level is an object.
     fn is_object(&self) -> bool {
         self.objects & 1 == 1
     }

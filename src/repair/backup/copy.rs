@@ -20,12 +20,12 @@ const PIECE: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CopiedFile {
-    /// Its path relative to the folder, with `/`.
+    /// The path relative to the folder, with `/`.
     pub path: String,
     pub bytes: u64,
-    /// The CRC-32 of its contents.
+    /// The CRC-32 of the contents.
     pub crc32: u32,
-    /// The hashes of its pieces, at a destination with many backups.
+    /// The hashes of the file's pieces, at a destination with many backups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pieces: Vec<String>,
 }

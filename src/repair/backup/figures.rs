@@ -20,13 +20,13 @@ pub struct BackupFigures {
 /// The present values of [`BackupFigures`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupCounts {
-    /// When the newest sound backup was begun.
+    /// The time at which the newest sound backup was begun.
     pub last_success: Option<Timestamp>,
-    /// How long the last one took.
+    /// Duration of the last backup.
     pub duration: Duration,
-    /// The bytes of its files.
+    /// Size of all files of the last backup.
     pub bytes: u64,
-    /// The bytes that it wrote.
+    /// Bytes that the last backup wrote: unchanged pieces are not written again.
     pub written_bytes: u64,
     /// Failures since the process started.
     pub failures: u64,

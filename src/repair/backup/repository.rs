@@ -58,7 +58,7 @@ const PIECES: &str = "pieces";
 const SUFFIX: &str = ".json";
 const OWNER: &str = "server.json";
 
-/// Maximum length of [`OWNER`].
+/// Maximum length of the file [`OWNER`], in bytes.
 const OWNER_MAX: u64 = 4096;
 
 /// The server that a destination belongs to.
@@ -74,7 +74,7 @@ type Found = Result<(Vec<u8>, bool), Unusable>;
 /// Why a file of a destination cannot be used.
 enum Unusable {
     Missing,
-    /// It cannot be decrypted.
+    /// The file cannot be decrypted.
     Sealed(String),
 }
 
@@ -94,7 +94,7 @@ pub struct BackupDestination {
 }
 
 impl BackupDestination {
-    /// The same destination, for one ownership of a cluster's store.
+    /// Fences the destination for one ownership of a cluster's store.
     #[must_use]
     pub fn with_fence(self, fence: Option<FileFence>) -> Self {
         let open = Arc::clone(&self.open);
@@ -113,7 +113,7 @@ impl fmt::Debug for BackupDestination {
 
 #[derive(Clone, Debug)]
 pub struct StoredBackup {
-    /// Its name: the time at which it was begun.
+    /// The name of the backup: the time at which it was begun.
     pub name: String,
     pub is_sealed: bool,
     pub manifest: Manifest,
@@ -122,7 +122,7 @@ pub struct StoredBackup {
 /// The backups at a destination.
 #[derive(Clone, Debug, Default)]
 pub struct BackupList {
-    /// The oldest first.
+    /// The backups whose manifests can be read, the oldest first.
     pub readable: Vec<StoredBackup>,
     /// The backups whose manifests cannot be read.
     pub unreadable: Vec<UnreadableBackup>,

@@ -35,7 +35,7 @@ pub struct RestoreReport {
 /// Names that the data folder must not contain.
 const OURS: [&str; 4] = [STORE, "rocksdb.new", WATERMARK, TOKEN];
 
-/// Where the files of a backup are.
+/// The place from which the files of a backup are read.
 pub(super) trait Source {
     /// The backup's folder or address.
     fn location(&self) -> &Path;
@@ -204,7 +204,6 @@ fn restore_source(
     })
 }
 
-/// The names of the tokens in a store.
 fn token_names(store: &ReadOnlyStore) -> Result<Vec<String>, BackupError> {
     let range = keys::meta_of(MetaKind::Token);
     let mut names = Vec::new();

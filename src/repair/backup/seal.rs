@@ -16,7 +16,7 @@ use ring::{
 /// The first line of a sealed file, with the version of the form.
 pub(super) const HEAD: &[u8] = b"gridhook sealed 1\n";
 
-/// What a file of a key must contain.
+/// The required content of a file of a key, for errors.
 const KEY_FORM: &str = "32 bytes in base64, as `openssl rand -base64 32` prints them";
 
 /// The keys that are derived from the operator's.

@@ -42,11 +42,11 @@ const PIECE: usize = 64 << 10;
 /// The maximum size of the first line: some hundred thousand files.
 const HEAD_BYTES: u64 = 16 << 20;
 
-/// What is sent first.
+/// The first line of a transfer, before the contents of the files.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SentStore {
     version: u32,
-    /// RocksDB's last sequence number.
+    /// RocksDB's last sequence number in the store.
     sequence: u64,
     /// The last record of the changelog that the store has applied.
     pub applied: u64,
@@ -72,18 +72,18 @@ impl SentStore {
 /// Why a store was not received. Nothing of it is left.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    /// It does not suit the receiver.
+    /// The store does not suit the receiver.
     #[error("{0}")]
     Refused(String),
     #[error("the transfer ended early: {0}")]
     Early(io::Error),
-    /// It is not what was sent.
+    /// What was received is not what was sent.
     #[error("the transfer is damaged: {0}")]
     Damaged(String),
     /// The store that was received does not open.
     #[error("the store that was received does not open: {0}")]
     Open(#[from] OpenError),
-    /// It cannot be written.
+    /// The store cannot be written.
     #[error(transparent)]
     Local(#[from] BackupError),
 }
@@ -92,15 +92,15 @@ pub enum TransferError {
 struct Rate<'a> {
     clock: &'a Clock,
     began: Timestamp,
-    of_second: u64,
+    bytes_per_second: u64,
     sent: u64,
 }
 
 impl Rate<'_> {
-    /// The pause after so many more bytes.
+    /// Counts sent bytes. Returns the pause that keeps to the rate.
     fn pause_after(&mut self, bytes: usize) -> Duration {
         self.sent += bytes as u64;
-        let due = Duration::from_secs_f64(self.sent as f64 / self.of_second.max(1) as f64);
+        let due = Duration::from_secs_f64(self.sent as f64 / self.bytes_per_second.max(1) as f64);
         due.saturating_sub(self.clock.now().since(self.began))
     }
 }
@@ -163,7 +163,7 @@ impl Backups {
         let mut rate = Rate {
             clock: &self.clock,
             began: self.clock.now(),
-            of_second: self.transfer_rate,
+            bytes_per_second: self.transfer_rate,
             sent: 0,
         };
         let mut pace = CopyPace::new(&self.clock);

@@ -116,7 +116,8 @@ impl StoreCheck<'_> {
         }
     }
 
-    /// Each job has its own lane, each lane of jobs has a job, and the jobs' pending counts add up.
+    /// Checks that each job has its own lane, that each lane of jobs has a job, and that the jobs'
+    /// pending counts add up.
     fn check_jobs(&mut self, name: &str, cursor: &Cursor) {
         for (index, job) in cursor.jobs.iter().enumerate() {
             let lane = job.lane.0;
@@ -152,7 +153,7 @@ impl StoreCheck<'_> {
         }
     }
 
-    /// Exactly one lane, the live one, has no end. No event is in two lanes.
+    /// Checks that exactly one lane, the live one, has no end, and that no event is in two lanes.
     fn check_lanes(&mut self, name: &str, lanes: &[LaneCursor], end: Seq) {
         let follow = lanes.iter().filter(|lane| lane.end.is_none()).count();
         let live = lanes

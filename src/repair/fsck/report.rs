@@ -62,7 +62,7 @@ impl Repair {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     pub problem: String,
-    /// How it can be repaired without loss, if it can.
+    /// How the problem can be repaired without loss, if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair: Option<Repair>,
 }
@@ -89,7 +89,7 @@ pub struct CheckReport {
     pub leftovers: Vec<Finding>,
     /// The number of further leftovers.
     pub leftovers_omitted: u64,
-    /// Whether a problem cannot be repaired.
+    /// Whether any problem is beyond repair.
     #[serde(skip)]
     beyond_repair: bool,
     /// The number of repaired records.
@@ -98,7 +98,7 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// Whether the store has no problems.
+    /// Whether no problem was found. Harmless leftovers are none.
     pub fn is_sound(&self) -> bool {
         self.findings.is_empty()
     }

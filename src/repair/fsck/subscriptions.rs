@@ -4,7 +4,7 @@ use std::{collections::HashSet, mem};
 
 use super::{CheckStop, CheckedSubscription, Repair, StoreCheck, checked_sum, subscription_name};
 use crate::format_count;
-use gridhook_event::SubscriptionKey;
+use gridhook_event::{SubscriptionKey, Timestamp};
 use gridhook_policy::record::{Counters, Cursor};
 use gridhook_store::{
     Family, WriteOp,
@@ -34,14 +34,14 @@ impl StoreCheck<'_> {
 
     /// Checks each subscription's cursor against its records.
     pub(super) fn check_subscriptions(&mut self) -> Result<(), CheckStop> {
-        for (subscription_key, found) in mem::take(&mut self.subscriptions) {
+        for (subscription_key, subscription) in mem::take(&mut self.subscriptions) {
             let CheckedSubscription {
                 is_deleted,
                 has_cursor,
                 pending: [own, jobs],
                 dead,
                 ..
-            } = found;
+            } = subscription;
             match (has_cursor, is_deleted) {
                 (true, true) => self.report.add_problem(format!(
                     "{} was deleted and has a cursor",
@@ -57,57 +57,80 @@ impl StoreCheck<'_> {
                 }
                 (true, false) | (false, true) => {}
             }
-            self.check_counts(subscription_key, &found)?;
+            self.check_counts(subscription_key, &subscription)?;
         }
         Ok(())
     }
 
-    /// Compares `pending` and `dead_lettered` with the records. If only one of them is wrong, so
-    /// that the counters add up with the counted value, it can be repaired. If the counters add up
-    /// as they are, records are missing.
+    /// Compares the counters and the next due time of a cursor with the records.
     fn check_counts(
         &mut self,
         subscription_key: SubscriptionKey,
-        found: &CheckedSubscription,
+        subscription: &CheckedSubscription,
     ) -> Result<(), CheckStop> {
         let CheckedSubscription {
             counters,
             next_due,
-            pending: [own, jobs],
-            first_due,
             dead,
             pins,
             ..
-        } = *found;
+        } = *subscription;
         let name = subscription_name(subscription_key);
         let Some([counters, replayed]) = counters else {
             self.report_pins(&name, dead, pins);
             return Ok(());
         };
-        let Counters {
-            matched,
-            delivered,
-            pending,
-            dead_lettered,
-            dropped,
-            canceled,
-            ..
-        } = counters;
-        let adds_up = |pending, dead_lettered| {
-            checked_sum([delivered, pending, dead_lettered, dropped, canceled])
-                .is_some_and(|sum| sum == matched)
-        };
-        let is_wrong = !adds_up(pending, dead_lettered);
-        let totals_key = keys::meta_key(
-            MetaKind::DeadLetters,
-            (self.decoders.name)(subscription_key).as_bytes(),
-        );
-        let totals = self.store.get(Family::Meta, &totals_key)?;
-        // Unreadable totals were already reported.
-        let handled = totals.map_or(Some(0), |totals| (self.decoders.handled)(&totals));
+        let handled = self.count_handled(subscription_key)?;
         let counted_dead = handled.map(|handled| checked_sum([handled, dead]));
-        let dead_letters = checked_sum([dead_lettered, replayed.dead_lettered]);
-        let mut correction = counters;
+        let dead_letters = checked_sum([counters.dead_lettered, replayed.dead_lettered]);
+        let correction = Counters {
+            pending: self.correct_pending(&name, subscription, &counters, &replayed),
+            dead_lettered: match handled {
+                Some(handled) if counted_dead != Some(dead_letters) => {
+                    self.correct_dead_lettered(&name, [handled, dead], &counters, &replayed)
+                }
+                _ => counters.dead_lettered,
+            },
+            ..counters
+        };
+        if !adds_up(&counters) && correction == counters {
+            self.report.add_problem(format!(
+                "{name}: {} matched is not the sum of its parts: {counters:?}",
+                counters.matched
+            ));
+        }
+        if pins == dead || counted_dead != Some(dead_letters) {
+            self.report_pins(&name, dead, pins);
+        } else {
+            self.report_stray_pins(subscription_key, dead, pins)?;
+        }
+        let due_correction = self.check_next_due(&name, subscription);
+        if (correction, due_correction) != (counters, next_due) {
+            self.correct_cursor(subscription_key, correction, due_correction)?;
+        }
+        Ok(())
+    }
+
+    /// The number of dead letters that were written or lost; [`None`] if it cannot be read, which
+    /// was already reported.
+    fn count_handled(&self, subscription_key: SubscriptionKey) -> Result<Option<u64>, CheckStop> {
+        let name = (self.decoders.name)(subscription_key);
+        let totals_key = keys::meta_key(MetaKind::DeadLetters, name.as_bytes());
+        let totals = self.store.get(Family::Meta, &totals_key)?;
+        Ok(totals.map_or(Some(0), |totals| (self.decoders.handled)(&totals)))
+    }
+
+    /// Compares `pending` with the records, and returns what it should be. If only this counter is
+    /// wrong, so that the counters add up with the counted value, it can be repaired. If the
+    /// counters add up as they are, records are missing.
+    fn correct_pending(
+        &mut self,
+        name: &str,
+        subscription: &CheckedSubscription,
+        counters: &Counters,
+        replayed: &Counters,
+    ) -> u64 {
+        let [own, jobs] = subscription.pending;
         if replayed.pending != jobs {
             self.report.add_problem(format!(
                 "{name}: {} pending of jobs, but {}",
@@ -115,71 +138,98 @@ impl StoreCheck<'_> {
                 format_count(jobs, "record")
             ));
         }
-        if pending != own {
-            let what = format!(
-                "{name}: {pending} pending, but {}",
-                format_count(own, "record")
-            );
-            if is_wrong && adds_up(own, dead_lettered) {
-                correction.pending = own;
-                self.report.add_repairable(Repair::Pending, what);
-            } else {
-                self.report.add_problem(what);
+        let pending = counters.pending;
+        if pending == own {
+            return pending;
+        }
+        let what = format!(
+            "{name}: {pending} pending, but {}",
+            format_count(own, "record")
+        );
+        let correction = Counters {
+            pending: own,
+            ..*counters
+        };
+        if adds_up(counters) || !adds_up(&correction) {
+            self.report.add_problem(what);
+            return pending;
+        }
+        self.report.add_repairable(Repair::Pending, what);
+        own
+    }
+
+    /// Reports that `dead_lettered` is not the sum of the dead letters that were handled and those
+    /// that wait, and returns what it should be, as [`Self::correct_pending`] does.
+    fn correct_dead_lettered(
+        &mut self,
+        name: &str,
+        [handled, waiting]: [u64; 2],
+        counters: &Counters,
+        replayed: &Counters,
+    ) -> u64 {
+        let dead_letters = checked_sum([counters.dead_lettered, replayed.dead_lettered]);
+        let dead_letters = dead_letters.unwrap_or(u64::MAX);
+        let what = format!(
+            "{name}: {dead_letters} dead-lettered is not the sum of {waiting} waiting and {handled} \
+             written or lost"
+        );
+        let own = checked_sum([handled, waiting])
+            .and_then(|counted| counted.checked_sub(replayed.dead_lettered));
+        if let Some(dead_lettered) = own.filter(|_| !adds_up(counters)) {
+            let correction = Counters {
+                dead_lettered,
+                ..*counters
+            };
+            if adds_up(&correction) {
+                self.report.add_repairable(Repair::DeadLettered, what);
+                return dead_lettered;
             }
         }
-        if let (Some(handled), Some(counted_dead)) = (
-            handled,
-            counted_dead.filter(|counted| *counted != dead_letters),
-        ) {
-            let dead_letters = dead_letters.unwrap_or(u64::MAX);
-            let what = format!(
-                "{name}: {dead_letters} dead-lettered is not the sum of {dead} waiting and {handled} \
-                 written or lost"
-            );
-            let own = counted_dead.and_then(|counted| counted.checked_sub(replayed.dead_lettered));
-            match own.filter(|counted| is_wrong && adds_up(pending, *counted)) {
-                Some(counted_dead) => {
-                    correction.dead_lettered = counted_dead;
-                    self.report.add_repairable(Repair::DeadLettered, what);
-                }
-                None => self.report.add_problem(what),
-            }
-        }
-        if is_wrong && correction == counters {
-            self.report.add_problem(format!(
-                "{name}: {matched} matched is not the sum of its parts: {counters:?}"
-            ));
-        }
-        if pins == dead || counted_dead != Some(dead_letters) {
-            self.report_pins(&name, dead, pins);
-        } else {
-            self.stray_pins(subscription_key, dead, pins)?;
-        }
-        let mut due = next_due;
-        if let Some(first) = first_due.filter(|first| next_due.is_none_or(|next| next > *first)) {
-            let says = next_due.map_or("never".to_owned(), |next| next.to_string());
-            due = Some(first);
-            let what = format!(
-                "{name}: the first pending delivery is due at {first}, but the cursor says {says}"
-            );
-            self.report.add_repairable(Repair::NextDue, what);
-        }
-        if (correction, due) != (counters, next_due)
-            && let Some(Ok(cursor)) = self
-                .store
-                .get(Family::Cursor, &keys::cursor(subscription_key))?
-                .map(|cursor| Cursor::decode(&cursor))
-        {
-            let cursor = Cursor {
-                counters: correction,
-                next_due: due,
+        self.report.add_problem(what);
+        counters.dead_lettered
+    }
+
+    /// Compares the next due time of a cursor with the first pending delivery, and returns what it
+    /// should be.
+    fn check_next_due(
+        &mut self,
+        name: &str,
+        subscription: &CheckedSubscription,
+    ) -> Option<Timestamp> {
+        let CheckedSubscription {
+            next_due,
+            first_due,
+            ..
+        } = *subscription;
+        let is_late = |first: &Timestamp| next_due.is_none_or(|next| next > *first);
+        let Some(first) = first_due.filter(is_late) else {
+            return next_due;
+        };
+        let next = next_due.map_or("never".to_owned(), |next| next.to_string());
+        let what = format!(
+            "{name}: the first pending delivery is due at {first}, but the cursor says {next}"
+        );
+        self.report.add_repairable(Repair::NextDue, what);
+        Some(first)
+    }
+
+    /// Adds the repair of a cursor.
+    fn correct_cursor(
+        &mut self,
+        subscription_key: SubscriptionKey,
+        counters: Counters,
+        next_due: Option<Timestamp>,
+    ) -> Result<(), CheckStop> {
+        let key = keys::cursor(subscription_key);
+        let cursor = self.store.get(Family::Cursor, &key)?;
+        if let Some(Ok(cursor)) = cursor.map(|cursor| Cursor::decode(&cursor)) {
+            let correction = Cursor {
+                counters,
+                next_due,
                 ..cursor
             };
-            self.keep_operation(WriteOp::Put(
-                Family::Cursor,
-                keys::cursor(subscription_key),
-                cursor.encode().into(),
-            ));
+            let put = WriteOp::Put(Family::Cursor, key, correction.encode().into());
+            self.keep_operation(put);
         }
         Ok(())
     }
@@ -190,9 +240,9 @@ impl StoreCheck<'_> {
         }
     }
 
-    /// No dead letter is missing, so pins without one are unneeded. Only this step has all dead
-    /// letters of a subscription in memory at once.
-    fn stray_pins(
+    /// Reports pins without a dead letter. No dead letter is missing, so they are not needed. Only
+    /// this step has all dead letters of a subscription in memory at once.
+    fn report_stray_pins(
         &mut self,
         subscription_key: SubscriptionKey,
         dead: u64,
@@ -231,6 +281,18 @@ impl StoreCheck<'_> {
             Ok(())
         })
     }
+}
+
+/// Whether `matched` is the sum of its parts.
+fn adds_up(counters: &Counters) -> bool {
+    let parts = [
+        counters.delivered,
+        counters.pending,
+        counters.dead_lettered,
+        counters.dropped,
+        counters.canceled,
+    ];
+    checked_sum(parts) == Some(counters.matched)
 }
 
 fn unequal_pins(name: &str, dead: u64, pins: u64) -> String {

@@ -14,14 +14,14 @@ use gridhook_store::{
 /// Makes the record of assigned numbers from the existing record and the largest numbers in use.
 pub type ControlNumbers = fn(Option<&[u8]>, PartitionId, SubscriptionId) -> (&'static str, Vec<u8>);
 
-/// How to read the control plane's records.
+/// Functions that read and write the control plane's records, given by the caller.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlRecords {
-    /// The partitions of a topic.
+    /// Reads the partitions of a topic.
     pub partitions: fn(&[u8]) -> Option<Vec<PartitionId>>,
-    /// The number of a subscription.
+    /// Reads the number of a subscription.
     pub subscription: fn(&[u8]) -> Option<SubscriptionId>,
-    /// The record of assigned numbers, and its name.
+    /// Makes the record of assigned numbers, and its name.
     pub numbers: ControlNumbers,
     /// A subscription's dead-letter totals, with at least this number of written or lost ones.
     pub dead_letter_totals: fn(Option<&[u8]>, u64) -> Vec<u8>,

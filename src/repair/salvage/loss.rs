@@ -17,7 +17,7 @@ pub struct LostEvent {
     pub subscription: u32,
     pub partition: u32,
     pub sequence: u64,
-    /// Whether it waited as a dead letter. Otherwise its delivery was pending.
+    /// Whether the event waited as a dead letter. Otherwise its delivery was pending.
     pub was_dead_letter: bool,
 }
 
@@ -29,9 +29,9 @@ pub struct LossReport {
     /// The last recovered change. Some changes before it may be missing.
     pub recovered: u64,
     pub events: Vec<LogGap>,
-    /// Other events that a subscription will not receive.
+    /// Events that a subscription will not receive although the log has them.
     pub pending_deliveries: Vec<LostEvent>,
-    /// Other records that were lost or created, described.
+    /// Descriptions of other records that were lost or created.
     pub records: Vec<String>,
     /// The number of entries that are not listed.
     pub omitted: u64,

@@ -10,13 +10,13 @@ use gridhook_policy::{
 };
 use gridhook_store::{Family, StoreError, keys, ledger, log::EventFinder};
 
-/// What happens to a pending delivery or a dead letter.
+/// The fate of a pending delivery or a dead letter.
 enum RecordState {
     Keep,
-    /// It is deleted, because its subscription will read the event again.
+    /// The record is deleted, because its subscription will read the event again.
     ReadAgain,
     Lost,
-    /// Its subscription or its job does not exist.
+    /// The subscription or the job of the record does not exist.
     Unowned,
 }
 
@@ -115,7 +115,7 @@ impl Salvage<'_> {
         self.event_state(of, seq)
     }
 
-    /// A dead letter outlives its job.
+    /// Decides about a dead letter, which outlives its job.
     fn state_of_dead_letter(
         &mut self,
         of: SubscriptionKey,

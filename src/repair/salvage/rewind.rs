@@ -61,7 +61,7 @@ impl Salvage<'_> {
             }
             let settled_seqs = self.known_events(*of, floor)?;
             rewind_cursor(cursor, floor, settled_seqs);
-            // They are counted again when they are read again.
+            // These events are counted again when they are read again.
             cursor.counters.pending -= missing;
         }
         self.cursors = cursors;

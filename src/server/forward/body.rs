@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::Stream as _;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use super::{Ended, Hop, HopKey, Hops};
+use super::{EarlyEnd, Hop, HopKey, Hops};
 
 /// The body of a request to an owner.
 pub(crate) struct RequestBody {
@@ -22,9 +22,9 @@ pub(crate) struct RequestBody {
 }
 
 pub(super) enum Content {
-    /// Of a client, as it comes.
+    /// The body of a client, as it arrives.
     Payload(actix_web::dev::Payload),
-    /// All of it, until it was sent.
+    /// The whole body, until it was sent.
     Whole(Option<Bytes>),
 }
 
@@ -75,7 +75,7 @@ impl Body for RequestBody {
 pub(crate) struct ResponseBody {
     pub(super) body: Incoming,
     pub(super) size: BodySize,
-    pub(super) ended: Ended,
+    pub(super) early_end: EarlyEnd,
     pub(super) has_ended: bool,
     /// The connection, which serves the next request once the body has ended.
     pub(super) hop: Option<ReturnedHop>,
@@ -112,7 +112,7 @@ impl MessageBody for ResponseBody {
                     return Poll::Ready(None);
                 }
                 Poll::Pending => {
-                    let why = ready!(self.ended.as_mut().poll(cx));
+                    let why = ready!(self.early_end.as_mut().poll(cx));
                     return Poll::Ready(Some(Err(why.into())));
                 }
             }

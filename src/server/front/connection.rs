@@ -42,9 +42,9 @@ use gridhook_pull::Peer;
 /// The deadlines of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestTimeouts {
-    /// From the end of a response to the next complete head.
+    /// Time from the end of a response to the next complete head.
     pub(super) head: Duration,
-    /// For a response to be taken.
+    /// Time for the client to take a response.
     pub(super) answer: Duration,
 }
 
@@ -105,7 +105,7 @@ pub(super) struct RequestStage {
 }
 
 impl RequestStage {
-    /// Counts the connection among those that are busy, or not any more.
+    /// Counts the connection as busy, or as idle.
     fn set_busy(&self, is_busy: bool) {
         match (self.is_busy.replace(is_busy), is_busy) {
             (false, true) => self.busy.change_count(|count| count + 1),

@@ -38,7 +38,7 @@ struct ConnectionCounts {
     by_address: HashMap<IpAddr, usize>,
 }
 
-/// A counted connection, until it is dropped.
+/// The permit of a counted connection, given back when it is dropped.
 pub(super) struct ConnectionPermit {
     connection_limiter: Arc<ConnectionLimiter>,
     address: IpAddr,

@@ -92,10 +92,10 @@ const REASONS_MAX: usize = 8;
 /// The longest line of a handshake.
 const LINE_BYTES: usize = 160;
 
-/// Which listener a client has called.
+/// The listener that a client has called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ListenerSide {
-    /// The one of publishers, or of both.
+    /// The listener of publishers, or of both.
     Publishers,
     Operators,
 }
@@ -113,7 +113,7 @@ impl ListenerSide {
 #[derive(Clone)]
 pub(crate) struct NodeSecret(hmac::Key);
 
-/// What both proofs of a handshake are about.
+/// The text that both proofs of a handshake sign.
 struct Handshake<'a> {
     /// The address that the node called.
     address: &'a str,
@@ -122,7 +122,8 @@ struct Handshake<'a> {
     side: &'a str,
 }
 
-/// Who proves to know the secret. Nobody can send back the proof of the other one.
+/// The end of a connection that proves that it knows the secret. Nobody can send back the proof of
+/// the other end.
 #[derive(Clone, Copy)]
 enum Prover {
     Node,
@@ -195,7 +196,8 @@ impl HandshakeSlots {
         }
     }
 
-    /// A slot, until it is dropped. It is notified when it has to make room.
+    /// Takes a slot, which the caller holds until it drops it. The slot is notified when it has to
+    /// make room.
     pub(super) fn take_slot(&self) -> Arc<Notify> {
         let slot = Arc::new(Notify::new());
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -228,7 +230,7 @@ struct Refusals {
 }
 
 impl Refusals {
-    /// Counts one. Returns whether its reason is logged.
+    /// Counts a refusal. Returns whether its reason is logged.
     fn note_refusal(&mut self, reason: &str, now: Instant) -> bool {
         self.total += 1;
         let recent = self
@@ -330,7 +332,7 @@ pub(crate) struct OwnerConnector {
 /// pause.
 struct RefusedAddress {
     address: String,
-    /// When it is called again.
+    /// The time from which the address is called again.
     until: Instant,
 }
 
@@ -443,7 +445,8 @@ async fn connect_tls(
 }
 
 impl NodeSecret {
-    /// What [`OwnerConnector::handshake`] does within TLS.
+    /// Proves to the owner, within TLS, that this node knows the secret, and checks the owner's
+    /// proof.
     async fn prove_identity<T>(
         &self,
         mut stream: T,

@@ -75,9 +75,9 @@ const UNAVAILABLE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: \
      close\r\n\r\n";
 
-/// What begins the paths of requests that an owner takes while its writes wait: those that end such
-/// a wait, sign in, identify a caller, copy the store or make faults. They change nothing in the
-/// journal.
+/// The beginnings of the paths of requests that an owner takes while its writes wait: those that
+/// end such a wait, sign in, identify a caller, copy the store or make faults. They change nothing
+/// in the journal.
 const WITHOUT_WRITES: [&str; 5] = [
     "/cluster/",
     "/ui/session",
@@ -93,19 +93,19 @@ const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 /// The timeouts for the parts of a request, except its body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadTimeouts {
-    /// For a head, and for the TLS handshake.
+    /// Time for a head to arrive, and for the TLS handshake.
     pub(super) head: Duration,
     pub(super) idle: Duration,
-    /// For the response to be read.
+    /// Time for the client to read the response.
     pub(super) answer: Duration,
 }
 
-/// What the connections of a server share. Clones have the same counts.
+/// State that the connections of a server share. Clones have the same counts.
 #[derive(Clone)]
 pub(super) struct ServerConnections {
     /// The rejected connections that receive a response now.
     refusals: Arc<AtomicUsize>,
-    /// Their maximum. Further ones are closed without a response.
+    /// Maximum of `refusals`. Further connections are closed without a response.
     refusals_max: usize,
     busy: BusyConnections,
 }
@@ -119,7 +119,7 @@ impl ServerConnections {
         }
     }
 
-    /// How many wait for their first request, or for a whole response.
+    /// The number of connections that wait for their first request, or for a whole response.
     pub(super) fn busy(&self) -> usize {
         self.busy.count()
     }
@@ -293,7 +293,7 @@ fn hop_handshake(
             };
             drop(slot);
             let Some(side) = side else {
-                // It is a node of this cluster, and has no deadline.
+                // The client is a node of this cluster, and has no deadline.
                 connection_below(&stream).stage().expect_no_request();
                 stream.read_u8().await.ok();
                 return Err(());
@@ -388,7 +388,7 @@ struct ListenerServices {
     signal: GracefulShutdownSignal,
     counters: Arc<ListenerCounters>,
     configure: ConfigureServices,
-    /// Whether its requests are forwarded ones.
+    /// Whether the listener is the one for nodes, whose requests were forwarded.
     is_hop: bool,
 }
 
@@ -433,8 +433,8 @@ fn may_write(method: &Method, path: &str) -> bool {
 /// A connection with TLS, and a function that is called with what is read.
 type SecureConnection = InspectReader<TlsStream<ClientConnection>, Box<dyn FnMut(&[u8])>>;
 
-/// A client that closes its side says so within TLS. The HTTP library stops reading there, so that
-/// the connection below never sees its end.
+/// Wraps a connection with TLS, so that its end is seen: a client that closes its side says so
+/// within TLS. The HTTP library stops reading there, so the connection below never sees its end.
 fn secure_connection(stream: TlsStream<ClientConnection>) -> SecureConnection {
     let stage = stream.get_ref().0.stage();
     InspectReader::new(

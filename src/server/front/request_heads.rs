@@ -33,7 +33,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{ClientStream, connection::RequestStage, connection_below};
 
-/// What is written over `upgrade` and `100-continue`.
+/// The text that is written over `upgrade` and `100-continue`, so that the library does not act on
+/// them.
 const IGNORED: &[u8] = b"ignored";
 const DEFERRED: &str = "100-deferred";
 
@@ -59,7 +60,7 @@ pub(super) struct RequestHeads {
     part: MessagePart,
     /// The beginning of a line, which the library has not.
     held: Vec<u8>,
-    /// What is left of an interim response.
+    /// The part of an interim response that is not sent yet.
     interim: &'static [u8],
 }
 
@@ -72,7 +73,7 @@ enum MessagePart {
         body: BodyLength,
         is_within_line: bool,
     },
-    /// A body of which so many bytes are left.
+    /// The body, of which this number of bytes is left.
     Body(u64),
     /// Chunks, or something that is not understood. The next head begins after the response.
     Unknown,
@@ -142,7 +143,7 @@ impl RequestHeads {
                     };
                     let line = &mut rest[..used];
                     if mem::take(is_within_line) {
-                        // Its beginning did not matter.
+                        // The beginning of the line has no field that matters.
                     } else if line.trim_ascii().is_empty() {
                         self.part = match *body {
                             BodyLength::Known(0) => MessagePart::Start { has_text: false },
@@ -326,7 +327,7 @@ pub(super) fn defer_continue(request: &mut ServiceRequest, stage: &Rc<RequestSta
 /// The body of a request whose client waits for `100 Continue`.
 struct AwaitedBody {
     payload: Payload,
-    /// Until the body is read.
+    /// Set until the body is read.
     stage: Option<Rc<RequestStage>>,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct ListenerContext {
     pub(crate) health: web::Data<health::ServerHealth>,
     pub(crate) token: admin_token::AdminToken,
     pub(crate) cluster: Option<web::Data<ClusterContext>>,
-    /// Of the owner of a cluster's store.
+    /// Set for the owner of a cluster's store.
     pub(crate) stall: Option<WriteStall>,
 }
 

@@ -16,7 +16,7 @@ use gridhook_event::Timestamp;
 use gridhook_journal::changelog::nats::{NatsConnection, NatsError};
 
 use super::{
-    join::{nats_tls, read_secret, shared_settings},
+    join::{load_nats_tls, read_secret, shared_settings},
     nats::{nats_credentials, stream_names},
 };
 
@@ -25,9 +25,9 @@ const CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub struct ClusterFindings {
-    /// What is in order.
+    /// Facts that are in order.
     pub facts: Vec<String>,
-    /// What an operator must change.
+    /// Problems that an operator must solve.
     pub problems: Vec<String>,
 }
 
@@ -48,12 +48,12 @@ pub(crate) fn examine_cluster(cluster: &Cluster, config: &Config) -> ClusterFind
     let mut findings = ClusterFindings::default();
     findings.note(read_secret(&cluster.secret_file));
     check_node_address(cluster, &mut findings);
-    let uses_tls = cluster.urls.iter().any(|url| url.starts_with("tls:"));
-    let tls = uses_tls.then(|| nats_tls(cluster, config, &mut Vec::new()));
-    let Ok(tls) = tls.transpose().map_err(|error| {
-        findings.problems.push(format!("TLS to NATS: {error}"));
-    }) else {
-        return findings;
+    let tls = match load_nats_tls(cluster, config, &mut Vec::new()) {
+        Ok(tls) => tls,
+        Err(error) => {
+            findings.problems.push(format!("TLS to NATS: {error}"));
+            return findings;
+        }
     };
     let mut connections = Vec::new();
     for url in &cluster.urls {
@@ -164,7 +164,6 @@ fn try_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mut Cl
     }
 }
 
-/// The streams of a cluster that is there.
 fn examine_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mut ClusterFindings) {
     let mut streams = 0;
     let names = stream_names(cluster);
@@ -192,7 +191,7 @@ fn examine_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mu
     }
 }
 
-/// What the other nodes say.
+/// Compares the records of the other nodes with this node's settings.
 fn examine_records(
     connection: &NatsConnection,
     cluster: &Cluster,

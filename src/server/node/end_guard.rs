@@ -9,7 +9,8 @@ use gridhook_journal::replicated::ReplicatedStore;
 /// that cannot end its threads ends itself.
 const END_MAX: Duration = Duration::from_secs(30);
 
-/// The part of it after which a write that waits for the changelog ends without a response.
+/// The time, within [`END_MAX`], after which a write that waits for the changelog ends without a
+/// response.
 const WRITES_WAIT: Duration = Duration::from_secs(10);
 
 /// Ends the writes of an ended tenure that wait for the changelog, and later the process, if its

@@ -29,7 +29,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{ClusterNode, FollowError, follow::StoppableLog};
+use super::{ClusterNode, FollowError, follow::StoppableLog, standing::NextStep};
 use crate::{
     ServerError, forward::Forwarder, io_error, local_store::LocalStore, router::owner::STORE,
     shutdown::StopSignals,
@@ -61,7 +61,7 @@ pub(super) fn may_fetch(store: &LocalStore, id: &str, error: &FollowError) -> bo
 }
 
 impl ClusterNode {
-    /// Replaces the store by that of the owner. Returns false if a signal stops the process.
+    /// Replaces the store by a copy of the owner's.
     ///
     /// # Errors
     /// If the new store does not open, or the claims of this node have ended.
@@ -69,20 +69,18 @@ impl ClusterNode {
         &self,
         error: &FollowError,
         signals: &mut StopSignals,
-    ) -> Result<bool, ServerError> {
+    ) -> Result<NextStep, ServerError> {
         let shard = self.claim.shard;
         tracing::warn!(shard, %error, "this node fetches a copy of the store from the owner");
         let progress = &self.claim.progress;
         progress.note_doubt();
         progress.note_copy(Some(CopyProgress::default()));
-        let mut is_stopped = false;
-        let mut is_fetched = false;
-        tokio::select! {
+        let is_fetched = tokio::select! {
             biased;
-            () = signals.wait_for_signal() => is_stopped = true,
-            is_owned = self.fetch_store() => is_fetched = is_owned,
-        }
-        if is_fetched {
+            () = signals.wait_for_signal() => None,
+            is_fetched = self.fetch_store() => Some(is_fetched),
+        };
+        if is_fetched == Some(true) {
             let store = Arc::clone(&self.store);
             let replacement = tokio::task::spawn_blocking(move || store.replace_store()).await;
             replacement
@@ -91,10 +89,12 @@ impl ClusterNode {
             tracing::info!(shard, "the copy of the store is in place");
         }
         progress.note_copy(None);
-        if !is_stopped && self.claim.role.has_changed().is_err() {
-            return self.stop_or_fail(signals).await;
+        match is_fetched {
+            None => Ok(NextStep::Leave),
+            // The claims of this node have ended.
+            Some(_) if self.claim.role.has_changed().is_err() => self.leave_or_fail(signals).await,
+            Some(_) => Ok(NextStep::Follow),
         }
-        Ok(!is_stopped)
     }
 
     /// Fetches the store of the owner, whichever node that is, until one has arrived. Returns false
@@ -103,12 +103,12 @@ impl ClusterNode {
         let mut role = self.claim.role.clone();
         let mut last_problem = String::new();
         loop {
-            let found = role
+            let current_role = role
                 .wait_for(|role| !matches!(role, Role::Standby { owner: None }))
                 .await;
-            let owner = match found.map(|role| role.clone()) {
+            let owner = match current_role.map(|role| role.clone()) {
                 Ok(Role::Standby { owner }) => owner,
-                // It was claimed before it was known that it cannot be served.
+                // The shard was claimed before it was known that it cannot be served.
                 Ok(Role::Owner(lease) | Role::Draining(lease)) => {
                     self.claim.give_up(&lease, GivenUp::Failed);
                     None
@@ -118,7 +118,7 @@ impl ClusterNode {
             if let Some(NodeAddress { address, .. }) = owner {
                 let forwarder = self.owner_forwarder();
                 let outcome = tokio::select! {
-                    fetched = self.fetch_from(&forwarder, &address) => fetched,
+                    result = self.fetch_from(&forwarder, &address) => result,
                     () = forwarder.clone().wait_until_lost(address.clone()) => Err(broken_transfer("the owner has \
                         changed")),
                 };
@@ -152,15 +152,15 @@ impl ClusterNode {
             .header(HOST, "localhost")
             .body(String::new())
             .map_err(broken_transfer)?;
-        let asked = timeout(PIECE_WAIT, async {
-            let mut connection = forwarder.open(address).await?;
+        let call = timeout(PIECE_WAIT, async {
+            let mut connection = forwarder.open_connection(address).await?;
             let response = connection
                 .send_request(request)
                 .await
                 .map_err(io::Error::other)?;
             Ok((connection, response))
         });
-        let response: io::Result<_> = asked
+        let response: io::Result<_> = call
             .await
             .unwrap_or_else(|_| Err(io::Error::other("the owner does not respond")));
         let (_connection, response) = response.map_err(TransferError::Early)?;
@@ -171,15 +171,16 @@ impl ClusterNode {
                 "the owner returned {status}: {reason}"
             )));
         }
-        let (pieces, waiting) = mpsc::channel(PIECES_WAITING);
+        let (pieces, piece_receiver) = mpsc::channel(PIECES_WAITING);
         let store = Arc::clone(&self.store);
         let log = Arc::clone(&self.log);
         let progress = Arc::clone(&self.claim.progress);
-        let receiving =
-            tokio::task::spawn_blocking(move || receive_store(&store, &log, &progress, waiting));
-        let result = pass_on(response, pieces).await;
+        let receiving = tokio::task::spawn_blocking(move || {
+            receive_store(&store, &log, &progress, piece_receiver)
+        });
+        let result = send_pieces(response, pieces).await;
         let sent_store = receiving.await.map_err(broken_transfer)?;
-        // What the receiver found wrong says more than the end of the connection.
+        // An error of the receiver says more than the end of the connection.
         match (result, sent_store) {
             (_, Err(error)) => Err(error),
             (Err(error), Ok(_)) => Err(TransferError::Early(error)),
@@ -202,10 +203,10 @@ fn broken_transfer(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> 
     TransferError::Early(io::Error::other(why))
 }
 
-/// Passes the pieces of a body on, until the receiver wants no more.
-async fn pass_on(response: Response<Incoming>, pieces: mpsc::Sender<Bytes>) -> io::Result<()> {
+/// Sends the pieces of a body to the receiver, until it stops.
+async fn send_pieces(response: Response<Incoming>, pieces: mpsc::Sender<Bytes>) -> io::Result<()> {
     let mut body = response.into_body();
-    while let Some(piece) = next(&mut body).await? {
+    while let Some(piece) = next_piece(&mut body).await? {
         if pieces.send(piece).await.is_err() {
             return Ok(());
         }
@@ -213,7 +214,7 @@ async fn pass_on(response: Response<Incoming>, pieces: mpsc::Sender<Bytes>) -> i
     Ok(())
 }
 
-async fn next(body: &mut Incoming) -> io::Result<Option<Bytes>> {
+async fn next_piece(body: &mut Incoming) -> io::Result<Option<Bytes>> {
     loop {
         let frame = timeout(
             PIECE_WAIT,
@@ -238,7 +239,7 @@ async fn next(body: &mut Incoming) -> io::Result<Option<Bytes>> {
 async fn read_refusal(response: Response<Incoming>) -> Result<String, TransferError> {
     let mut body = response.into_body();
     let mut text = Vec::new();
-    while let Some(piece) = next(&mut body).await.map_err(TransferError::Early)? {
+    while let Some(piece) = next_piece(&mut body).await.map_err(TransferError::Early)? {
         text.extend_from_slice(&piece);
         if text.len() >= REFUSAL_BYTES {
             break;
@@ -252,7 +253,7 @@ fn receive_store(
     store: &LocalStore,
     log: &StoppableLog,
     progress: &ShardProgress,
-    waiting: mpsc::Receiver<Bytes>,
+    pieces: mpsc::Receiver<Bytes>,
 ) -> Result<SentStore, TransferError> {
     let bytes = std::cell::Cell::new(0);
     let mut begin = |sent: &SentStore| {
@@ -271,19 +272,19 @@ fn receive_store(
             bytes: bytes.get(),
         }))
     };
-    let mut pieces = PieceReader {
-        waiting,
+    let mut reader = PieceReader {
+        pieces,
         piece: Bytes::new(),
     };
     let _turn = store.lock_arrival();
     let sent_store = backup::receive_store(
         store.data_dir(),
-        &mut pieces,
+        &mut reader,
         store.options(),
         &mut begin,
         &mut note_progress,
     )?;
-    // It may have been trimmed before the owner has seen the position.
+    // The log may have been trimmed before the owner has seen the position.
     check_log_follows(log, sent_store.applied)?;
     Ok(sent_store)
 }
@@ -304,14 +305,14 @@ fn check_log_follows(log: &StoppableLog, applied: u64) -> Result<(), TransferErr
 
 /// Reads the pieces that arrive.
 struct PieceReader {
-    waiting: mpsc::Receiver<Bytes>,
+    pieces: mpsc::Receiver<Bytes>,
     piece: Bytes,
 }
 
 impl Read for PieceReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.piece.is_empty() {
-            let Some(piece) = self.waiting.blocking_recv() else {
+            let Some(piece) = self.pieces.blocking_recv() else {
                 return Ok(0);
             };
             self.piece = piece;

@@ -28,8 +28,8 @@ use gridhook_store::{Store, records::AppliedPosition};
 /// their streams yet.
 pub(super) const LOST_LOOKS: u32 = 12;
 
-/// The pause of a follower grows by its first length after so many reads without a record, up to a
-/// multiple.
+/// The number of reads without a record after which the pause of a follower grows by its first
+/// length, up to [`IDLE_FACTOR`] times that length.
 const IDLE_ROUNDS: u32 = 10;
 const IDLE_FACTOR: u32 = 10;
 
@@ -198,7 +198,8 @@ impl FollowPace {
     }
 }
 
-/// The mark of what a store has applied. A release has an epoch, too, which its number tells.
+/// The mark of the last record that a store has applied. Its epoch is computed from the sequence and
+/// the number within the epoch, because the position after a release has epoch 0.
 pub(super) fn mark_at(position: AppliedPosition) -> StreamMark {
     let AppliedPosition {
         sequence, number, ..
@@ -209,7 +210,6 @@ pub(super) fn mark_at(position: AppliedPosition) -> StreamMark {
     }
 }
 
-/// How the changelog is read and written.
 pub(super) fn replication_options() -> ReplicationOptions {
     ReplicationOptions {
         pause_max: PAUSE_MAX,
@@ -219,14 +219,14 @@ pub(super) fn replication_options() -> ReplicationOptions {
 
 /// The thread of a standby that applies the changelog.
 pub(super) struct Follower {
-    /// Stopped with it, so that a read that takes long ends.
+    /// The changelog, which is stopped with the follower, so that a read that takes long ends.
     log: Arc<StoppableLog>,
     failed: watch::Receiver<Option<FollowError>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Follower {
-    /// Why it cannot follow.
+    /// Returns once the thread cannot follow the changelog, with the reason.
     pub(super) async fn wait_for_failure(&mut self) -> FollowError {
         match self
             .failed
@@ -248,7 +248,7 @@ impl Follower {
         thread.thread().unpark();
         let outcome = tokio::task::spawn_blocking(move || thread.join().is_err()).await;
         if outcome.unwrap_or(true) {
-            // The store may lack a part of what the position says.
+            // The store may lack a part of what is before its position.
             tracing::error!("the thread that applies the changelog panicked");
             std::process::abort();
         }

@@ -26,7 +26,7 @@ use super::{
     DRAIN_MAX,
     fetch::may_fetch,
     follow::{StoppableLog, mark_at, replication_options},
-    nats,
+    nats::{self, NatsResources},
 };
 use crate::{ServerError, local_store::LocalStore};
 #[cfg(feature = "nats")]
@@ -42,8 +42,13 @@ use gridhook_cluster as cluster;
 use gridhook_cluster::membership::MembershipEnd;
 #[cfg(feature = "nats")]
 use gridhook_cluster::{
-    balance::NodeId, claim::ClaimSettings, control_of, lease::LeaseIntervals, member::Member,
-    records::OwnershipScope, shard_address,
+    balance::NodeId,
+    claim::ClaimSettings,
+    control_of,
+    lease::LeaseIntervals,
+    member::{Member, OwnerHandshake},
+    records::OwnershipScope,
+    shard_address,
 };
 use gridhook_config as config;
 use gridhook_config::Config;
@@ -64,9 +69,8 @@ use gridhook_metrics::Counter;
 #[cfg(feature = "nats")]
 use gridhook_store::Store as _;
 
-/// The interval between two reads of a standby that has applied everything. A node reads as often
-/// for many shards as for [`FOLLOWED_AT_ONCE`], so that an idle cluster asks little of the servers
-/// of NATS.
+/// The interval between two reads of a standby that has applied everything. With more shards than
+/// [`FOLLOWED_AT_ONCE`] it is longer, so that an idle cluster puts little load on the NATS servers.
 #[cfg(feature = "nats")]
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -80,9 +84,9 @@ const SECRET_BYTES_MIN: usize = 16;
 
 /// A process that has joined its cluster.
 pub(crate) struct Joined {
-    /// What it is for each shard.
+    /// The process as a node of each shard.
     pub nodes: Vec<ClusterNode>,
-    /// Its part in the cluster. Ends when it has left.
+    /// The task of the membership, which ends when the process has left the cluster.
     pub member: JoinHandle<MembershipEnd>,
 }
 
@@ -93,40 +97,29 @@ pub(crate) async fn join(
     config: &Config,
     stores: Vec<Arc<LocalStore>>,
 ) -> Result<Joined, ServerError> {
-    let begins: Vec<Option<u64>> = stores
+    let first_sequences: Vec<Option<u64>> = stores
         .iter()
-        .map(|store| stream_begins(store))
+        .map(|store| find_first_sequence(store))
         .collect::<Result<_, _>>()?;
     let secret = read_secret(&cluster.secret_file)?;
-    let listeners = (0..).take(stores.len()).map(|shard| {
-        let address = SocketAddr::new(cluster.listen.ip(), cluster.listen.port() + shard);
-        TcpListener::bind(address).map_err(io_error(format!(
-            "cluster.node_listen: cannot listen on {address}"
-        )))
-    });
-    let listeners: Vec<TcpListener> = listeners.collect::<Result<_, _>>()?;
-    let address = match (&cluster.advertise, listeners.first()) {
-        (Some(address), _) => address.clone(),
-        (None, Some(first)) => first
-            .local_addr()
-            .map_err(io_error("cluster.node_listen"))?
-            .to_string(),
-        (None, None) => cluster.listen.to_string(),
-    };
+    let listeners = bind_listeners(cluster, stores.len())?;
+    let address = find_node_address(cluster, &listeners)?;
     let node_tls = cluster.node_tls.as_ref().map(NodeTls::load).transpose()?;
     let mut certificates: Vec<_> = node_tls
         .iter()
         .map(|tls| Arc::clone(&tls.certificate))
         .collect();
-    let tls = cluster.urls.iter().any(|url| url.starts_with("tls:"));
-    let tls = tls
-        .then(|| nats_tls(cluster, config, &mut certificates))
-        .transpose()?;
-    let of_cluster = cluster.clone();
-    let opening =
-        tokio::task::spawn_blocking(move || nats::open(&of_cluster, tls.as_ref(), &begins));
-    let opened = opening.await.expect("connecting does not panic")?;
-    let nats::Opened {
+    let nats_tls = load_nats_tls(cluster, config, &mut certificates)?;
+    let (listener_tls, tls_connector) = node_tls
+        .map(|NodeTls { server, client, .. }| (server, Arc::new(client).into()))
+        .unzip();
+    let connector = OwnerConnector::new(secret.clone(), tls_connector);
+
+    let settings = cluster.clone();
+    let opening = tokio::task::spawn_blocking(move || {
+        nats::open_resources(&settings, nats_tls.as_ref(), &first_sequences)
+    });
+    let NatsResources {
         logs,
         id,
         earlier,
@@ -134,65 +127,31 @@ pub(crate) async fn join(
         connection,
         system_connection,
         streams,
-    } = opened;
-    let settings = ClaimSettings {
-        me: NodeId(uuid::Uuid::new_v4().to_string()),
-        name: cluster.node.clone(),
-        address: address.clone(),
-        is_address_bound: cluster.advertise.is_none() && !cluster.listen.ip().is_unspecified(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        shards: stores.len(),
-        control: control_of(stores.len()),
-        intervals: LeaseIntervals::with_expiry(cluster.expiry),
-        drain_wait: 2 * DRAIN_MAX,
-        scope: OwnershipScope {
-            fully_qualified_namespace: cluster.name.clone(),
-            event_hub_name: "gridhook".to_owned(),
-            consumer_group: "$Default".to_owned(),
-        },
-        shared: shared_settings(cluster, config),
-        format: cluster.record_format,
-    };
+    } = opening.await.expect("connecting does not panic")?;
     let mut claims = Vec::new();
     let mut drivers = Vec::new();
     for (shard, (store, log)) in stores.iter().zip(&logs).enumerate() {
         let mark = read_mark(store, Arc::clone(log), &id).await?;
         let (claim, driver) = cluster::shard_claim(shard);
-        claim.progress.note_applied(mark);
-        claim
-            .progress
-            .flushed
-            .store(mark.position, Ordering::Release);
-        claim
-            .progress
-            .continue_clock(earlier.get(shard).copied().unwrap_or_default());
+        let progress = &claim.progress;
+        progress.note_applied(mark);
+        progress.flushed.store(mark.position, Ordering::Release);
+        progress.continue_clock(earlier.get(shard).copied().unwrap_or_default());
         claims.push(claim);
         drivers.push(driver);
     }
-    let (member, membership) = Member::new(records, settings, drivers);
-    // On a thread of its own, because a busy server must not lose its lease.
-    let (tls, tls_connector) = node_tls
-        .map(|NodeTls { server, client, .. }| (server, Arc::new(client).into()))
-        .unzip();
-    let connector = OwnerConnector::new(secret.clone(), tls_connector);
-    let of_member = connector.clone();
-    let member = member.with_handshake(Arc::new(move |connection, address: String| {
-        let connector = of_member.clone();
-        Box::pin(async move {
-            Ok(Box::new(
-                connector
-                    .complete_handshake(connection, &address, None)
-                    .await?,
-            ) as _)
-        })
-    }));
+    let claim_settings = build_claim_settings(cluster, config, &address, stores.len());
+    let (member, membership) = Member::new(records, claim_settings, drivers);
+    let member = member.with_handshake(owner_handshake(connector.clone()));
+    // On the thread of the connection, because a busy server must not lose its lease.
+    let runtime = connection.runtime();
     if !certificates.is_empty() {
-        connection.runtime().spawn(tls::keep_node_fresh(
+        runtime.spawn(tls::keep_node_fresh(
             certificates.clone(),
             config.server.tls_reload,
         ));
     }
-    let member = connection.runtime().spawn(member.run());
+    let member = runtime.spawn(member.run());
     let cluster_context = web::Data::new(ClusterContext {
         cluster: cluster.name.clone(),
         node: cluster.node.clone(),
@@ -203,44 +162,109 @@ pub(crate) async fn join(
     });
     let shards = stores.len();
     let stopping = Arc::new(watch::Sender::new(false));
-    let each = claims
+    let parts_by_shard = claims
         .into_iter()
         .zip(stores)
         .zip(logs.into_iter().zip(streams))
-        .zip(listeners)
-        .enumerate();
-    let nodes = each.map(
-        |(number, (((claim, store), (log, stream)), listener))| ClusterNode {
+        .zip(listeners);
+    let mut nodes = Vec::new();
+    for (((claim, store), (log, stream)), listener) in parts_by_shard {
+        nodes.push(ClusterNode {
             id: id.clone(),
             name: cluster.node.clone(),
             address: shard_address(&address, claim.shard),
             log: Arc::new(StoppableLog::new(log, Arc::clone(&claim.progress))),
+            follow_interval: follow_interval(claim.shard, shards),
             claim,
             membership: membership.clone(),
             cluster_context: cluster_context.clone(),
             secret: secret.clone(),
             connector: connector.clone(),
-            tls: tls.clone(),
+            tls: listener_tls.clone(),
             certificates: certificates.clone(),
             member: None,
             lost: Arc::default(),
             store,
             stream,
-            follow_interval: if control_of(shards) == Some(number) {
-                // Changes wait until each node has applied them.
-                FOLLOW_INTERVAL
-            } else {
-                follow_interval(shards)
-            },
             pace: Arc::default(),
             stopping: Arc::clone(&stopping),
             listener,
             _records: Box::new((connection.clone(), system_connection.clone())),
+        });
+    }
+    Ok(Joined { nodes, member })
+}
+
+/// Binds the listeners for other nodes, one for each shard, on successive ports.
+#[cfg(feature = "nats")]
+fn bind_listeners(
+    cluster: &config::Cluster,
+    shards: usize,
+) -> Result<Vec<TcpListener>, ServerError> {
+    let mut listeners = Vec::with_capacity(shards);
+    for offset in (0..).take(shards) {
+        let address = SocketAddr::new(cluster.listen.ip(), cluster.listen.port() + offset);
+        let listener = TcpListener::bind(address).map_err(io_error(format!(
+            "cluster.node_listen: cannot listen on {address}"
+        )))?;
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+/// The address at which other nodes reach the first of `listeners`.
+#[cfg(feature = "nats")]
+fn find_node_address(
+    cluster: &config::Cluster,
+    listeners: &[TcpListener],
+) -> Result<String, ServerError> {
+    match (&cluster.advertise, listeners.first()) {
+        (Some(address), _) => Ok(address.clone()),
+        (None, Some(listener)) => {
+            let address = listener.local_addr();
+            let address = address.map_err(io_error("cluster.node_listen"))?;
+            Ok(address.to_string())
+        }
+        (None, None) => Ok(cluster.listen.to_string()),
+    }
+}
+
+#[cfg(feature = "nats")]
+fn build_claim_settings(
+    cluster: &config::Cluster,
+    config: &Config,
+    address: &str,
+    shards: usize,
+) -> ClaimSettings {
+    ClaimSettings {
+        me: NodeId(uuid::Uuid::new_v4().to_string()),
+        name: cluster.node.clone(),
+        address: address.to_owned(),
+        is_address_bound: cluster.advertise.is_none() && !cluster.listen.ip().is_unspecified(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        shards,
+        control: control_of(shards),
+        intervals: LeaseIntervals::with_expiry(cluster.expiry),
+        drain_wait: 2 * DRAIN_MAX,
+        scope: OwnershipScope {
+            fully_qualified_namespace: cluster.name.clone(),
+            event_hub_name: "gridhook".to_owned(),
+            consumer_group: "$Default".to_owned(),
         },
-    );
-    Ok(Joined {
-        nodes: nodes.collect(),
-        member,
+        shared: shared_settings(cluster, config),
+        format: cluster.record_format,
+    }
+}
+
+/// How the member proves its identity to an owner whose process it watches.
+#[cfg(feature = "nats")]
+fn owner_handshake(connector: OwnerConnector) -> OwnerHandshake {
+    Arc::new(move |connection, address| {
+        let connector = connector.clone();
+        Box::pin(async move {
+            let stream = connector.complete_handshake(connection, &address, None);
+            Ok(Box::new(stream.await?) as _)
+        })
     })
 }
 
@@ -251,26 +275,17 @@ pub(super) fn shared_settings(
     cluster: &config::Cluster,
     config: &Config,
 ) -> BTreeMap<String, String> {
-    let time = |of: Duration| format!("{of:?}");
     let public_url = config.server.public_url.as_ref();
-    let shared_settings = [
-        ("cluster.expiry", time(cluster.expiry)),
-        (
-            "cluster.stream_keep_bytes",
-            cluster.stream_keep_bytes.to_string(),
-        ),
-        (
-            "server.public_url",
-            public_url.map_or_else(|| "none".to_owned(), ToString::to_string),
-        ),
-    ];
-    shared_settings
-        .into_iter()
-        .map(|(key, value)| (key.to_owned(), value))
-        .collect()
+    let public_url = public_url.map_or_else(|| "none".to_owned(), ToString::to_string);
+    let keep_bytes = cluster.stream_keep_bytes.to_string();
+    BTreeMap::from([
+        ("cluster.expiry".to_owned(), format!("{:?}", cluster.expiry)),
+        ("cluster.stream_keep_bytes".to_owned(), keep_bytes),
+        ("server.public_url".to_owned(), public_url),
+    ])
 }
 
-/// The same with one shard, whose node is all of the process.
+/// Joins with one shard, whose node is all of the process.
 pub(crate) async fn join_alone(
     cluster: &config::Cluster,
     config: &Config,
@@ -289,20 +304,17 @@ pub(crate) async fn join_alone(
 /// # Errors
 /// If the records cannot be read.
 #[cfg(feature = "nats")]
-pub(crate) fn living(config: &Config) -> Result<Vec<String>, ServerError> {
+pub(crate) fn list_living_nodes(config: &Config) -> Result<Vec<String>, ServerError> {
     let Some(cluster) = &config.cluster else {
         return Ok(Vec::new());
     };
-    let tls = cluster.urls.iter().any(|url| url.starts_with("tls:"));
-    let tls = tls
-        .then(|| nats_tls(cluster, config, &mut Vec::new()))
-        .transpose()?;
-    Ok(nats::living(cluster, tls.as_ref())?)
+    let tls = load_nats_tls(cluster, config, &mut Vec::new())?;
+    Ok(nats::list_living_nodes(cluster, tls.as_ref())?)
 }
 
-/// What the local store has applied and synced, before the record of this node says so. A store
-/// that is not known to be of the cluster `id` is refused before the node has a record, for which
-/// the changelog would be kept. Otherwise the node looks again while it follows.
+/// Reads what the local store has applied and synced, before this node writes it to its record. A
+/// store that is not known to be of the cluster `id` is refused before the node has a record, for
+/// which the changelog would be kept. Other errors are reported by the follower.
 #[cfg(feature = "nats")]
 async fn read_mark(
     store: &Arc<LocalStore>,
@@ -320,7 +332,7 @@ async fn read_mark(
     Ok(mark?)
 }
 
-/// Blocks.
+/// Reads the mark of an open store. Blocks.
 #[cfg(feature = "nats")]
 fn read_mark_of_store(
     local: &LocalStore,
@@ -342,10 +354,11 @@ fn read_mark_of_store(
     Ok(applied.map(mark_at).unwrap_or_default())
 }
 
-/// The sequence at which a stream may begin that does not exist yet: 1 for a new store, and behind
-/// what a restored one has applied. [`None`] for the store of a node, whose records would be lost.
+/// The sequence at which a new stream may begin: 1 for a new store; for a restored store, the one
+/// after the last that it has applied. [`None`] for the store of a node: its stream must exist,
+/// because a new one would lack the records of the others.
 #[cfg(feature = "nats")]
-fn stream_begins(store: &LocalStore) -> Result<Option<u64>, ServerError> {
+fn find_first_sequence(store: &LocalStore) -> Result<Option<u64>, ServerError> {
     if store.failure().is_some() {
         return Ok(None);
     }
@@ -357,22 +370,30 @@ fn stream_begins(store: &LocalStore) -> Result<Option<u64>, ServerError> {
     })
 }
 
-/// The interval between two reads of the changelog of each shard, by the number of shards.
+/// The interval between two reads of the changelog of a shard.
 #[cfg(feature = "nats")]
-fn follow_interval(shards: usize) -> Duration {
+fn follow_interval(shard: usize, shards: usize) -> Duration {
+    // A change of the control plane waits until each node has applied it.
+    if control_of(shards) == Some(shard) {
+        return FOLLOW_INTERVAL;
+    }
     FOLLOW_INTERVAL
         * u32::try_from(shards)
             .unwrap_or(u32::MAX)
             .div_ceil(FOLLOWED_AT_ONCE)
 }
 
-/// TLS to the servers of NATS. A client certificate of this node is added to `certificates`.
+/// TLS to the servers of NATS; [`None`] if no address has the scheme `tls`. A client certificate of
+/// this node is added to `certificates`.
 #[cfg(feature = "nats")]
-pub(super) fn nats_tls(
+pub(super) fn load_nats_tls(
     cluster: &config::Cluster,
     config: &Config,
     certificates: &mut Vec<Arc<ReloadableCertificate>>,
-) -> Result<rustls::ClientConfig, TrustError> {
+) -> Result<Option<rustls::ClientConfig>, TrustError> {
+    if !cluster.urls.iter().any(|url| url.starts_with("tls:")) {
+        return Ok(None);
+    }
     let config::NatsTls {
         authorities,
         identity,
@@ -394,7 +415,7 @@ pub(super) fn nats_tls(
         tls.resumption = rustls::client::Resumption::default();
         certificates.push(certificate);
     }
-    Ok(tls)
+    Ok(Some(tls))
 }
 
 #[cfg(feature = "nats")]
@@ -431,7 +452,7 @@ pub(crate) async fn join(
 }
 
 #[cfg(not(feature = "nats"))]
-pub(crate) fn living(_: &Config) -> Result<Vec<String>, ServerError> {
+pub(crate) fn list_living_nodes(_: &Config) -> Result<Vec<String>, ServerError> {
     Err(
         ClusterError::Engine("this build of gridhook has no NATS client (feature nats)".to_owned())
             .into(),

@@ -30,7 +30,7 @@ use tokio::sync::watch;
 pub(super) use self::{
     end_guard::EndGuard,
     follow::FollowPace,
-    join::{Joined, join, join_alone, living},
+    join::{Joined, join, join_alone, list_living_nodes},
     standby_context::standby_context,
     standing::Standing,
     tenure::{Ownership, StallReason, Tenure, TenureEnd, WriteStall},
@@ -90,7 +90,7 @@ pub enum ClusterError {
         #[from]
         error: FollowError,
     },
-    /// Another process is the node of this name.
+    /// Another running process is the node of this name.
     #[error(
         "another process that runs is the node {node} of this cluster; stop it, or set another \
          cluster.node here"
@@ -104,11 +104,11 @@ pub enum ClusterError {
     Replicated,
 }
 
-/// What an operator does about a store that cannot follow.
+/// Advises an operator about a store that cannot follow.
 fn advice_for(error: &FollowError) -> &'static str {
     match error {
         FollowError::Foreign => {
-            "; gridhook help cluster tells how to bring existing topics into a cluster"
+            "; gridhook help cluster describes how to bring existing topics into a cluster"
         }
         FollowError::Trimmed { .. } => {
             "; whether it is of this cluster is not known, so nothing was changed; start the node \
@@ -137,24 +137,23 @@ pub(super) struct ClusterNode {
     name: String,
     claim: ShardClaim,
     pub(super) membership: Membership,
-    /// What the node shows of its cluster.
+    /// The cluster as the node shows it to operators.
     pub(super) cluster_context: web::Data<ClusterContext>,
     secret: NodeSecret,
     connector: OwnerConnector,
     /// TLS of the listener for other nodes.
     tls: Option<rustls::ServerConfig>,
-    /// What the node shows to other nodes and to the servers of NATS.
+    /// The certificates that the node shows to other nodes and to the servers of NATS.
     pub(super) certificates: Vec<Arc<ReloadableCertificate>>,
-    /// How other nodes reach this one.
+    /// Host and port by which other nodes reach this one.
     address: String,
-    /// Of a node with one shard. That of several shards is the process's.
+    /// The membership of a node with one shard. With several shards the process has it.
     member: Option<tokio::task::JoinHandle<MembershipEnd>>,
     log: Arc<StoppableLog>,
     /// How often the changelog was found to be lost, in a row, also by claims that could not be
     /// served.
     lost: Arc<AtomicU32>,
     store: Arc<LocalStore>,
-    /// The limits of the stream.
     stream: StreamLimits,
     /// The interval between two reads of a standby, and what ends one.
     follow_interval: Duration,
@@ -168,16 +167,16 @@ pub(super) struct ClusterNode {
 }
 
 impl ClusterNode {
-    /// Takes no shard any more, and gives up what it has once the server has.
+    /// Claims no shard any more, and gives up what it has once the server has.
     pub(super) fn begin_leave(&self) {
         self.stopping.send_replace(true);
         self.membership.begin_leave();
     }
 
     /// Returns once the node has left: another one may take over at once.
-    pub(super) async fn left(&mut self) {
+    pub(super) async fn wait_until_left(&mut self) {
         if let Some(member) = self.member.take() {
-            left(member, std::slice::from_ref(self)).await;
+            wait_until_left(member, std::slice::from_ref(self)).await;
         }
     }
 
@@ -189,12 +188,12 @@ impl ClusterNode {
         }
     }
 
-    /// Whether its shard is all of the process.
+    /// Whether the shard is all of the process.
     pub(super) fn is_alone(&self) -> bool {
         self.member.is_some()
     }
 
-    /// The shard cannot be served before an operator has acted. Another node takes it.
+    /// Records that the shard cannot be served before an operator has acted. Another node takes it.
     pub(super) fn fail(&self, cause: String) {
         let shard = self.claim.shard;
         let progress = &self.claim.progress;
@@ -217,12 +216,11 @@ impl ClusterNode {
         Arc::clone(&self.pace)
     }
 
-    /// The end of its changelog.
+    /// The end of the shard's changelog.
     pub(super) fn changelog_end(&self) -> ChangelogEnd {
         ChangelogEnd(Arc::clone(&self.log))
     }
 
-    /// The number of the shard.
     pub(super) fn shard(&self) -> usize {
         self.claim.shard
     }
@@ -249,7 +247,7 @@ impl ClusterNode {
         })
     }
 
-    /// Tells the next owner the time.
+    /// Reports the time of this node's clock, which the next owner continues.
     pub(super) fn share_time(&self, tenure: &Tenure, clock: Clock) {
         let progress = Arc::clone(&self.claim.progress);
         let store = Arc::clone(&tenure.store);
@@ -274,8 +272,8 @@ impl ClusterNode {
         });
     }
 
-    /// What a standby serves itself, and what forwards the rest. From now on `health` is that of a
-    /// standby.
+    /// Builds what a standby serves itself, and the forwarder of the rest. From now on `health` is
+    /// that of a standby.
     pub(super) fn build_standby(
         &self,
         config: &Config,
@@ -295,7 +293,7 @@ impl ClusterNode {
         })
     }
 
-    /// What forwards requests to the owner of the shard.
+    /// Builds the forwarder of requests to the owner of the shard.
     pub(super) fn build_forwarder(&self, config: &Config) -> Forwarder {
         let counters = Arc::clone(&self.cluster_context.forwarded);
         let idle_max = config.limits.idle_timeout / 2;
@@ -322,7 +320,7 @@ impl ClusterNode {
         })
     }
 
-    /// Gives the shard up, and returns once the driver knows.
+    /// Gives the shard up, and returns once the driver has recorded that.
     pub(super) async fn give_up(&self, tenure: &Tenure, why: GivenUp) {
         self.give_claim_up(&tenure.lease, why).await;
     }
@@ -332,17 +330,24 @@ impl ClusterNode {
     async fn give_claim_up(&self, lease: &Lease, why: GivenUp) {
         let mut role = self.claim.role.clone();
         self.claim.give_up(lease, why);
-        let given_up = role.wait_for(|role| !role.is_of(lease));
+        let role_change = role.wait_for(|role| !role.is_of(lease));
         // Otherwise the claim expires.
-        tokio::time::timeout(DRAIN_MAX, given_up).await.ok();
+        tokio::time::timeout(DRAIN_MAX, role_change).await.ok();
     }
 }
 
-/// Returns once a process has left: another one may take over at once. `nodes` are all of it.
-pub(super) async fn left(member: tokio::task::JoinHandle<MembershipEnd>, nodes: &[ClusterNode]) {
-    let late = futures_util::future::join_all(nodes.iter().map(ClusterNode::give_up_late));
-    let left = async { tokio::join!(member, late) };
-    if tokio::time::timeout(SYNC_INTERVAL, left).await.is_err() {
+/// Returns once a process has left: another one may take over at once. `nodes` are those of all its
+/// shards.
+pub(super) async fn wait_until_left(
+    member: tokio::task::JoinHandle<MembershipEnd>,
+    nodes: &[ClusterNode],
+) {
+    let late_claims = futures_util::future::join_all(nodes.iter().map(ClusterNode::give_up_late));
+    let departure = async { tokio::join!(member, late_claims) };
+    if tokio::time::timeout(SYNC_INTERVAL, departure)
+        .await
+        .is_err()
+    {
         tracing::warn!("the records of the cluster were not changed in time; they expire");
     }
 }
@@ -355,12 +360,11 @@ pub(super) fn check_unreplicated(store: &dyn Store) -> Result<(), ServerError> {
     }
 }
 
-/// The end of a changelog.
 #[derive(Clone)]
 pub(super) struct ChangelogEnd(Arc<StoppableLog>);
 
 impl ChangelogEnd {
-    /// The sequence of its last record; [`None`] if it cannot be read.
+    /// The sequence of the changelog's last record; [`None`] if it cannot be read.
     pub(super) async fn read(&self) -> Option<u64> {
         let log = Arc::clone(&self.0);
         let bounds = tokio::task::spawn_blocking(move || log.bounds()).await;

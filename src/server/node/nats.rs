@@ -21,21 +21,21 @@ use gridhook_journal::changelog::{
 /// How often the records are read again at the start.
 const READ_TRIES: u32 = 20;
 
-/// Without `cluster.stream_bytes`, the limit of a stream is this multiple of
-/// `cluster.stream_keep_bytes`, and at least as much as here.
+/// Without `cluster.stream_bytes`, the limit of a stream is `cluster.stream_keep_bytes` times
+/// [`STREAM_KEEPS`], and at least [`STREAM_BYTES`].
 const STREAM_KEEPS: u64 = 4;
 const STREAM_BYTES: u64 = 1 << 30;
 
-/// The least size, which holds some records, where the servers lack room for the other.
+/// The smallest limit of a stream, for servers that lack room for a larger one.
 const STREAM_BYTES_MIN: u64 = 8 << 20;
 
 /// What a node uses in NATS.
-pub(super) struct Opened {
+pub(super) struct NatsResources {
     /// The changelog of each shard.
     pub(super) logs: Vec<Arc<dyn Changelog>>,
     /// The identifier of the cluster.
     pub(super) id: String,
-    /// What the last process of this node said of each shard.
+    /// The positions in each shard that the last process of this node recorded.
     pub(super) earlier: Vec<ShardPosition>,
     pub(super) records: NatsRecords,
     /// The connection of the records. Its thread ends with it.
@@ -46,12 +46,13 @@ pub(super) struct Opened {
     pub(super) streams: Vec<StreamLimits>,
 }
 
-/// Connects. `begins` has the sequence of each shard at which its stream may be made. Blocks.
-pub(super) fn open(
+/// Connects. `first_sequences` has the sequence of each shard at which its stream may be made.
+/// Blocks.
+pub(super) fn open_resources(
     cluster: &Cluster,
     tls: Option<&rustls::ClientConfig>,
-    begins: &[Option<u64>],
-) -> Result<Opened, ClusterError> {
+    first_sequences: &[Option<u64>],
+) -> Result<NatsResources, ClusterError> {
     let connect = |login: &NatsLogin| {
         let credentials = nats_credentials(login)?;
         NatsConnection::log_in(&cluster.urls, &credentials, tls).map_err(cluster_error_from_nats)
@@ -61,54 +62,34 @@ pub(super) fn open(
         connection.check_sync().map_err(cluster_error_from_nats)?;
     }
     // Records of claims do not wait behind large records of the changelog.
-    let of_log = connect(&cluster.login)?;
-    let of_records = connect(&cluster.login)?;
-    let bucket = format!("GH_{}", cluster.name);
+    let log_connection = connect(&cluster.login)?;
+    let connection = connect(&cluster.login)?;
     let bytes_max = if cluster.stream_bytes > 0 {
         cluster.stream_bytes
     } else {
         derive_stream_bytes(
             cluster,
             &stream_names(cluster),
-            &of_log,
+            &log_connection,
             system_connection.as_ref(),
         )?
     };
-    let runtime = of_records.runtime().clone();
+    let cores = first_sequences.len();
+    let bucket = format!("GH_{}", cluster.name);
+    let runtime = connection.runtime();
     let records = runtime
-        .block_on(NatsRecords::open(&of_records, &bucket, cluster.replicas))
+        .block_on(NatsRecords::open(&connection, &bucket, cluster.replicas))
         .map_err(cluster_error_from_nats)?;
-    let control = control_of(begins.len());
-    let set = control.unwrap_or(begins.len());
-    // A bucket that was just made may not have a server that responds yet.
-    let mut tries = READ_TRIES;
-    let (known, shards, id) = loop {
-        match runtime.block_on(read_records(&records, set)) {
-            Err(_) if tries > 0 => std::thread::sleep(PAUSE_MAX),
-            known => break known.map_err(|error| ClusterError::Engine(error.to_string()))?,
-        }
-        tries -= 1;
-    };
-    if shards != set {
-        let name = &cluster.name;
-        let what = format!(
-            "{set}, and the cluster {name} has {shards}; set {shards} on all nodes (the number \
-             is fixed when a cluster is created)"
-        );
-        return Err(ClusterError::Setting {
-            key: "cluster.shards",
-            what,
-        });
-    }
-    if let Err(error) = runtime.block_on(records.remove_deleted(&known)) {
+    let (stored, id) = read_joined_records(cluster, &connection, &records, cores)?;
+    if let Err(error) = runtime.block_on(records.remove_deleted(&stored)) {
         tracing::warn!(%error, "records that were deleted stay in the bucket");
     }
-    let mut nodes = ClusterRecords::from_stored(&known, begins.len()).nodes;
-    if NatsRecords::is_full(&known) && !nodes.contains_key(&cluster.node) {
+    let mut nodes = ClusterRecords::from_stored(&stored, cores).nodes;
+    if NatsRecords::is_full(&stored) && !nodes.contains_key(&cluster.node) {
         let what = format!(
             "the bucket {bucket} has {} records; forget nodes that are gone before a new one \
              joins (gridhook cluster forget)",
-            known.len()
+            stored.len()
         );
         return Err(ClusterError::Setting {
             key: "cluster.node",
@@ -121,50 +102,93 @@ pub(super) fn open(
         .unwrap_or_default();
     let mut logs: Vec<Arc<dyn Changelog>> = Vec::new();
     let mut streams = Vec::new();
-    for ((shard, begins), name) in begins.iter().enumerate().zip(stream_names(cluster)) {
+    let names = stream_names(cluster);
+    for ((shard, first_sequence), name) in first_sequences.iter().enumerate().zip(names) {
         // A stream that is missing once a node has owned the shard has lost its records.
-        let was_owned = known.iter().any(|record| record.key == shard_key(shard));
-        if let Some(first) = begins.filter(|_| !was_owned) {
+        let was_owned = stored.iter().any(|record| record.key == shard_key(shard));
+        if let Some(first) = first_sequence.filter(|_| !was_owned) {
             let settings = StreamSettings {
                 replicas: cluster.replicas,
                 bytes_max: i64::try_from(bytes_max).ok(),
                 first,
             };
-            of_log
+            log_connection
                 .create(&name, settings)
                 .map_err(cluster_error_from_nats)?;
         }
-        let stream = of_log.find_stream(&name).map_err(cluster_error_from_nats)?;
-        let bytes_max = stream.and_then(|stream| stream.bytes_max);
-        if stream.is_some() && bytes_max.is_none() {
-            tracing::warn!(
-                stream = name,
-                "the stream has no limit of bytes; a full NATS server then takes no record of \
-                 the cluster"
-            );
-        }
-        if let Some(most) = bytes_max.filter(|most| *most < 2 * cluster.stream_keep_bytes)
-            && cluster.stream_bytes > 0
-        {
-            let what =
-                format!("the stream {name} takes {most} bytes; expected at most half of that");
-            return Err(ClusterError::Setting {
-                key: "cluster.stream_keep_bytes",
-                what,
-            });
-        }
-        logs.push(Arc::new(of_log.changelog(&name)));
-        streams.push(StreamLimits::new(bytes_max, cluster.stream_keep_bytes));
+        streams.push(check_stream(cluster, &log_connection, &name)?);
+        logs.push(Arc::new(log_connection.changelog(&name)));
     }
-    Ok(Opened {
+    Ok(NatsResources {
         logs,
         id,
         earlier,
         records,
-        connection: of_records,
+        connection,
         system_connection,
         streams,
     })
+}
+
+/// Reads all records and the identifier of the cluster. Refuses a cluster with another number of
+/// shards.
+fn read_joined_records(
+    cluster: &Cluster,
+    connection: &NatsConnection,
+    records: &NatsRecords,
+    cores: usize,
+) -> Result<(Vec<StoredRecord>, String), ClusterError> {
+    let set = control_of(cores).unwrap_or(cores);
+    // A bucket that was just made may not have a server that responds yet.
+    let mut tries = READ_TRIES;
+    let (stored, shards, id) = loop {
+        match connection.runtime().block_on(read_records(records, set)) {
+            Err(_) if tries > 0 => std::thread::sleep(PAUSE_MAX),
+            result => break result.map_err(|error| ClusterError::Engine(error.to_string()))?,
+        }
+        tries -= 1;
+    };
+    if shards == set {
+        return Ok((stored, id));
+    }
+    let name = &cluster.name;
+    let what = format!(
+        "{set}, and the cluster {name} has {shards}; set {shards} on all nodes (the number is \
+         fixed when a cluster is created)"
+    );
+    Err(ClusterError::Setting {
+        key: "cluster.shards",
+        what,
+    })
+}
+
+/// Reads the limits of a stream, and refuses one that is too small for `cluster.stream_keep_bytes`.
+fn check_stream(
+    cluster: &Cluster,
+    connection: &NatsConnection,
+    name: &str,
+) -> Result<StreamLimits, ClusterError> {
+    let stream = connection
+        .find_stream(name)
+        .map_err(cluster_error_from_nats)?;
+    let bytes_max = stream.and_then(|stream| stream.bytes_max);
+    if stream.is_some() && bytes_max.is_none() {
+        tracing::warn!(
+            stream = name,
+            "the stream has no limit of bytes; a full NATS server then takes no record of the \
+             cluster"
+        );
+    }
+    if let Some(most) = bytes_max.filter(|most| *most < 2 * cluster.stream_keep_bytes)
+        && cluster.stream_bytes > 0
+    {
+        let what = format!("the stream {name} takes {most} bytes; expected at most half of that");
+        return Err(ClusterError::Setting {
+            key: "cluster.stream_keep_bytes",
+            what,
+        });
+    }
+    Ok(StreamLimits::new(bytes_max, cluster.stream_keep_bytes))
 }
 
 /// The names of the streams of all shards, and of the control plane.
@@ -175,8 +199,8 @@ pub(super) fn stream_names(cluster: &Cluster) -> Vec<String> {
         .collect()
 }
 
-/// The limit of each stream that is made now, so that all of them and the bucket fit together:
-/// NATS reserves it. Other nodes may make some meanwhile, which then takes a part of the room.
+/// The limit of each stream that is missing, so that all of them and the bucket fit: NATS reserves
+/// that much. Waits for room while other nodes may be making some of them.
 fn derive_stream_bytes(
     cluster: &Cluster,
     names: &[String],
@@ -227,18 +251,21 @@ fn find_room(
     connection: &NatsConnection,
     system_connection: Option<&NatsConnection>,
 ) -> Result<u64, ClusterError> {
-    let of_account = connection.find_account_room(cluster.replicas);
-    let of_servers = system_connection.map_or(Ok(None), NatsConnection::find_server_room);
-    let mut room = u64::MAX;
-    for one in [of_account, of_servers] {
-        let one = one.map_err(cluster_error_from_nats)?;
-        room = room.min(one.unwrap_or(u64::MAX));
-    }
-    Ok(room)
+    let account_room = connection
+        .find_account_room(cluster.replicas)
+        .map_err(cluster_error_from_nats)?;
+    let server_room = match system_connection {
+        Some(connection) => connection
+            .find_server_room()
+            .map_err(cluster_error_from_nats)?,
+        None => None,
+    };
+    let room = account_room.into_iter().chain(server_room).min();
+    Ok(room.unwrap_or(u64::MAX))
 }
 
 /// The names of the nodes whose records change within the time after which a node is dead.
-pub(super) fn living(
+pub(super) fn list_living_nodes(
     cluster: &Cluster,
     tls: Option<&rustls::ClientConfig>,
 ) -> Result<Vec<String>, ClusterError> {
@@ -252,14 +279,14 @@ pub(super) fn living(
     };
     let before = read_nodes()?;
     std::thread::sleep(cluster.expiry);
-    let mut living = Vec::new();
+    let mut living_nodes = Vec::new();
     for (name, node) in read_nodes()? {
         let earlier = before.get(&name);
         if earlier.is_none_or(|earlier| earlier.revision != node.revision) {
-            living.push(name);
+            living_nodes.push(name);
         }
     }
-    Ok(living)
+    Ok(living_nodes)
 }
 
 /// All records, the number of shards and the identifier of the cluster.

@@ -17,8 +17,8 @@ use gridhook_clock::{Clock, Lease};
 use gridhook_cluster::{Role, ShardProgress};
 use gridhook_config::Config;
 
-/// What a process serves itself, whatever it owns. `nodes` and `cores` have one of each shard.
-/// From now on `health` is that of a standby.
+/// Makes the context of what a process serves itself, whatever it owns. `nodes` and `cores` have
+/// one of each shard. From now on `health` is that of a standby.
 pub(crate) fn standby_context(
     nodes: &[ClusterNode],
     cores: &[CoreHealth],

@@ -11,7 +11,7 @@ use super::{
     ClusterError, ClusterNode,
     fetch::may_fetch,
     follow::{LOST_LOOKS, is_lost, replication_options},
-    tenure::{self, Tenure, TenureEnd, claim_ended},
+    tenure::{self, Tenure, TenureEnd, wait_until_claim_ends},
     wait_for_claim,
 };
 use crate::{ServerError, shutdown::StopSignals};
@@ -22,18 +22,28 @@ use gridhook_journal::{
     replicated::{FollowError, ReplicatedStore, ReplicationOptions},
 };
 
-/// How long the signal that ends a process may be on its way to each of its shards.
+/// The longest delay of the signal that ends a process, on its way to each of its shards.
 const SIGNAL_WAIT: Duration = Duration::from_secs(1);
 
 /// The pause before a store that could not follow the changelog is tried again.
 const FAILED_PAUSE: Duration = Duration::from_secs(10);
 
-/// What follows from a wait of a standby.
+/// How the wait of a standby ends.
 pub(crate) enum Standing {
     /// The node owns the store.
     Owner(Tenure),
     /// A signal stops the process.
     Stopped,
+}
+
+/// What a standby does next.
+pub(super) enum NextStep {
+    /// Follow the changelog.
+    Follow,
+    /// Serve the shard.
+    Serve(Tenure),
+    /// Leave the cluster, because a signal stops the process.
+    Leave,
 }
 
 impl ClusterNode {
@@ -47,109 +57,131 @@ impl ClusterNode {
         signals: &mut StopSignals,
     ) -> Result<Standing, ServerError> {
         loop {
-            if let Some(cause) = self.store.failure() {
-                self.fail(cause.to_owned());
-                if self.wait_for_end(signals).await? {
-                    continue;
+            let next_step = match self.store.failure() {
+                Some(cause) => {
+                    self.fail(cause.to_owned());
+                    self.wait_before_retry(signals).await?
                 }
-                return self.stop_standing().await;
-            }
-            let mut follower = self.follow();
-            let mut role = self.claim.role.clone();
-            let lease = tokio::select! {
-                // The claims of a process that stops end at the same time.
-                biased;
-                () = signals.wait_for_signal() => None,
-                failed = follower.wait_for_failure() => {
-                    follower.stop().await;
-                    let goes_on = if may_fetch(&self.store, &self.id, &failed) {
-                        self.replace_store(&failed, signals).await?
-                    } else {
-                        self.wait_after_failure(failed, signals).await?
-                    };
-                    if goes_on {
-                        continue;
-                    }
-                    return self.stop_standing().await;
-                }
-                lease = wait_for_claim(&mut role) => {
-                    if lease.is_none()
-                        && let Err(ended) = self.stop_or_fail(signals).await
-                    {
-                        follower.stop().await;
-                        return Err(ended);
-                    }
-                    lease
-                }
+                None => self.follow_until_claimed(clock, signals).await?,
             };
-            self.log
-                .is_stopped
-                .store(lease.is_none(), Ordering::Release);
-            follower.stop().await;
-            let Some(lease) = lease else {
-                return self.stop_standing().await;
-            };
-            let taken = {
-                let mut take = pin!(self.take_ownership(lease.clone(), clock.clone()));
-                let interruption = tokio::select! {
-                    biased;
-                    () = signals.wait_for_signal() => Err(None),
-                    end = claim_ended(&mut role, &lease) => Err(Some(end)),
-                    taken = &mut take => Ok(taken),
-                };
-                if interruption.is_err() {
-                    // Another node need not wait for the response to an append. It fences what may
-                    // have been appended.
-                    self.claim.give_up(&lease, GivenUp::Released);
-                    self.log.is_stopped.store(true, Ordering::Release);
-                    take.await.iter().for_each(Tenure::fence_off);
-                }
-                interruption
-            };
-            let taken = match taken {
-                Ok(taken) => taken,
-                Err(None) => return self.stop_standing().await,
-                Err(Some(end)) => {
-                    match end {
-                        TenureEnd::Asked => {
-                            tracing::info!("asked to give the store up while it was taken")
-                        }
-                        TenureEnd::Lost => {
-                            tracing::info!("the claim was lost while the store was taken")
-                        }
-                    }
-                    self.log.is_stopped.store(false, Ordering::Release);
-                    continue;
-                }
-            };
-            match taken {
-                Ok(tenure) => return Ok(Standing::Owner(tenure)),
-                Err(error) if self.may_try_again(&error) => {
-                    if matches!(error, FollowError::Log(ChangelogError::Full)) {
-                        // Only an owner trims it otherwise.
-                        tenure::trim_changelog(
-                            Arc::clone(&self.log) as _,
-                            &self.claim.progress,
-                            self.stream.without_kept_records(),
-                        )
-                        .await;
-                    }
-                    tracing::warn!(shard = self.claim.shard, %error, "the claimed shard was not \
-                        taken; another node may try");
-                    self.give_claim_up(&lease, GivenUp::Failed).await;
-                }
-                Err(error) => {
-                    // Another node need not wait for the claim to expire.
-                    self.give_claim_up(&lease, GivenUp::Failed).await;
-                    if !self.wait_after_failure(error, signals).await? {
-                        return self.stop_standing().await;
-                    }
+            match next_step {
+                NextStep::Follow => {}
+                NextStep::Serve(tenure) => return Ok(Standing::Owner(tenure)),
+                NextStep::Leave => {
+                    self.begin_leave();
+                    self.wait_until_left().await;
+                    return Ok(Standing::Stopped);
                 }
             }
         }
     }
 
-    /// Whether the shard may be served later that could not be taken.
+    /// Follows the changelog until the claim is won, and then takes the shard.
+    async fn follow_until_claimed(
+        &self,
+        clock: &Clock,
+        signals: &mut StopSignals,
+    ) -> Result<NextStep, ServerError> {
+        let mut follower = self.follow();
+        let mut role = self.claim.role.clone();
+        let lease = tokio::select! {
+            // The claims of a process that stops end at the same time.
+            biased;
+            () = signals.wait_for_signal() => None,
+            failure = follower.wait_for_failure() => {
+                follower.stop().await;
+                return if may_fetch(&self.store, &self.id, &failure) {
+                    self.replace_store(&failure, signals).await
+                } else {
+                    self.wait_after_failure(failure, signals).await
+                };
+            }
+            lease = wait_for_claim(&mut role) => {
+                if lease.is_none()
+                    && let Err(error) = self.leave_or_fail(signals).await
+                {
+                    follower.stop().await;
+                    return Err(error);
+                }
+                lease
+            }
+        };
+        self.log
+            .is_stopped
+            .store(lease.is_none(), Ordering::Release);
+        follower.stop().await;
+        match lease {
+            Some(lease) => self.take_shard(lease, clock, signals).await,
+            None => Ok(NextStep::Leave),
+        }
+    }
+
+    /// Takes the shard of a claim, unless the claim ends meanwhile or a signal stops the process.
+    async fn take_shard(
+        &self,
+        lease: Lease,
+        clock: &Clock,
+        signals: &mut StopSignals,
+    ) -> Result<NextStep, ServerError> {
+        let mut role = self.claim.role.clone();
+        let mut taking = pin!(self.take_ownership(lease.clone(), clock.clone()));
+        let claim_end = tokio::select! {
+            biased;
+            () = signals.wait_for_signal() => None,
+            end = wait_until_claim_ends(&mut role, &lease) => Some(end),
+            result = &mut taking => return match result {
+                Ok(tenure) => Ok(NextStep::Serve(tenure)),
+                Err(error) => self.give_up_failed_claim(&lease, error, signals).await,
+            },
+        };
+        // Another node need not wait for the response to an append. It fences what may have been
+        // appended.
+        self.claim.give_up(&lease, GivenUp::Released);
+        self.log.is_stopped.store(true, Ordering::Release);
+        if let Ok(tenure) = taking.await {
+            tenure.fence_off();
+        }
+        match claim_end {
+            None => return Ok(NextStep::Leave),
+            Some(TenureEnd::Requested) => {
+                tracing::info!("asked to give the store up while it was taken");
+            }
+            Some(TenureEnd::Lost) => {
+                tracing::info!("the claim was lost while the store was taken");
+            }
+        }
+        self.log.is_stopped.store(false, Ordering::Release);
+        Ok(NextStep::Follow)
+    }
+
+    /// Gives up a claim whose shard could not be taken.
+    async fn give_up_failed_claim(
+        &self,
+        lease: &Lease,
+        error: FollowError,
+        signals: &mut StopSignals,
+    ) -> Result<NextStep, ServerError> {
+        if !self.may_try_again(&error) {
+            // Another node need not wait for the claim to expire.
+            self.give_claim_up(lease, GivenUp::Failed).await;
+            return self.wait_after_failure(error, signals).await;
+        }
+        if matches!(error, FollowError::Log(ChangelogError::Full)) {
+            // Only an owner trims it otherwise.
+            tenure::trim_changelog(
+                Arc::clone(&self.log) as _,
+                &self.claim.progress,
+                self.stream.without_kept_records(),
+            )
+            .await;
+        }
+        tracing::warn!(shard = self.claim.shard, %error, "the claimed shard was not taken; another \
+            node may try");
+        self.give_claim_up(lease, GivenUp::Failed).await;
+        Ok(NextStep::Follow)
+    }
+
+    /// Whether a shard that could not be taken may be served later.
     fn may_try_again(&self, error: &FollowError) -> bool {
         let is_lost_now = is_lost(error) && !self.is_lost_for_good();
         matches!(error, FollowError::Log(_))
@@ -157,14 +189,7 @@ impl ClusterNode {
             || may_fetch(&self.store, &self.id, error)
     }
 
-    async fn stop_standing(&mut self) -> Result<Standing, ServerError> {
-        self.begin_leave();
-        self.left().await;
-        Ok(Standing::Stopped)
-    }
-
-    /// Waits after the store could not follow the changelog. Returns false if a signal stops the
-    /// process; otherwise it may be tried again.
+    /// Waits after the store could not follow the changelog.
     ///
     /// # Errors
     /// If the claims of this node have ended.
@@ -172,38 +197,38 @@ impl ClusterNode {
         &self,
         error: FollowError,
         signals: &mut StopSignals,
-    ) -> Result<bool, ServerError> {
+    ) -> Result<NextStep, ServerError> {
         self.fail(ClusterError::from(error).to_string());
-        self.wait_for_end(signals).await
+        self.wait_before_retry(signals).await
     }
 
-    /// Waits a while for the end of the process. Returns false if a signal stops it.
+    /// Waits for [`FAILED_PAUSE`], or until a signal stops the process.
     ///
     /// # Errors
     /// If the claims of this node have ended.
-    async fn wait_for_end(&self, signals: &mut StopSignals) -> Result<bool, ServerError> {
+    async fn wait_before_retry(&self, signals: &mut StopSignals) -> Result<NextStep, ServerError> {
         let mut role = self.claim.role.clone();
         let role_end = async { while role.changed().await.is_ok() {} };
         tokio::select! {
             biased;
-            () = signals.wait_for_signal() => Ok(false),
-            () = role_end => self.stop_or_fail(signals).await,
-            () = tokio::time::sleep(FAILED_PAUSE) => Ok(true),
+            () = signals.wait_for_signal() => Ok(NextStep::Leave),
+            () = role_end => self.leave_or_fail(signals).await,
+            () = tokio::time::sleep(FAILED_PAUSE) => Ok(NextStep::Follow),
         }
     }
 
-    /// What follows from the end of the claims: all end with the first shard of a process that
-    /// stops, whose signal reaches the others at the same time. Returns false if it does.
+    /// The step after the end of the claims. When a process stops, its first shard ends those of all
+    /// shards, and the signal reaches the others about then.
     ///
     /// # Errors
-    /// If no signal comes.
-    pub(super) async fn stop_or_fail(
+    /// If no signal arrives.
+    pub(super) async fn leave_or_fail(
         &self,
         signals: &mut StopSignals,
-    ) -> Result<bool, ServerError> {
+    ) -> Result<NextStep, ServerError> {
         let signal = tokio::time::timeout(SIGNAL_WAIT, signals.wait_for_signal());
         if signal.await.is_ok() {
-            return Ok(false);
+            return Ok(NextStep::Leave);
         }
         let end = self.membership.snapshot.borrow().end;
         Err(match end {
@@ -227,8 +252,8 @@ impl ClusterNode {
         let store = self.store.open_store();
         let name = self.name.clone();
         let log: Arc<dyn Changelog> = Arc::clone(&self.log) as _;
-        let began = clock.now();
-        let read = clock.clone();
+        let start_clock = clock.clone();
+        let start = clock.now();
         let options = ReplicationOptions {
             format: self.claim.progress.format.load(Ordering::Acquire),
             ..replication_options()
@@ -237,7 +262,7 @@ impl ClusterNode {
             ReplicatedStore::open(store, log, &name, clock, options)
         });
         let store = Arc::new(opening.await.expect("opening a store does not panic")?);
-        let took = read.now().since(began);
+        let took = start_clock.now().since(start);
         tracing::info!(
             shard = self.claim.shard,
             epoch = store.epoch(),

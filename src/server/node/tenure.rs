@@ -26,15 +26,14 @@ use gridhook_store::StoreError;
 /// The interval between two trims of the changelog.
 const TRIM_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The limits of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamLimits {
-    /// The size at which it takes no more; [`None`] for the limit of its servers.
+    /// The size at which the stream takes no more; [`None`] for the limit of its servers.
     #[cfg(feature = "nats")]
     pub(super) bytes_max: Option<u64>,
     /// The size of the newest records that stay, whatever the copies have.
     keep_bytes: u64,
-    /// Above this size it is trimmed to what two copies have.
+    /// The size above which the stream is trimmed to what two copies have.
     large_bytes: u64,
 }
 
@@ -51,7 +50,7 @@ impl StreamLimits {
         }
     }
 
-    /// For a stream that is full: room is worth more than a node that reads on from there.
+    /// Keeps no records for nodes that read on: in a full stream, room is worth more.
     pub(super) fn without_kept_records(self) -> Self {
         Self {
             keep_bytes: 0,
@@ -60,15 +59,15 @@ impl StreamLimits {
     }
 }
 
-/// After so long a write that waits for the changelog is not waited for any more.
+/// The longest time that requests wait for a write that waits for the changelog.
 const STALL_WAIT: Duration = Duration::from_secs(5);
 
-/// The interval between two looks at the write that waits.
+/// The interval between two looks at a write that waits for too long.
 const STALL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) enum TenureEnd {
-    /// The node gives the shard up when requests in flight have finished.
-    Asked,
+    /// Another node requested the shard. This one gives it up when requests in flight have finished.
+    Requested,
     /// Another node owns the shard, or may soon.
     Lost,
 }
@@ -77,7 +76,7 @@ pub(crate) struct Tenure {
     pub lease: Lease,
     pub store: Arc<ReplicatedStore>,
     role: watch::Receiver<Role>,
-    failed: Arc<watch::Sender<bool>>,
+    failure: Arc<watch::Sender<bool>>,
 }
 
 impl Tenure {
@@ -90,7 +89,7 @@ impl Tenure {
             lease,
             store,
             role,
-            failed: Arc::new(watch::Sender::new(false)),
+            failure: Arc::new(watch::Sender::new(false)),
         }
     }
 
@@ -99,7 +98,7 @@ impl Tenure {
     pub(crate) fn on_failure(&self) -> FatalHandler {
         let lease = self.lease.clone();
         let store = Arc::clone(&self.store);
-        let failure = Arc::clone(&self.failed);
+        let failure = Arc::clone(&self.failure);
         Box::new(move |error: &StoreError| {
             lease.end_for_good();
             match store.ownership_end() {
@@ -112,7 +111,7 @@ impl Tenure {
         })
     }
 
-    /// What keeps this node from files of the next owner.
+    /// The fence that keeps this node from files of the next owner.
     pub(crate) fn file_fence(&self) -> FileFence {
         FileFence {
             lease: self.lease.clone(),
@@ -122,43 +121,52 @@ impl Tenure {
 
     pub(crate) async fn wait_until_ended(&self) -> TenureEnd {
         let mut role = self.role.clone();
-        let mut failure = self.failed.subscribe();
+        let mut failure = self.failure.subscribe();
         // A claim that was lost and won again is another one.
         tokio::select! {
             _ = failure.wait_for(|failure| *failure) => TenureEnd::Lost,
-            end = claim_ended(&mut role, &self.lease) => end,
+            end = wait_until_claim_ends(&mut role, &self.lease) => end,
         }
     }
 
     /// Watches whether writes wait for the changelog for too long.
     pub(crate) fn watch_writes(&self) -> WriteStall {
-        let (stalled, reason) = watch::channel(None);
-        let store = Arc::clone(&self.store);
+        let (stall_sender, stall) = watch::channel(None);
+        // The next owner's run need not wait for this task.
+        let tenure_store = Arc::downgrade(&self.store);
         actix_rt::spawn(async move {
-            while store.ownership_end().is_none() {
-                let reason = if store.waits_for_space() {
-                    StallReason::Full
-                } else {
-                    StallReason::Unreachable
-                };
-                let reason = (store.waiting_time() >= STALL_WAIT).then_some(reason);
-                stalled.send_if_modified(|stalled| std::mem::replace(stalled, reason) != reason);
-                tokio::time::sleep(STALL_INTERVAL).await;
+            while let Some(store) = tenure_store.upgrade()
+                && store.ownership_end().is_none()
+            {
+                let waited = store.waiting_time();
+                let reason = (waited >= STALL_WAIT).then(|| {
+                    if store.waits_for_space() {
+                        StallReason::Full
+                    } else {
+                        StallReason::Unreachable
+                    }
+                });
+                drop(store);
+                stall_sender
+                    .send_if_modified(|current| std::mem::replace(current, reason) != reason);
+                // No write has waited for too long before that, also none that begins now.
+                let pause = STALL_WAIT.saturating_sub(waited).max(STALL_INTERVAL);
+                tokio::time::sleep(pause).await;
             }
         });
-        WriteStall(reason)
+        WriteStall(stall)
     }
 
-    /// Whether it has ended, and not by a failure of the local store.
+    /// Whether the ownership has ended, and not by a failure of the local store.
     pub(crate) fn is_lost(&self) -> bool {
-        let end = self.store.ownership_end();
-        end.map_or_else(
-            || self.lease.is_over(),
-            |end| !matches!(end, OwnershipEnd::Local(_)),
-        )
+        match self.store.ownership_end() {
+            Some(OwnershipEnd::Local(_)) => false,
+            Some(_) => true,
+            None => self.lease.is_over(),
+        }
     }
 
-    /// From now on nothing is sent or written.
+    /// Stops all deliveries and writes from now on.
     pub(crate) fn fence_off(&self) {
         self.lease.end_for_good();
         self.store.stop();
@@ -176,15 +184,15 @@ impl Tenure {
     }
 }
 
-/// Returns when the claim with this lease ends, or the node is asked to give it up.
-pub(super) async fn claim_ended(role: &mut watch::Receiver<Role>, lease: &Lease) -> TenureEnd {
+/// Returns when the claim with this lease ends, or the node must give it up.
+pub(super) async fn wait_until_claim_ends(
+    role: &mut watch::Receiver<Role>,
+    lease: &Lease,
+) -> TenureEnd {
     let is_mine = |role: &Role| matches!(role, Role::Owner(_)) && !lease.is_over();
-    match role
-        .wait_for(|role| !is_mine(role))
-        .await
-        .map(|role| role.clone())
-    {
-        Ok(Role::Draining(_)) => TenureEnd::Asked,
+    let next_role = role.wait_for(|role| !is_mine(role)).await;
+    match next_role.as_deref() {
+        Ok(Role::Draining(_)) => TenureEnd::Requested,
         Ok(_) | Err(_) => TenureEnd::Lost,
     }
 }
@@ -202,12 +210,12 @@ pub(crate) enum StallReason {
 pub(crate) struct WriteStall(watch::Receiver<Option<StallReason>>);
 
 impl WriteStall {
-    /// The reason, if it is so now.
+    /// The reason for which writes wait now; [`None`] if they do not.
     pub(crate) fn reason(&self) -> Option<StallReason> {
         *self.0.borrow()
     }
 
-    /// Returns the reason once it is so.
+    /// Returns once writes wait for too long, with the reason.
     pub(crate) async fn wait_until_stalled(mut self) -> StallReason {
         match self.0.wait_for(Option::is_some).await.map(|reason| *reason) {
             Ok(Some(reason)) => reason,
@@ -225,12 +233,12 @@ pub(crate) struct Ownership<'a> {
 }
 
 impl Ownership<'_> {
-    /// Does `work`, the last writes of a start, unless the tenure ends meanwhile or a signal stops
+    /// Runs `work`, the last writes of a start, unless the tenure ends meanwhile or a signal stops
     /// the process.
     ///
     /// # Errors
     /// How the tenure ends; [`None`] for a signal. From then on nothing is sent.
-    pub(crate) async fn unless_ended<T>(
+    pub(crate) async fn run_unless_ended<T>(
         &mut self,
         work: impl Future<Output = T>,
     ) -> Result<T, Option<TenureEnd>> {
@@ -238,7 +246,7 @@ impl Ownership<'_> {
             biased;
             () = self.signals.wait_for_signal() => None,
             end = self.tenure.wait_until_ended() => Some(end),
-            done = work => return Ok(done),
+            output = work => return Ok(output),
         };
         if matches!(end, Some(TenureEnd::Lost)) {
             self.tenure.fence_off();
@@ -249,9 +257,9 @@ impl Ownership<'_> {
 
     /// Waits until the journal of a start that is abandoned has ended. A write that still waits for
     /// the changelog then fails.
-    pub(crate) async fn end_writes(&self, ended: impl Future) {
+    pub(crate) async fn end_writes(&self, end: impl Future) {
         let _guard = EndGuard::begin(Arc::clone(&self.tenure.store));
-        let mut end = pin!(ended);
+        let mut end = pin!(end);
         if tokio::time::timeout(SYNC_INTERVAL, &mut end).await.is_err() {
             self.tenure.fence_off();
             end.await;
@@ -273,7 +281,7 @@ impl Ownership<'_> {
     pub(crate) async fn leave_cluster(self) {
         self.node.begin_leave();
         self.release().await;
-        self.node.left().await;
+        self.node.wait_until_left().await;
     }
 
     /// Ends a start that has failed. The journal must have ended. A shard beside others fails

@@ -12,11 +12,11 @@ use tokio::time::{Instant, sleep};
 use super::owner;
 use crate::forward::Hops;
 
-/// The most that one request calls off.
+/// The maximum of polls that one request ends.
 const POLLS_MAX: usize = 1_000;
 
 /// The pause before a request is repeated that has failed.
-const AGAIN: Duration = Duration::from_millis(50);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct EndedPolls {
     shard: Rc<Hops>,
@@ -60,7 +60,7 @@ impl EndedPolls {
             if owner::call_off(&self.shard, ids).await.is_ok() {
                 return;
             }
-            sleep(AGAIN).await;
+            sleep(RETRY_PAUSE).await;
         }
     }
 }

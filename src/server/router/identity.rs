@@ -1,4 +1,4 @@
-//! Who a caller is whose token only the control plane knows.
+//! The identity of callers whose token only the control plane can check.
 //!
 //! The responses of its owner are used for a second. So a revoked token and an ended session are
 //! refused everywhere after a second, and their open responses end within two. While the control
@@ -21,19 +21,19 @@ use tokio::time::{Instant, sleep};
 
 use super::owner;
 use crate::{
-    forward::{Ended, Hops},
+    forward::{EarlyEnd, Hops},
     forward_error::ForwardError,
     front::hop,
 };
 use gridhook_admin::auth::{ForwardedIdentity, bearer_in};
 
-/// How long a response is used.
+/// The time for which a response is used.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How long a known response is used if the owner of the control plane cannot be asked.
+/// The time for which a known response is used if the owner of the control plane cannot be asked.
 const STALE_MAX: Duration = Duration::from_secs(10);
 
-/// The most callers that a thread knows.
+/// The maximum number of callers that a thread remembers.
 const CALLERS_MAX: usize = 1_000;
 
 /// The interval in which the refusals of unknown tokens are counted, and how many a thread asks
@@ -41,11 +41,11 @@ const CALLERS_MAX: usize = 1_000;
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
 const REFUSALS: u32 = 50;
 
-/// What a thread knows from the owner of the control plane.
+/// The responses of the owner of the control plane that a thread remembers.
 pub(super) struct Identities {
     control: Rc<Hops>,
     known: RefCell<HashMap<String, KnownCaller>>,
-    /// Since when refusals are counted, and how many there were.
+    /// The time since which refusals are counted, and their number.
     refusals: Cell<(Instant, u32)>,
 }
 
@@ -139,7 +139,7 @@ impl Identities {
     }
 
     /// Returns once the caller's token is refused, if only the control plane knows it.
-    pub(super) fn watch_caller(self: &Rc<Self>, request: &HttpRequest) -> Ended {
+    pub(super) fn watch_caller(self: &Rc<Self>, request: &HttpRequest) -> EarlyEnd {
         let header = request
             .headers()
             .get(actix_web::http::header::AUTHORIZATION);
@@ -169,7 +169,7 @@ impl Identities {
     }
 
     /// Returns once a token is refused.
-    pub(super) fn wait_until_refused(self: Rc<Self>, bearer: String) -> Ended {
+    pub(super) fn wait_until_refused(self: Rc<Self>, bearer: String) -> EarlyEnd {
         Box::pin(async move {
             loop {
                 sleep(FRESH).await;

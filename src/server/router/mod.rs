@@ -8,9 +8,9 @@
 //!   from all of them.
 //! - A request of all shards is sent to each ([`parts`]), and the responses are merged
 //!   (`admin::merge`, [`streams`]).
-//! - The control plane has all records. This node's copy of it says which topics are spread, and
-//!   which namespaces there are. [`identity`] asks its owner about named tokens and sessions, and
-//!   tells other owners.
+//! - The control plane has all records. This node's copy of it has the topics that are spread, and
+//!   the namespaces. [`identity`] requests named tokens and sessions from its owner, and sends them
+//!   to other owners.
 //! - [`topics`] publishes what event subscriptions of one shard deliver to topics of another.
 //! - [`owner`] is what an owner serves to nodes, and to no client.
 //!
@@ -57,7 +57,7 @@ use gridhook_config::Config;
 /// control plane do.
 const BODY_BYTES: usize = 256 * 1024;
 
-/// What forwards the requests of a node. Clones share it.
+/// Forwards the requests of a node to the owners of shards. Clones share it.
 #[derive(Clone)]
 pub(super) struct ShardRouter {
     /// The control plane is the last one.
@@ -76,7 +76,7 @@ impl ShardRouter {
         }
     }
 
-    /// Whether this node owns a shard.
+    /// Whether this node owns any shard.
     pub(super) fn owns_any(&self) -> bool {
         self.shards.iter().any(Forwarder::is_owner)
     }
@@ -111,7 +111,7 @@ impl ShardRouter {
 
 struct ThreadRouter {
     shards: Vec<Rc<Hops>>,
-    /// By shard.
+    /// The ended polls of each shard, by its number.
     ended_polls: Vec<Rc<EndedPolls>>,
     identities: Rc<Identities>,
     control_copy: ControlCopy,
@@ -129,7 +129,7 @@ impl ThreadRouter {
         self.shards.len() - 1
     }
 
-    /// The shards with topics.
+    /// The numbers of the shards with topics.
     fn topic_shards(&self) -> Range<usize> {
         0..self.control()
     }
@@ -280,7 +280,7 @@ impl ThreadRouter {
             .forward_to_shard(shard, request, outgoing, side)
             .await?;
         if answer.status() == StatusCode::NOT_FOUND && shard != leader {
-            // It was deleted, and this node does not know it yet.
+            // The topic was deleted, and this node does not know it yet.
             return Err(unavailable_response(
                 "the shards of the topic have changed; repeat the request",
             ));
@@ -378,7 +378,7 @@ impl ThreadRouter {
     }
 }
 
-/// The shard that a request about a spread topic names, and what it is asked there.
+/// The shard that a request about a spread topic names, and the path and query for it.
 fn addressed_shard(request: &HttpRequest, scope: SpreadScope) -> Option<(usize, String)> {
     if let Some((shard, query)) = shard_in(request.query_string()) {
         return Some((shard, target_at(request.path(), &query)));

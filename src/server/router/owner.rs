@@ -64,8 +64,8 @@ pub(crate) fn configure(cfg: &mut web::ServiceConfig) {
     cfg.service(of_nodes(FOLLOWED).route(web::get().to(wait_until_followed)));
     let pull = of_nodes(PULL).app_data(web::JsonConfig::default().limit(TOKENS_BYTES));
     cfg.service(
-        pull.route(web::put().to(take_leases_back))
-            .route(web::delete().to(call_polls_off)),
+        pull.route(web::put().to(return_leases))
+            .route(web::delete().to(cancel_polls)),
     );
     cfg.service(
         topics
@@ -111,7 +111,7 @@ async fn send_store(control: web::Data<Control>) -> HttpResponse {
             }
             Err(error) => {
                 tracing::warn!(%error, "the store was not sent to another node");
-                // It has gone.
+                // The other node may have gone.
                 sender.pieces.try_send(Err(io::Error::other(error))).ok();
             }
         }
@@ -146,28 +146,28 @@ impl io::Write for PieceSender {
 }
 
 #[derive(Deserialize)]
-struct WantedPosition {
+struct FollowedPosition {
     position: u64,
 }
 
 async fn wait_until_followed(
-    wanted: web::Query<WantedPosition>,
+    query: web::Query<FollowedPosition>,
     followed: web::Data<FollowedControl>,
 ) -> HttpResponse {
-    match followed.wait_until_followed(wanted.position).await {
+    match followed.wait_until_followed(query.position).await {
         Ok(()) => HttpResponse::Ok().finish(),
         Err(delay) => HttpResponse::ServiceUnavailable().body(delay.to_string()),
     }
 }
 
-/// Takes events back that no client received.
-async fn take_leases_back(
-    given: web::Json<Vec<String>>,
+/// Releases events that no client received.
+async fn return_leases(
+    lock_tokens: web::Json<Vec<String>>,
     tokens: web::Data<LockTokenSealer>,
     control: web::Data<Control>,
 ) -> HttpResponse {
     let mut leases: BTreeMap<SubscriptionKey, Vec<Lease>> = BTreeMap::new();
-    for (key, lease) in given.iter().filter_map(|token| tokens.read(token)) {
+    for (key, lease) in lock_tokens.iter().filter_map(|token| tokens.read(token)) {
         leases.entry(key).or_default().push(lease);
     }
     for (key, leases) in leases {
@@ -184,7 +184,7 @@ async fn take_leases_back(
     HttpResponse::Ok().finish()
 }
 
-async fn call_polls_off(ids: web::Json<Vec<u64>>, polls: web::Data<NodePolls>) -> HttpResponse {
+async fn cancel_polls(ids: web::Json<Vec<u64>>, polls: web::Data<NodePolls>) -> HttpResponse {
     polls.call_off(&ids);
     HttpResponse::Ok().finish()
 }
@@ -217,7 +217,7 @@ async fn publish_forwarded(
     }
 }
 
-/// What the owner of the control plane knows of a bearer token.
+/// Fetches the records about a bearer token from the owner of the control plane.
 pub(super) async fn fetch_identity(
     control: &Rc<Hops>,
     bearer: &str,

@@ -50,7 +50,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// The response as it is, for a client.
+    /// The response for a client, unchanged.
     fn into_response(self) -> HttpResponse {
         let mut response = HttpResponse::build(self.status);
         for name in [CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE] {
@@ -73,18 +73,18 @@ pub(super) fn mark_part(headers: &mut HeaderMap, part: &'static str) {
     );
 }
 
-/// What several shards are asked, and the shard that records it.
+/// A request to several shards, and the shard that records it.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) request: &'a HttpRequest,
     pub(super) side: ListenerSide,
-    /// [`None`]: none, because nothing is changed.
+    /// The shard that records the request; [`None`] because nothing is changed.
     pub(super) recorder: Option<usize>,
     pub(super) others: &'static str,
 }
 
 impl<'a> Asked<'a> {
-    /// One of the shards records it.
+    /// Makes `recorder` record the request in the audit trail, and no other shard.
     pub(super) fn recorded_by(
         request: &'a HttpRequest,
         side: ListenerSide,
@@ -120,7 +120,7 @@ pub(super) async fn collect_body(
 }
 
 impl ThreadRouter {
-    /// Of the shards that are asked, the one that records the request: it has an owner, as this
+    /// Chooses the shard that records the request: one of those asked that has an owner, as this
     /// node sees it.
     pub(super) fn recording_shard(
         &self,
@@ -158,7 +158,7 @@ impl ThreadRouter {
                 others
             },
         );
-        // The body is read here.
+        // The router reads the body, so it must not be compressed.
         outgoing
             .headers_mut()
             .remove(hyper::header::ACCEPT_ENCODING);
@@ -255,8 +255,8 @@ impl ThreadRouter {
         }
     }
 
-    /// What each shard of a spread topic has of a response, or does. One that has nothing to do
-    /// refuses it.
+    /// Asks each shard of a spread topic for its part of a response, and merges the parts. A shard
+    /// that has nothing to do refuses the request.
     pub(super) async fn merge_parts(
         &self,
         merge: PartsMerge,

@@ -1,8 +1,8 @@
 //! Pull delivery from a spread topic.
 //!
-//! - A receive request goes to one part after the other. A part without events at hand says so, and
-//!   the request waits there while the next part is asked; the first with events ends the wait, and
-//!   the others are called off.
+//! - A receive request goes to one part after the other. A part without events at hand reports it,
+//!   and the request waits there while it goes to the next part; the first with events ends the
+//!   wait, and the others are canceled.
 //! - What was locked for a client that does not get it is given back, and does not count as a
 //!   delivery. So no response of a part is dropped unread.
 //! - A lock token goes to the shard that it names.
@@ -37,11 +37,12 @@ use gridhook_pull::{
     parts::{PartEvent, PartEvents, in_turn, merge_results, tokens_by_part},
 };
 
-/// The longest time in which a part says whether events are at hand. Then the next one is asked.
+/// The longest time in which a part reports whether events are at hand. Then the request goes to the
+/// next one.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
-/// The pause before a part is asked again that has no owner.
-const AGAIN: Duration = Duration::from_millis(250);
+/// The pause before a part without an owner is asked again.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 struct Receive {
     request: HttpRequest,
@@ -54,7 +55,7 @@ struct Receive {
 }
 
 enum PartResponse {
-    /// Nothing is at hand. Another response may follow.
+    /// The part has no events now. Another response may follow.
     Waits,
     Events(Received),
     Refused(HttpResponse),
@@ -171,7 +172,7 @@ impl ThreadRouter {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
         let (sender, mut responses) = mpsc::unbounded_channel();
-        // Its end calls the requests off.
+        // Dropping `_open` calls the requests off.
         let (_open, called_off) = watch::channel(());
         let mut is_over = false;
         for shard in in_turn(turn, &near) {
@@ -235,7 +236,7 @@ impl ThreadRouter {
             answered = receive_response(responses, None, received) => answered.map(drop),
             () = peer.wait_until_gone() => Ok(()),
             () = sleep_until(receive.until) => Ok(()),
-            () = self.shards[receive.leader].forwarder().stopped() => Ok(()),
+            () = self.shards[receive.leader].forwarder().wait_until_stopped() => Ok(()),
             why = ended => Err(unavailable_response(why)),
         }
     }
@@ -277,7 +278,7 @@ impl ThreadRouter {
                 Err(_) => {
                     waits();
                     tokio::select! {
-                        () = sleep(AGAIN) => {}
+                        () = sleep(RETRY_PAUSE) => {}
                         _ = called_off.changed() => return,
                     }
                 }
@@ -318,7 +319,7 @@ impl ThreadRouter {
             hop::RECEIVE_NAME,
             HeaderValue::from_str(&how.to_header()).map_err(|_| ForwardError::Unforwardable)?,
         );
-        // The body is read here.
+        // The router reads the body, so it must not be compressed.
         headers.remove(hyper::header::ACCEPT_ENCODING);
         if shard != self.control() {
             *receive.bearer.borrow_mut() = self.identities.identify_caller(headers).await?;

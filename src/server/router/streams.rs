@@ -37,7 +37,7 @@ const OWNER_WAIT: Duration = Duration::from_secs(1);
 const LINES_WAIT: Duration = Duration::from_secs(3);
 
 /// The pause before a shard is followed again whose stream has ended, because its owner changes.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The most pieces of text that wait for a slow reader. Then the owner's lines wait, and are lost
 /// there.
@@ -77,7 +77,7 @@ impl ThreadRouter {
             .await
     }
 
-    /// The same for lines that the response can do without.
+    /// Opens a shard's lines that the response can do without: gives up after [`LINES_WAIT`].
     async fn open_lines(
         &self,
         shard: usize,
@@ -180,7 +180,7 @@ impl ThreadRouter {
                     }
                 }
             }
-            sleep(AGAIN).await;
+            sleep(RETRY_PAUSE).await;
             lines = match self.open_lines(shard, request, side).await {
                 Ok(answered) if answered.response.status().is_success() => {
                     Some(self.lines_of(shard, answered))
@@ -234,7 +234,7 @@ struct Work {
     side: ListenerSide,
     shard: usize,
     lines: Option<LineReader>,
-    /// What the shards have reported.
+    /// The totals that the shards have reported so far.
     ends: ProgressLine,
     is_over: bool,
 }

@@ -18,14 +18,14 @@ use gridhook_publish::{
 use gridhook_pull::http::{RECEIVE, spelled_paths};
 
 pub(super) enum Target {
-    /// To the shard that the table of routes names.
+    /// The shard that the table of routes names.
     Placed(Placement),
-    /// To a topic of the namespace that the host names with this label, or of the only namespace.
+    /// A topic of the namespace that the host names with this label, or of the only namespace.
     InNamespace {
         label: Option<String>,
         /// The name of the topic.
         topic: String,
-        /// The shards, if the topic is spread.
+        /// The shards that the request concerns if the topic is spread.
         scope: SpreadScope,
     },
 }
@@ -69,7 +69,7 @@ static PATTERNS: LazyLock<Vec<(ResourceDef, Addressed)>> = LazyLock::new(|| {
     written.chain(spelling).collect()
 });
 
-/// What a path of publishers addresses by its parameters.
+/// The form of a path of publishers or consumers, by its parameters.
 fn addressed_by_path(path: &str) -> Addressed {
     match path {
         _ if path.contains("{topic}") => Addressed::Topic,
@@ -78,7 +78,7 @@ fn addressed_by_path(path: &str) -> Addressed {
     }
 }
 
-/// Where a request goes that a client has sent to a listener.
+/// Chooses the target of a request that a client has sent to a listener.
 pub(super) fn choose_target(
     request: &HttpRequest,
     side: ListenerSide,

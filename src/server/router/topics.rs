@@ -44,8 +44,8 @@ const REASON_BYTES: usize = 64 * 1024;
 /// The longest time until a shard has followed a change.
 const FOLLOW_MAX: Duration = Duration::from_secs(10);
 
-/// The pause before it is asked again.
-const AGAIN: Duration = Duration::from_millis(100);
+/// The pause before a shard is asked again.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The topics of the shards of a cluster but one. Clones share the connections.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ pub(crate) struct OtherShards {
 }
 
 impl OtherShards {
-    /// Those of all shards but `own`.
+    /// All shards except `own`.
     pub(crate) fn new(router: ShardRouter, own: usize) -> Self {
         Self {
             router,
@@ -103,7 +103,6 @@ impl OtherShards {
         }
     }
 
-    /// Whether another shard has the topic.
     pub(crate) async fn has_topic(&self, shard: usize, resource_id: &str) -> bool {
         let target = request_target(resource_id);
         let answer = self.send_request(shard, "GET", &target, Bytes::new());
@@ -133,10 +132,10 @@ impl OtherShards {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "its owner does not respond in time".to_owned(),
             };
-            if Instant::now() + AGAIN >= until {
+            if Instant::now() + RETRY_PAUSE >= until {
                 return Err(FollowDelay(why));
             }
-            sleep(AGAIN).await;
+            sleep(RETRY_PAUSE).await;
         }
     }
 
@@ -161,7 +160,7 @@ impl OtherShards {
             let is_idle = idle.is_some();
             let mut connection = match idle {
                 Some(connection) => connection,
-                None => timeout(CONNECT_MAX, forwarder.open(&address))
+                None => timeout(CONNECT_MAX, forwarder.open_connection(&address))
                     .await
                     .map_err(io::Error::other)??,
             };
@@ -215,7 +214,6 @@ async fn read(response: Response<Incoming>) -> io::Result<Bytes> {
     Ok(all.into())
 }
 
-/// A body that is there as a whole.
 struct WholeBody(Option<Bytes>);
 
 impl Body for WholeBody {

@@ -4,7 +4,7 @@ use actix_web::web;
 
 use super::Served;
 use crate::{
-    Kept, Launch, ServerError,
+    Launch, ProcessState, ServerError,
     client_address::ClientAddress,
     listener::HttpListener,
     node::{Ownership, TenureEnd},
@@ -33,12 +33,12 @@ pub(super) enum StartEnd {
     Signal,
     /// The ownership of a node has ended.
     Tenure(TenureEnd),
-    /// It has failed, perhaps because another node has taken the store.
+    /// The start has failed, perhaps because another node has taken the store.
     Failed(ServerError),
 }
 
 impl Bound {
-    pub(super) fn open(launch: &Launch, kept: &mut Kept) -> Result<Self, ServerError> {
+    pub(super) fn open(launch: &Launch, state: &mut ProcessState) -> Result<Self, ServerError> {
         let Launch {
             config,
             budget,
@@ -54,9 +54,9 @@ impl Bound {
                 sockets: None,
             });
         }
-        let listener = HttpListener::open(config, &mut kept.sockets)?;
+        let listener = HttpListener::open(config, &mut state.sockets)?;
         let address = listener.client_address();
-        let responder = match &kept.node {
+        let responder = match &state.node {
             Some(node) => {
                 let standby = node.build_standby(config, &address, &health)?;
                 listener.serve_standby(config, budget, standby)?
@@ -74,8 +74,8 @@ impl Bound {
     }
 
     /// Ends the process of a standby, whose clients are served meanwhile.
-    pub(super) async fn stop(self, kept: &mut Kept) -> Result<Served, ServerError> {
-        let signals = kept.signals.as_ref();
+    pub(super) async fn stop(self, state: &mut ProcessState) -> Result<Served, ServerError> {
+        let signals = state.signals.as_ref();
         signals.map(StopSignals::end_at_next).transpose()?;
         self.health.enter_phase(health::StartPhase::Stopping);
         if let Some(ClientSockets {
@@ -85,7 +85,7 @@ impl Bound {
         {
             shutdown::serve_until_disconnected(&self.address.counters).await;
             // New clients are refused while requests in flight finish.
-            kept.sockets.clear();
+            state.sockets.clear();
             drop(listener);
             responder.stop().await;
         }
@@ -114,7 +114,7 @@ impl Bound {
                 }
                 return Ok(Served::All);
             }
-            StartEnd::Tenure(TenureEnd::Asked) => {
+            StartEnd::Tenure(TenureEnd::Requested) => {
                 tracing::info!("asked to give the store up while it started; standby again");
                 ownership.release().await;
             }

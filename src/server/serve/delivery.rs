@@ -44,7 +44,7 @@ pub(crate) struct Delivery {
     pub(super) arbiters: Arbiters,
     pub(super) notifier: Rc<ServiceNotifier>,
     pub(crate) publisher: web::Data<Publisher>,
-    /// Of the core of a shard that follows the control plane.
+    /// Set for the core of a shard that follows the control plane.
     pub(super) followed: Option<FollowedControl>,
 }
 
@@ -66,10 +66,15 @@ impl Delivery {
         let Bound {
             address, health, ..
         } = bound;
-        let of_node = ownership
+        let node_certificates = ownership
             .map(|ownership| &*ownership.node.certificates)
             .unwrap_or_default();
-        let certificates = certificates::in_use(&core.config, address, of_node, &client.identities);
+        let certificates = certificates::certificates_of_owner(
+            &core.config,
+            address,
+            node_certificates,
+            &client.identities,
+        );
         let others = launch.core.as_ref().map(|core| core.others.clone());
         let has_control = launch.core.as_ref().is_some_and(ShardCore::has_control);
         let system_topic = if has_control {

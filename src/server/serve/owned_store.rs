@@ -7,7 +7,7 @@ use actix_rt::task::JoinHandle;
 
 use super::bound::{Bound, ClientSockets};
 use crate::{
-    Kept, Launch, ServerError, listener,
+    Launch, ProcessState, ServerError, listener,
     node::{self, Ownership, Standing},
     shutdown::StopSignals,
     startup,
@@ -35,14 +35,15 @@ impl<'a> OwnedStore<'a> {
     /// the wait.
     pub(super) async fn take_store(
         launch: &Launch,
-        kept: &'a mut Kept,
+        state: &'a mut ProcessState,
         bound: &mut Bound,
     ) -> Result<Option<Self>, ServerError> {
         let Launch { config, budget, .. } = launch;
-        let store = match &kept.store {
+        let store = match &state.store {
             Some(store) => Arc::clone(store),
             None => Arc::clone(
-                kept.store
+                state
+                    .store
                     .insert(startup::open_store(config, budget, &bound.health).await?),
             ),
         };
@@ -62,7 +63,7 @@ impl<'a> OwnedStore<'a> {
         bound
             .health
             .set_step(health::StartStep::new("following the changelog"));
-        let node = match kept.node.take() {
+        let node = match state.node.take() {
             Some(node) => node,
             None => {
                 let node = node::join_alone(cluster, config, Arc::clone(&store)).await?;
@@ -78,13 +79,13 @@ impl<'a> OwnedStore<'a> {
                 node
             }
         };
-        let node = kept.node.insert(node);
+        let node = state.node.insert(node);
         bound.health.attach_stream(node.stream_name());
-        let signals = match kept.signals.take() {
+        let signals = match state.signals.take() {
             Some(signals) => signals,
             None => StopSignals::install()?,
         };
-        let signals = kept.signals.insert(signals);
+        let signals = state.signals.insert(signals);
         let watchdog = launch.core.is_none().then(|| {
             listener::announce_url(&bound.address.own_url);
             startup::notify_standby(&bound.address.own_url, launch.threads.clone())

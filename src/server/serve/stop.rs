@@ -1,4 +1,4 @@
-//! The end of a run: why it ends, and what ends in which order.
+//! The end of a run: why it ends, and in which order its parts end.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,10 +9,14 @@ use crate::{
     ServerError, backup_schedule,
     error::io_error,
     node::{self, EndGuard, Ownership, TenureEnd},
+    running_server::RunningServer,
     shutdown::{self, StopSignals},
+    startup::Core,
     timekeeping::Timekeeper,
 };
 use gridhook_admin::{Control, health};
+use gridhook_metrics::ListenerCounters;
+use gridhook_publish::http::Publisher;
 
 pub(super) struct Running {
     pub(super) recovered: Recovered,
@@ -35,22 +39,7 @@ impl Running {
             counters,
             http,
         } = listening;
-        let Recovered {
-            core,
-            writer,
-            timekeeper,
-            backups,
-            ..
-        } = recovered;
-        let Delivery {
-            publisher,
-            stores,
-            arbiters,
-            exporter,
-            notifier,
-            _lifeline,
-            ..
-        } = delivery;
+        let core = &recovered.core;
         let ownership = end.ownership();
         let _guard =
             ownership.map(|ownership| EndGuard::begin(Arc::clone(&ownership.tenure.store)));
@@ -58,115 +47,73 @@ impl Running {
             health.enter_phase(health::StartPhase::Stopping);
         }
         if end.is_of_process() {
-            notifier.notify_stopping();
-            ownership
-                .into_iter()
-                .for_each(|ownership| ownership.node.begin_leave());
+            delivery.notifier.notify_stopping();
+            if let Some(ownership) = ownership {
+                ownership.node.begin_leave();
+            }
         }
         control.end_chaos();
-        let shutdown_timeout = core.config.server.shutdown_timeout;
         if let RunEnd::Fenced(ownership) = &end {
             ownership.tenure.fence_off();
         }
         // The next owner makes backups at the same destination.
-        backup_schedule::stop(&backups).await;
-        publisher.end_polls();
-        match end {
-            RunEnd::Stop | RunEnd::SetBack => {
-                // Nobody else serves publishers while this server begins again.
-                if matches!(end, RunEnd::Stop) {
-                    shutdown::serve_until_disconnected(&counters).await;
-                }
-                publisher.close();
-                core.registry.close();
-                shutdown::drain_requests(&core.registry, shutdown_timeout).await;
-                if matches!(end, RunEnd::SetBack) {
-                    http.pause().await;
-                    http.finish_requests().await;
-                }
-                http.stop().await;
-            }
-            RunEnd::Leave(_) | RunEnd::HandOver(_) => {
-                core.registry.close();
-                // Publishers are served meanwhile: the next owner delivers what they send.
-                shutdown::drain_requests(&core.registry, shutdown_timeout.min(node::DRAIN_MAX))
-                    .await;
-                publisher.close();
-            }
-            RunEnd::Fenced(_) => {
-                publisher.close();
-                core.registry.close();
-            }
-        }
-        let settle = if ownership.is_some() {
-            Duration::ZERO
-        } else {
-            shutdown_timeout
+        backup_schedule::stop(&recovered.backups).await;
+        delivery.publisher.end_polls();
+        end.finish_requests(core, &delivery.publisher, &counters, &http)
+            .await;
+        let settle_timeout = match ownership {
+            Some(_) => Duration::ZERO,
+            None => core.config.server.shutdown_timeout,
         };
-        if !stores.finish_turns(settle).await {
+        if !delivery.stores.finish_turns(settle_timeout).await {
             tracing::warn!(
                 "a dead-letter file is unfinished at the stop; the next start writes it again"
             );
         }
-        timekeeper.save_clock();
+        recovered.timekeeper.save_clock();
         control.save_history();
         core.journal.close();
         // A write may wait for the changelog, and a second signal is heard meanwhile.
+        let writer = recovered.writer;
         tokio::task::spawn_blocking(move || writer.join_all())
             .await
             .expect("joining threads does not panic");
-        let is_of_process = end.is_of_process();
-        let is_of_node = end.ownership().is_some();
-        match end {
-            RunEnd::Stop | RunEnd::SetBack => http.join().await.map_err(io_error("serving"))?,
-            RunEnd::Leave(ownership) => {
-                ownership.release().await;
-                ownership.node.left().await;
-                http.stop_soon().await;
-            }
-            RunEnd::HandOver(ownership) => {
-                ownership.release().await;
-                http.pause().await;
-                http.stop_soon().await;
-            }
-            RunEnd::Fenced(ownership) => {
-                ownership.give_up_store().await;
-                http.pause().await;
-                http.stop_soon().await;
-            }
-        }
-        drop(arbiters);
-        if let Some(exporter) = exporter {
+        let served = match end {
+            RunEnd::Stop | RunEnd::Leave(_) => Served::All,
+            RunEnd::SetBack | RunEnd::HandOver(_) | RunEnd::Fenced(_) => Served::Run,
+        };
+        let is_of_node = ownership.is_some();
+        end.release_store(http).await?;
+        drop(delivery.arbiters);
+        if let Some(exporter) = delivery.exporter {
             exporter.close();
         }
-        if is_of_process {
-            tracing::info!("stopped");
-            Ok(Served::All)
-        } else {
-            if is_of_node {
-                tracing::info!("standby again");
-            }
-            Ok(Served::Run)
+        match served {
+            Served::All => tracing::info!("stopped"),
+            Served::Run if is_of_node => tracing::info!("standby again"),
+            Served::Run => {}
         }
+        Ok(served)
     }
 }
 
-/// Why a server stops to serve.
+/// Why a server stops serving.
 pub(super) enum RunEnd<'a> {
     /// A signal stops a server without a cluster.
     Stop,
-    /// A server without a cluster begins again, because its clock is set back.
+    /// A server without a cluster begins again, because its clock was set back.
     SetBack,
     /// A signal stops the owner of a cluster's store.
     Leave(Ownership<'a>),
-    /// The owner is asked to give the store up, or its clock is set back.
+    /// Another node requested the store, or the owner's clock was set back.
     HandOver(Ownership<'a>),
     /// The owner has lost the store.
     Fenced(Ownership<'a>),
 }
 
 impl<'a> RunEnd<'a> {
-    /// Returns once the server has a reason. An owner of a cluster's store has signals of its own.
+    /// Waits for the first reason to stop. The owner of a cluster's store has signals of its own, in
+    /// place of `signals`.
     pub(super) async fn wait_for_end(
         ownership: Option<Ownership<'a>>,
         signals: &mut StopSignals,
@@ -179,22 +126,82 @@ impl<'a> RunEnd<'a> {
         let Some(ownership) = ownership else {
             return tokio::select! {
                 biased;
-                signaled = shutdown::wait_for_signal(signals) => signaled.map(|()| Self::Stop),
+                result = shutdown::wait_for_signal(signals) => result.map(|()| Self::Stop),
                 () = set_back => Ok(Self::SetBack),
             };
         };
         let end = tokio::select! {
             // A process that stops gives up the claims of all shards at the same time.
             biased;
-            signaled = shutdown::wait_for_signal(ownership.signals) => signaled.map(|()| None)?,
+            result = shutdown::wait_for_signal(ownership.signals) => result.map(|()| None)?,
             end = ownership.tenure.wait_until_ended() => Some(end),
-            () = set_back => Some(TenureEnd::Asked),
+            () = set_back => Some(TenureEnd::Requested),
         };
         Ok(match end {
             None => Self::Leave(ownership),
-            Some(TenureEnd::Asked) => Self::HandOver(ownership),
+            Some(TenureEnd::Requested) => Self::HandOver(ownership),
             Some(TenureEnd::Lost) => Self::Fenced(ownership),
         })
+    }
+
+    /// Stops taking requests of publishers, and waits for deliveries in flight as long as the end
+    /// allows it.
+    async fn finish_requests(
+        &self,
+        core: &Core,
+        publisher: &Publisher,
+        listeners: &[Arc<ListenerCounters>],
+        http: &RunningServer,
+    ) {
+        let shutdown_timeout = core.config.server.shutdown_timeout;
+        match self {
+            Self::Stop | Self::SetBack => {
+                // No other server serves publishers while this one begins again.
+                if matches!(self, Self::Stop) {
+                    shutdown::serve_until_disconnected(listeners).await;
+                }
+                publisher.close();
+                core.registry.close();
+                shutdown::drain_requests(&core.registry, shutdown_timeout).await;
+                if matches!(self, Self::SetBack) {
+                    http.pause().await;
+                    http.finish_requests().await;
+                }
+                http.stop().await;
+            }
+            Self::Leave(_) | Self::HandOver(_) => {
+                core.registry.close();
+                // Publishers are served meanwhile: the next owner delivers what they send.
+                let drain_timeout = shutdown_timeout.min(node::DRAIN_MAX);
+                shutdown::drain_requests(&core.registry, drain_timeout).await;
+                publisher.close();
+            }
+            Self::Fenced(_) => {
+                publisher.close();
+                core.registry.close();
+            }
+        }
+    }
+
+    /// Gives the store up to the next owner, if there is one, and ends the server.
+    async fn release_store(self, http: RunningServer) -> Result<(), ServerError> {
+        match self {
+            Self::Stop | Self::SetBack => return http.join().await.map_err(io_error("serving")),
+            Self::Leave(ownership) => {
+                ownership.release().await;
+                ownership.node.wait_until_left().await;
+            }
+            Self::HandOver(ownership) => {
+                ownership.release().await;
+                http.pause().await;
+            }
+            Self::Fenced(ownership) => {
+                ownership.give_up_store().await;
+                http.pause().await;
+            }
+        }
+        http.stop_soon().await;
+        Ok(())
     }
 
     /// Whether the process ends, too.

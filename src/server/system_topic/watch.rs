@@ -31,7 +31,7 @@ pub(super) struct Watch {
     is_disk_low: bool,
 }
 
-/// What was reported of an event subscription.
+/// The state of an event subscription that was last reported.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Reported {
     state: EndpointState,

@@ -60,9 +60,10 @@ pub enum MetaKind {
     Session = 19,
     /// Events that an operator accepted as lost; named by partition and first sequence.
     Loss = 20,
-    /// How far the store has applied its changelog.
+    /// The position up to which the store has applied its changelog.
     Applied = 30,
-    /// How far a shard has followed the control plane of its cluster: a position of its changelog.
+    /// The position up to which a shard has followed the control plane of its cluster, in its
+    /// changelog.
     Followed = 31,
 }
 
@@ -220,7 +221,6 @@ pub fn redrive_key(subscription_key: SubscriptionKey, lane: Lane) -> Vec<u8> {
     )
 }
 
-/// The key of a job that has ended.
 pub fn ended_job(subscription_key: SubscriptionKey, lane: Lane) -> Vec<u8> {
     // Zero-padded, so that names sort like lanes.
     let mut key = ended_jobs_of(subscription_key).start;

@@ -10,9 +10,9 @@ pub struct AppliedPosition {
     pub sequence: u64,
     /// The checksum of all records up to it.
     pub chain: u32,
-    /// The epoch in which it was written; 0 after a release.
+    /// The epoch in which the record was written; 0 after a release.
     pub epoch: u64,
-    /// Its number within the epoch.
+    /// The number of the record within the epoch.
     pub number: u64,
 }
 

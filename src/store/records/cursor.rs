@@ -48,11 +48,11 @@ const PACED: u8 = 32;
 const HAS_FILTERED_OUT: u8 = 64;
 const HAS_BEGUN: u8 = 128;
 
-/// In version 5, this byte in the position of the kind of health means that no request may be sent
-/// before a time. The time follows, and then the health.
+/// Since version 5, this byte in the position of the kind of health means that no request may be
+/// sent before a time. The time follows, and then the health.
 const NOT_BEFORE: u8 = 3;
 
-/// From version 8, this byte means that the endpoint follows the time before which no request may
+/// Since version 8, this byte means that the endpoint follows the time before which no request may
 /// be sent.
 const REQUESTED_BY: u8 = 2;
 

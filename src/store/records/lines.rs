@@ -19,7 +19,7 @@ pub struct EncodedLines {
 #[derive(Clone, Copy, Debug)]
 pub struct EncodedLine<'a> {
     pub key: LineKey,
-    /// The end of its events.
+    /// The end of the line's events.
     pub end: Seq,
     pub bytes: &'a [u8],
     /// The part of `bytes` that is the entry, without lane and attempt.
@@ -42,7 +42,7 @@ impl EncodedLines {
         self.push_entry(*lane, *attempt, entry);
     }
 
-    /// Adds a line of these parts. One without events is left out.
+    /// Adds a line of these parts, unless it has no events.
     pub fn push_entry(&mut self, lane: Lane, attempt: u32, entry: &LedgerEntry) {
         if entry.runs.is_empty() {
             return;
@@ -89,7 +89,7 @@ impl EncodedLines {
         subscription_key: SubscriptionKey,
     ) -> impl Iterator<Item = EncodedLine<'_>> {
         let mut reader = RecordReader::new(&self.bytes);
-        // They were encoded here, or decoded when a page was read.
+        // The bytes were encoded here, or decoded when a page was read.
         let mut next =
             move || EncodedLine::take(subscription_key, &mut reader).expect("lines can be decoded");
         (0..self.count).map(move |_| next())

@@ -28,7 +28,7 @@ const HAS_CHANGES: u8 = 4;
 /// Changes with at most this many bytes between them are written as one.
 const NEAR: usize = 2;
 
-/// The outcomes of one write. Its number is in its key.
+/// The outcomes of one write. The page's number is in its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutcomePage {
     /// Pages up to this number have nothing that is not in a record of its own.
@@ -41,10 +41,10 @@ pub struct OutcomePage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageEntry {
     pub subscription_key: SubscriptionKey,
-    /// Its entries in pages up to this number are in records of their own, which were written with
-    /// this page.
+    /// The subscription's entries in pages up to this number are in records of their own, which
+    /// were written with this page.
     pub stored: Option<u64>,
-    /// Its cursor, if that is a new one.
+    /// The subscription's cursor, if the page has a new one.
     pub cursor: Option<PageCursor>,
     pub lines: EncodedLines,
 }
@@ -52,7 +52,7 @@ pub struct PageEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PageCursor {
     Whole(Bytes),
-    /// What has changed since the subscription's cursor in the page before.
+    /// The changes since the subscription's cursor in the page before.
     Changes(Vec<u8>),
 }
 
@@ -85,7 +85,7 @@ impl PageCursor {
         }
     }
 
-    /// The cursor; [`None`] if it follows another one than `before`.
+    /// The cursor after the page; [`None`] if the page follows another cursor than `before`.
     pub fn cursor_after(&self, before: Option<&Bytes>) -> Option<Bytes> {
         let changes = match self {
             Self::Whole(cursor) => return Some(cursor.clone()),

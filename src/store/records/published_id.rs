@@ -53,12 +53,12 @@ impl IdDigest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishedId {
-    /// When its event was accepted.
+    /// The time at which the event was accepted.
     pub accepted: Timestamp,
     /// The end of the window at that time. The record may be removed from then on.
     pub until: Timestamp,
     pub seq: Seq,
-    /// How often it was published again within the window.
+    /// Number of times that the event was published again within the window.
     pub duplicates: u64,
     pub last: Option<Timestamp>,
 }

@@ -29,16 +29,16 @@ use crate::Family;
 const PRIVATE: u32 = 0o600;
 const PRIVATE_FOLDER: u32 = 0o700;
 
-/// Contains its own inode number and time of creation. A copied file has others, so a copied folder
-/// is detected; its watermark would not show it. The inode number alone does not suffice: a file
-/// system may give that of a removed file to its copy. A snapshot of the whole disk keeps both and
-/// is not detected.
+/// The name of a file that contains its own inode number and time of creation. A copied file has
+/// others, so a copied folder is detected; its watermark would not show it. The inode number alone
+/// does not suffice: a file system may give that of a removed file to its copy. A snapshot of the
+/// whole disk keeps both and is not detected.
 const PLACE: &str = "place";
 
 /// Names of the families that are not compacted.
 pub(super) const SPARED: &str = "spared";
 
-/// The name of its file.
+/// The name of the file of the ballast.
 const BALLAST_NAME: &str = "ballast";
 
 /// Four write buffers: RocksDB needs one free to begin with, and the flush that recovers it, a new
@@ -118,9 +118,9 @@ impl FolderLock {
     }
 }
 
-/// A lock that is held is asked for again so often, and so far apart: a process that is about to
-/// end still has it, and so has a child that a process has forked and that has not started its
-/// program yet.
+/// The number of attempts to take a lock that is held, and the pause between two: a process that is
+/// about to end still has it, and so has a child that a process has forked and that has not started
+/// its program yet.
 const LOCK_TRIES: u32 = 25;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
@@ -177,7 +177,7 @@ impl DataFolder {
         &self.path
     }
 
-    /// The free bytes on its disk.
+    /// The free bytes on the folder's disk.
     pub(super) fn free_bytes(&self) -> io::Result<u64> {
         let volume = statvfs(&self.path)?;
         Ok(volume.f_bavail.saturating_mul(volume.f_frsize))
@@ -221,12 +221,12 @@ impl DataFolder {
             Err(error) => return Err(error),
         };
         if let Some(recorded_place) = &recorded_place
-            && *recorded_place == place_of(&File::open(&path)?)?
+            && *recorded_place == file_place(&File::open(&path)?)?
         {
             return Ok(false);
         }
         let mut file = new_file(&path)?;
-        file.write_all(place_of(&file)?.as_bytes())?;
+        file.write_all(file_place(&file)?.as_bytes())?;
         file.sync_all()?;
         // A file that was truncated by a full disk proves nothing.
         Ok(recorded_place.is_some_and(|place| place.ends_with('\n')))
@@ -300,9 +300,9 @@ impl DataFolder {
     }
 }
 
-/// What the file [`PLACE`] contains: its inode number, and where the file system keeps it, its time
-/// of creation.
-fn place_of(file: &File) -> io::Result<String> {
+/// The content of the file [`PLACE`]: its inode number and, where the file system keeps it, its
+/// time of creation.
+fn file_place(file: &File) -> io::Result<String> {
     let meta = file.metadata()?;
     let creation = meta
         .created()

@@ -36,12 +36,12 @@ pub const STORE: &str = "rocksdb";
 /// killed process may leave it behind; the next start removes it.
 pub const FROZEN: &str = "rocksdb.frozen";
 
-/// The folder in which a new store is made. One that is found there was never used and is removed.
+/// The folder in which a new store is made. An existing one was never used and is removed.
 const DRAFT: &str = "rocksdb.new";
 
-/// How much nicer than the other threads those are that write and compact tables. Otherwise each
-/// new table delays events by tens of milliseconds where all processors are busy. With much more
-/// they would fall behind the writes.
+/// The niceness of the threads that write and compact tables, above that of other threads.
+/// Otherwise each new table delays events by tens of milliseconds where all processors are busy.
+/// With much more they would fall behind the writes.
 const NICENESS: i32 = 5;
 
 /// The column family that RocksDB always has. It stays empty.

@@ -46,7 +46,8 @@ const TABLE_SYNC: u64 = 1 << 20;
 /// open, so there must not be many.
 const LOG_FILE: u64 = 32 << 20;
 
-/// One day: by then every chunk below the floor is removed, wherever it is.
+/// The period after which RocksDB compacts a file of the log again: one day. By then every chunk
+/// below the floor is removed, wherever it is.
 const LOG_PERIOD_S: u64 = 24 * 60 * 60;
 
 /// 100 deletes among 1,000 adjacent records trigger a compaction, so that a queue that is drained

@@ -41,7 +41,7 @@ use crate::{
 };
 use gridhook_event::SubscriptionKey;
 
-/// What pages have and records do not.
+/// The outcomes that are in pages and not in records of their own.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     state: Mutex<PagesState>,
@@ -51,7 +51,7 @@ pub(super) struct Pages {
 
 /// A batch as it is written.
 pub(super) struct PlannedWrite<'a> {
-    /// What is written before the batch.
+    /// Changes that are written before the batch.
     pub(super) first: Batch,
     /// The batch. Its outcomes are in `first`.
     pub(super) batch: Cow<'a, Batch>,
@@ -61,7 +61,7 @@ pub(super) struct PlannedWrite<'a> {
 struct PlannedPage {
     number: u64,
     bytes: usize,
-    /// What is in the page, with whole cursors.
+    /// The entries of the page, with whole cursors.
     added: Vec<(SubscriptionKey, Option<Bytes>, EncodedLines)>,
     /// Subscriptions whose records are stored.
     storing: Vec<SubscriptionKey>,
@@ -69,7 +69,7 @@ struct PlannedPage {
     deleted: BTreeMap<u64, usize>,
 }
 
-/// What a batch has of a subscription.
+/// The outcomes of one subscription in a batch.
 #[derive(Default)]
 struct Outcomes<'a> {
     cursor: Option<&'a Bytes>,
@@ -352,7 +352,7 @@ impl Pages {
         }
         state.bytes += page.deleted.values().sum::<usize>();
         state.pages.extend(page.deleted);
-        // It may be there after all.
+        // The page may be there after all.
         state.pages.insert(page.number, 0);
         drop(state);
         self.ended.notify_all();
@@ -402,7 +402,7 @@ impl RocksStore {
     }
 }
 
-/// Whether outcomes have records of this family.
+/// Whether records of this family may be written in pages.
 fn has_outcomes(family: Family) -> bool {
     matches!(family, Family::Cursor | Family::Ledger)
 }

@@ -27,7 +27,7 @@ pub(super) fn get_all(
     Ok(values)
 }
 
-/// For reads that do not fill the block cache.
+/// Options for reads that do not fill the block cache.
 pub(super) fn uncached_options() -> ReadOptions {
     let mut options = ReadOptions::default();
     options.fill_cache(false);

@@ -31,7 +31,7 @@ pub fn arriving_folder(data_dir: &Path) -> PathBuf {
     data_dir.join(ARRIVING)
 }
 
-/// From now on the store that has arrived is that of `data_dir`. Its files must be synced, and the
+/// Makes the store that has arrived the store of `data_dir`. Its files must be synced, and the
 /// store of the folder closed.
 pub fn accept_arrived(data_dir: &Path) -> io::Result<()> {
     File::open(arriving_folder(data_dir))?.sync_all()?;
@@ -51,7 +51,7 @@ pub(super) fn finish_arrival(data_dir: &Path) -> io::Result<()> {
             arrival.join(WATERMARK),
             data_dir.join(WATERMARK),
         ))?;
-        // It names families of the store before.
+        // This file names families of the store before.
         if_there(fs::remove_file(data_dir.join(SPARED)))?;
         File::open(data_dir)?.sync_all()?;
         fs::rename(store, data_dir.join(STORE))?;

@@ -15,11 +15,11 @@ use super::{read, rocksdb_error};
 use crate::{Family, StoreError, keys, task_threads::TaskThreads};
 use gridhook_event::{PartitionId, Seq, chunk};
 
-/// Deletes the files. Its thread ends before it is dropped.
+/// Deletes the files of the log below the floors. Its thread ends before it is dropped.
 #[derive(Debug)]
 pub(super) struct Trimmer {
     deletion: Arc<Deletion>,
-    /// [`None`] once it is dropped.
+    /// The thread; [`None`] once the trimmer is dropped.
     thread: Option<TaskThreads>,
 }
 

@@ -1,14 +1,14 @@
-//! Which subscriptions each event of a chunk matches, in little memory.
+//! A compact record of the subscriptions that each event of a chunk matches.
 
-/// The positions in a word.
+/// The number of positions in a word.
 const WORD: usize = u64::BITS as usize;
 
-/// Which subscriptions each event of a chunk goes to. Consecutive events with the same
+/// The subscriptions that each event of a chunk matches. Consecutive events with the same
 /// subscriptions share a set.
 #[derive(Debug, Default)]
 pub struct Matches {
-    /// For each event, the index of its set.
-    of: Vec<u32>,
+    /// The index of each event's set.
+    set_indexes: Vec<u32>,
     sets: Vec<PositionSet>,
     /// The union of all sets, as bits.
     all: Vec<u64>,
@@ -24,11 +24,12 @@ enum PositionSet {
 }
 
 impl Matches {
-    /// None, with room for so many events that go to so many subscriptions, and to the same ones.
+    /// Makes an empty record with room for `events` events that go to `subscriptions`
+    /// subscriptions, all to the same ones.
     pub fn with_room(events: usize, subscriptions: usize) -> Self {
         let all = Vec::with_capacity(subscriptions.div_ceil(WORD));
         Self {
-            of: Vec::with_capacity(events),
+            set_indexes: Vec::with_capacity(events),
             sets: Vec::with_capacity(1),
             all,
         }
@@ -50,7 +51,7 @@ impl Matches {
             }
             self.sets.push(PositionSet::new(positions));
         }
-        self.of.push(self.sets.len() as u32 - 1);
+        self.set_indexes.push(self.sets.len() as u32 - 1);
     }
 
     /// The positions of the subscriptions that get any of the events.
@@ -71,7 +72,7 @@ impl Matches {
     ) -> impl Iterator<Item = usize> {
         let mut last = None;
         part.filter(move |event| {
-            let set = self.of[*event];
+            let set = self.set_indexes[*event];
             match last {
                 Some((known, is_in)) if known == set => is_in,
                 Some(_) | None => {
@@ -89,7 +90,7 @@ impl Matches {
             .iter()
             .map(|set| size_of::<PositionSet>() + set.memory_bytes())
             .sum();
-        sets + size_of_val(&self.of[..]) + size_of_val(&self.all[..])
+        sets + size_of_val(&self.set_indexes[..]) + size_of_val(&self.all[..])
     }
 }
 
@@ -138,7 +139,7 @@ impl PositionSet {
     }
 }
 
-/// These positions as bits, if a word has all of them.
+/// The positions as bits, if a word has all of them.
 fn word_of(positions: &[u32]) -> Option<u64> {
     let fits = positions.last().is_none_or(|last| (*last as usize) < WORD);
     fits.then(|| {

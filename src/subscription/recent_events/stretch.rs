@@ -37,14 +37,14 @@ impl SubscriptionPositions {
 /// A matched chunk of the log.
 #[derive(Debug)]
 pub struct MatchedChunk {
-    /// The sequence of its first event.
+    /// The sequence of the chunk's first event.
     pub first: Seq,
     pub events: Vec<Event>,
-    /// The memory of their record.
+    /// The memory of the events' record, in bytes.
     pub bytes: usize,
-    /// The subscriptions that it was matched for.
+    /// The subscriptions that the chunk was matched for.
     pub matched_for: Arc<SubscriptionPositions>,
-    /// Which of the events each subscription gets.
+    /// The events that each subscription gets.
     pub matches: Matches,
 }
 
@@ -72,7 +72,8 @@ pub(super) struct EvictedRange {
     pub(super) first: Seq,
     pub(super) end: Seq,
     pub(super) matched_for: Arc<SubscriptionPositions>,
-    /// By position: the end of the subscription's last part; below the range without a match in it.
+    /// For each position of a subscription, the end of its last part; below the range without a
+    /// match in it.
     pub(super) parts: Vec<Seq>,
 }
 
@@ -114,7 +115,7 @@ impl EvictedRange {
 
 #[derive(Debug)]
 pub(super) enum LogStretch {
-    /// With the number of subscriptions that have not read it yet.
+    /// A cached chunk, with the number of subscriptions that have not read it yet.
     Cached(MatchedChunk, usize),
     Evicted(EvictedRange),
 }

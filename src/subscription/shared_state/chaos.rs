@@ -45,7 +45,7 @@ impl SharedState {
         self.doomed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether this task must panic.
+    /// Whether this task must panic. Each call that returns true uses up one ordered panic.
     pub fn is_doomed(&self) -> bool {
         // Read first, so that the usual case writes nothing.
         self.doomed.load(Ordering::Relaxed) > 0

@@ -35,8 +35,8 @@ pub enum ActorRequest {
 
 #[derive(Debug)]
 struct WaitingRequest {
-    /// [`None`] if it was a page that the core has taken: its redrive reads it again if the page is
-    /// not written.
+    /// The request; [`None`] for a page that the core has taken: its redrive reads it again if the
+    /// page is not written.
     request: Option<ActorRequest>,
     result: CommandResult,
     reply: CommandReply,
@@ -46,7 +46,7 @@ struct WaitingRequest {
 #[derive(Debug, Default)]
 pub(super) struct CommandQueue {
     waiting: VecDeque<WaitingRequest>,
-    /// How many of them, from the front, the core of the current incarnation has taken.
+    /// Number of requests, from the front, that the core of the current incarnation has taken.
     taken: usize,
 }
 
@@ -68,7 +68,7 @@ impl CommandQueue {
         self.waiting.is_empty()
     }
 
-    /// A new incarnation begins: it takes again what no write contains.
+    /// Begins a new incarnation, which takes again what no write contains.
     pub(super) fn begin_incarnation(&mut self) {
         self.waiting.retain(|waiting| waiting.request.is_some());
         self.taken = 0;

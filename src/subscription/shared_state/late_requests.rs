@@ -54,7 +54,7 @@ impl LateRequests {
         Some(self.waiting.remove(&id)?.request)
     }
 
-    /// How many requests wait for a late response.
+    /// Number of requests that wait for a late response.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }

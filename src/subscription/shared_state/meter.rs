@@ -15,7 +15,7 @@ use gridhook_policy::{
 /// The phases of a request, in order.
 pub const PHASE_NAMES: [&str; 5] = ["dns", "connect", "tls", "first_byte", "body"];
 
-/// How many of them open a connection.
+/// The number of phases, from the first, that open a connection.
 const OPENING: usize = 3;
 
 #[derive(Debug)]
@@ -36,16 +36,16 @@ type PhaseHistogram = Histogram<{ PHASES.range_count() }>;
 /// A snapshot of the histograms.
 #[derive(Clone, Debug)]
 pub struct SubscriptionMeasures {
-    /// From the time at which the oldest event of a request could be sent (its append, or its due
-    /// time) until it was sent.
+    /// Time from when the oldest event of a request could be sent (its append, or its due time)
+    /// until it was sent.
     pub wait: HistogramCounts,
-    /// Events per request.
+    /// Number of events of a request.
     pub batch: HistogramCounts,
-    /// From the first byte of a request to the last byte of the response.
+    /// Time from the first byte of a request to the last byte of the response.
     pub response: HistogramCounts,
     /// The phases of the request, by [`PHASE_NAMES`].
     pub phases: [HistogramCounts; PHASE_NAMES.len()],
-    /// From the append of a request's oldest event to its success.
+    /// Time from the append of a request's oldest event to its success.
     pub delivery: HistogramCounts,
 }
 

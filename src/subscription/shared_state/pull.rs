@@ -43,12 +43,12 @@ impl PullQueue {
         self.last
     }
 
-    /// Whether no client waits.
+    /// Whether no request of a client waits or is claimed.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.claims.is_empty() && self.inputs.is_empty()
     }
 
-    /// A new incarnation begins: it receives all waiting clients, and the claims that no earlier
+    /// Begins a new incarnation: it receives all waiting clients, and the claims that no earlier
     /// incarnation took.
     pub(super) fn begin_incarnation(&mut self) {
         self.inputs.retain(|input| matches!(input, Input::Claim(_)));
@@ -99,7 +99,7 @@ pub struct WaitingClient {
 }
 
 impl WaitingClient {
-    /// The events, once there are any. Empty if the client must ask again.
+    /// Returns events once there are any. None are returned if the client must ask again.
     pub async fn next_events(&mut self) -> Received {
         // The sender is dropped with the subscription.
         (&mut self.answer).await.unwrap_or_default()

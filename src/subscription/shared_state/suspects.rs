@@ -19,15 +19,15 @@ const DEATHS_MAX: u32 = 3;
 /// Maximum number of suspects. Beyond it, the oldest event that is not quarantined is removed.
 const SUSPECTS_MAX: usize = 1024;
 
-/// How many quarantined events are listed with their ids.
+/// Maximum number of quarantined events that are listed with their ids.
 const QUARANTINED_LISTED: usize = 8;
 
 /// Events that were dead-lettered because they made the actor panic repeatedly.
 #[derive(Clone, Debug, Default)]
 pub struct QuarantinedEvents {
-    /// How many, since the server started.
+    /// Number of quarantined events since the server started.
     pub count: u64,
-    /// The newest of them, with position and id, oldest first.
+    /// The newest quarantined events with position and id, oldest first.
     pub newest: VecDeque<(Seq, String)>,
 }
 
@@ -131,7 +131,7 @@ impl Suspects {
         settled_suspects.map(|(of, _)| *of).collect()
     }
 
-    /// These suspects are settled durably.
+    /// Removes suspects that are settled durably.
     pub(super) fn settle_suspects(&mut self, settled: &[(Lane, Seq)]) {
         for of in settled {
             self.suspects.remove(of);
@@ -144,8 +144,8 @@ fn has_passed(cursor: &Cursor, (lane, seq): (Lane, Seq)) -> bool {
     lane.is_none_or(|lane| seq < lane.read && !lane.open.contains(seq))
 }
 
-/// Notes the event when its code panics. A note before each event would cost more than the event's
-/// filter.
+/// Notes the event whose code is running when that panics. A note before each event would cost more
+/// than the event's filter.
 struct CurrentEvent<'a> {
     shared: &'a SharedState,
     item: SendItem,
@@ -215,7 +215,7 @@ impl SharedState {
             .unwrap_or_default()
     }
 
-    /// How many events were quarantined.
+    /// Number of quarantined events since the server started.
     pub fn quarantined_count(&self) -> u64 {
         self.lock_inner()
             .suspects
@@ -223,7 +223,7 @@ impl SharedState {
             .map_or(0, |suspects| suspects.quarantined.count)
     }
 
-    /// How many suspects are not settled yet.
+    /// Number of suspects that are not settled yet.
     pub fn suspect_count(&self) -> usize {
         self.lock_inner()
             .suspects

@@ -19,7 +19,7 @@ pub struct SubscriptionState {
     pub endpoint: EndpointView,
     /// The first position of the log that the subscription may still read.
     pub low: Seq,
-    /// The same without its jobs.
+    /// The first position that the subscription itself may still read, without its jobs.
     pub own_low: Seq,
     /// Jobs that have ended, until that is durable.
     pub ending: Vec<Job>,
@@ -39,8 +39,8 @@ impl SubscriptionState {
         }
     }
 
-    /// How many events of a log that ends at `end` the subscription has not passed, and the first
-    /// of them.
+    /// Number of events of a log that ends at `end` that the subscription has not passed, and the
+    /// first of them.
     pub fn count_backlog(&self, end: Seq) -> (u64, Option<Seq>) {
         let lanes = || self.cursor.own_lanes();
         let unread = lanes()
@@ -68,7 +68,7 @@ impl SharedState {
         self.lock_view().clone()
     }
 
-    /// What `read` makes of the current state. Copies nothing, for lists of thousands.
+    /// Calls `read` with the current state. Copies nothing, for lists of thousands.
     pub fn read_state<T>(&self, read: impl FnOnce(&SubscriptionState) -> T) -> T {
         read(&self.lock_view())
     }
@@ -98,7 +98,6 @@ impl SharedState {
             .map(|job| job.kind)
     }
 
-    /// Sets the state from the cursor and the endpoint.
     pub fn set_state(&self, cursor: &Cursor, endpoint: EndpointView) {
         let bare = |lane: &LaneCursor| LaneCursor::new(lane.lane, lane.read, lane.end);
         let end = || self.lock_inner().end;

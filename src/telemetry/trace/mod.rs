@@ -38,7 +38,7 @@ pub use self::{
 pub struct SpanCounts {
     pub exported: u64,
     pub dropped: u64,
-    /// The collector refused them, or did not respond.
+    /// Spans that the collector refused, or to which it did not respond.
     pub failed: u64,
 }
 

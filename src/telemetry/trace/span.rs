@@ -54,7 +54,7 @@ impl AttributeValue {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     pub context: SpanContext,
-    /// Its parent; [`None`] if it begins its trace.
+    /// The span that this one is part of; [`None`] if this one begins the trace.
     pub parent: Option<SpanId>,
     /// The operation, in two words.
     pub name: String,
@@ -64,6 +64,6 @@ pub struct Span {
     pub attributes: Vec<(&'static str, AttributeValue)>,
     /// Related spans of other traces.
     pub links: Vec<SpanContext>,
-    /// The error, if it failed.
+    /// The error, if the operation failed.
     pub error: Option<String>,
 }

@@ -20,17 +20,16 @@ type Evaluated = Result<Value, EvaluationError>;
 
 struct Function {
     name: &'static str,
-    /// How many arguments it takes.
     arguments: RangeInclusive<usize>,
     body: Body,
 }
 
 enum Body {
-    /// Its result depends on its arguments only.
+    /// A function whose result depends on its arguments only.
     Values(fn(&Arguments<'_>) -> Evaluated),
-    /// Its result depends on the template, too.
+    /// A function whose result depends on the template, too.
     Scoped(fn(&EvaluationScope<'_>, &Arguments<'_>) -> Evaluated),
-    /// It evaluates its arguments itself, perhaps not all of them.
+    /// A function that evaluates its arguments itself, perhaps not all of them.
     Lazy(fn(&EvaluationScope<'_>, &[Expression]) -> Evaluated),
 }
 

@@ -142,7 +142,7 @@ fn format_text(a: &Arguments<'_>) -> Evaluated {
     Ok(text.into())
 }
 
-/// `0`, `0:D3`, `0,8`
+/// Formats an item of a pattern of `format`, such as `0`, `0:D3` or `0,8`.
 fn format_item(a: &Arguments<'_>, item: &str) -> Result<String, crate::EvaluationError> {
     let (place, form) = item
         .split_once(':')

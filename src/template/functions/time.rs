@@ -57,7 +57,6 @@ fn from_epoch(a: &Arguments<'_>) -> Evaluated {
         .into())
 }
 
-/// The time in the format of an argument, or in the default.
 fn format_time(a: &Arguments<'_>, at: Timestamp, index: usize, default: &str) -> Evaluated {
     let pattern = if a.len() > index && !a.value_argument(index)?.is_null() {
         a.text_argument(index)?

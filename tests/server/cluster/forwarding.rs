@@ -280,7 +280,7 @@ fn assert_ownership_names_the_owner(node: &Server) {
 fn assert_cluster_metrics_are_documented(standby: &Server) {
     let metrics = standby.command("GET", "/metrics", &Value::Null).text();
     let exposed = cluster_metrics(&metrics);
-    let manual = include_str!("../../../src/manual/cluster.md");
+    let manual = include_str!("../../../src/manual/metrics.md");
     for text in [
         include_str!("../../../config/prometheus/gridhook.rules.yml"),
         include_str!("../../../config/grafana/gridhook.json"),
@@ -304,10 +304,10 @@ fn assert_cluster_metrics_are_documented(standby: &Server) {
     );
 }
 
-/// The names of the metrics of clusters in a text.
+/// The names of the metrics of clusters in a text, without their mere prefix.
 fn cluster_metrics(text: &str) -> BTreeSet<String> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
-        .filter(|word| word.starts_with("gridhook_cluster_"))
+        .filter(|word| word.starts_with("gridhook_cluster_") && !word.ends_with('_'))
         .map(str::to_owned)
         .collect()
 }

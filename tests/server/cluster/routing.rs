@@ -483,7 +483,9 @@ fn namespaces_are_found_by_name_by_host_and_alone() {
         let once = |path: &str, host: &str| {
             publish(node, path, host, &key, &format!("{index}-{path}-{host}"))
         };
-        assert_eq!(once("/topics/heat:publish", "x"), 200);
+        wait_for("the node to know the only one", LONG, || {
+            once("/topics/heat:publish", "x") == 200
+        });
         assert_eq!(
             once(&format!("/namespaces/{first}/topics/heat:publish"), "x"),
             200

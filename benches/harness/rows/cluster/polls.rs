@@ -22,8 +22,8 @@ use crate::{
 /// Clients that wait at once, and leave.
 const POLLS: usize = 300;
 
-/// How often they do where they wait for one shard: once costs less than idle nodes differ from
-/// each other.
+/// The number of times that these clients poll if they poll one shard: a single time costs less
+/// than idle nodes differ from each other.
 const ROUNDS: u32 = 8;
 
 /// Events that are waited for, one after the other.
@@ -38,11 +38,11 @@ struct Queue {
     idle: f64,
 }
 
-/// Microseconds of processor time.
+/// The costs of polls.
 struct Spent {
-    /// For a poll without an event.
+    /// Microseconds of processor time for a poll without an event.
     a_poll: f64,
-    /// For an event that a poll waits for.
+    /// Microseconds of processor time for an event that a poll waits for.
     an_event: f64,
     /// Milliseconds from publishing to arrival, on average.
     arrival: f64,
@@ -177,7 +177,7 @@ fn spent(stage: &ClusterStage, queue: &Queue) -> Duration {
         .sum()
 }
 
-/// Microseconds that `work` costs them, without what they spend when they have nothing to do.
+/// The microseconds that `work` costs the nodes, without what they spend when idle.
 fn busy<T>(stage: &ClusterStage, queue: &Queue, work: impl FnOnce() -> T) -> (f64, T) {
     let before = spent(stage, queue);
     let began = now();

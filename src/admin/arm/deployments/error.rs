@@ -14,7 +14,7 @@ pub enum DeploymentError {
     /// The template or its parameters are invalid.
     #[error("Deployment template validation failed: '{0}'.")]
     Template(#[from] gridhook_declared::DeclarationError),
-    /// Its expressions need too many rounds of states.
+    /// The expressions of the template need too many rounds of states.
     #[error(
         "Deployment template validation failed: 'the template needs the states of resources in \
          more than {EXPANSIONS_MAX} steps'."
@@ -38,16 +38,16 @@ pub enum DeploymentError {
         deployment: String,
         operation: String,
     },
-    /// It runs.
+    /// The deployment still runs.
     #[error(
         "Unable to edit, replace or delete deployment '{name}': previous deployment from \
          '{started}' is still active. Wait for its end, or cancel it."
     )]
     Active { name: String, started: Timestamp },
-    /// It does not run.
+    /// The deployment has ended.
     #[error("The deployment '{name}' cannot be cancelled: its state is '{state}'.")]
     Ended { name: String, state: &'static str },
-    /// It is one to an Azure subscription.
+    /// The deployment is one to an Azure subscription.
     #[error(
         "Deployments to an Azure subscription are not supported, because nothing here belongs to \
          one except resource groups: create the resource group, and deploy to it (az group create, \

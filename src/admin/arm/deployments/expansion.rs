@@ -23,24 +23,23 @@ use gridhook_declared::{
 };
 use gridhook_record::topic::ArmScope;
 
-/// What a template, its parameters and its states may become, with room for the values in between.
+/// Maximum bytes of an expansion: of the template, its parameters and its states, with room for the
+/// values in between.
 const EXPANSION_BYTES: usize = 16 << 20;
 
 /// Maximum number of times that a template is expanded for one request: each state that it needs
 /// may make an expression need another one.
 pub(super) const EXPANSIONS_MAX: usize = 64;
 
-/// A template and what it is expanded with.
 pub(super) struct TemplateExpander {
     template: Arc<Value>,
     group: ResourceGroup,
     options: TemplateOptions,
     expansions: usize,
-    /// What resources are read and changed with.
+    /// The caller as whom resources are read and changed.
     pub(super) caller: ResourceCaller,
 }
 
-/// On whose behalf resources are read and changed.
 pub(super) struct ResourceCaller {
     pub(super) control: web::Data<Control>,
     pub(super) permissions: Permissions,

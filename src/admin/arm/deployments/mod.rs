@@ -72,7 +72,7 @@ const LEAVE_OUT_SETTING: &str = "the setting deployments.ignore_foreign";
 /// poll for it.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Seconds after which a client asks again how far a deployment is.
+/// Seconds between two polls of the status of a deployment.
 const POLL_SECONDS: &str = "1";
 
 /// The resource group and the name in a path.

@@ -1,4 +1,5 @@
-//! What a deployment would change, and whether its resources are valid.
+//! The preview of a deployment: the changes that it would make, and whether its resources are
+//! valid.
 
 use crate::AdminResult;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,9 +23,10 @@ use gridhook_record::topic::TopicRecord;
 /// Why a resource cannot be compared whose values need the state of another one.
 const NEEDS_STATE: &str = "its values need the state of a resource that does not exist yet";
 
-/// What the deployment would do with a resource.
+/// The effect that the deployment would have on a resource.
 pub(super) enum Preview {
-    /// It is created or changed, or not.
+    /// How the resource differs from the existing one; without changes the deployment leaves it
+    /// alone.
     Compared {
         exists: bool,
         changes: Vec<ValueChange>,
@@ -47,7 +49,7 @@ pub(super) async fn compare_resources(
         let is_below_new = missing.iter().any(|above| is_below(&id, above));
         let target = ResourceTarget::new(resource)?;
         let difference = if is_below_new {
-            // It cannot be compared before its parent exists.
+            // A resource cannot be compared before its parent exists.
             check_below_new(caller, resource, &target, &planned_topics).map(|()| None)
         } else {
             target.difference(caller).await.map(Some)
@@ -151,7 +153,7 @@ fn problem_of(
 
 /// The resources of the group, which may not be in the template.
 pub(super) struct OtherResources {
-    /// Those that the deployment would delete.
+    /// Resources that the deployment would delete.
     pub(super) deletions: Vec<WhatIfChange>,
     pub(super) existing: Vec<String>,
 }

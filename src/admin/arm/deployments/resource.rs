@@ -24,9 +24,9 @@ use gridhook_api::what_if::Difference;
 use gridhook_declared::DeclaredResource;
 use gridhook_record::topic::TopicRecord;
 
-/// What a PUT or DELETE of a resource did.
+/// The result of a PUT or DELETE of a resource.
 pub(super) struct AppliedResource {
-    /// The status of its response; 200 if nothing had to be changed.
+    /// The status of the response; 200 if nothing had to be changed.
     pub(super) status: StatusCode,
 }
 

@@ -4,7 +4,7 @@ use crate::respond_json;
 
 use super::super::{
     account,
-    operation::{Operation, answer, delete, get, list, patch, post, put},
+    operation::{Operation, delete, get, handler, list, patch, post, put},
     provider, resource_groups,
 };
 use crate::{
@@ -34,14 +34,14 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
     (
         "/tenants",
         &[get(
-            answer!(_c => Ok(account::list_tenants())),
+            handler!(_c => Ok(account::list_tenants())),
             describe("listTenants", "List tenants").lists::<Tenant>(),
         )],
     ),
     (
         "/subscriptions",
         &[get(
-            answer!(c => account::list_subscriptions(c.control, c.request)),
+            handler!(call => account::list_subscriptions(call.control, call.request)),
             describe(
                 "listAzureSubscriptions",
                 "List the Azure subscriptions with resources",
@@ -52,7 +52,9 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
     (
         "/subscriptions/{subscriptionId}",
         &[get(
-            answer!(c => account::get_subscription(c.control, c.path.name("subscriptionId")?)),
+            handler!(call => {
+                account::get_subscription(call.control, call.path.name("subscriptionId")?)
+            }),
             describe("getAzureSubscription", "Get an Azure subscription")
                 .returns::<AzureSubscription>(200, "The Azure subscription"),
         )],
@@ -60,8 +62,8 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
     (
         "/subscriptions/{subscriptionId}/resourceGroups",
         &[get(
-            answer!(c => {
-                resource_groups::list(c.control, c.request, c.path.name("subscriptionId")?)
+            handler!(call => {
+                resource_groups::list(call.control, call.request, call.path.name("subscriptionId")?)
             }),
             describe(
                 "listResourceGroups",
@@ -74,13 +76,15 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
         "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}",
         &[
             get(
-                answer!(c => resource_groups::get(c.control, c.request, &c.path.arm_scope()?)),
+                handler!(call => {
+                    resource_groups::get(call.control, call.request, &call.path.arm_scope()?)
+                }),
                 describe("getResourceGroup", "Get a resource group")
                     .returns::<ResourceGroup>(200, "The resource group"),
             ),
             put(
-                answer!(c => resource_groups::put(c).await),
-                answer!(c => resource_groups::difference(c)),
+                handler!(call => resource_groups::put(call).await),
+                handler!(call => resource_groups::difference(call)),
                 describe("putResourceGroup", "Create or change a resource group")
                     .takes::<ResourceGroupBody>(
                         true,
@@ -89,13 +93,15 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                     .returns::<ResourceGroup>(201, "The created or changed resource group"),
             ),
             patch(
-                answer!(c => resource_groups::patch(c).await),
+                handler!(call => resource_groups::patch(call).await),
                 describe("patchResourceGroup", "Change the tags of a resource group")
                     .takes::<ResourceGroupBody>(true, r#"{"tags": {"team": "shop"}}"#)
                     .returns::<ResourceGroup>(200, "The resource group"),
             ),
             delete(
-                answer!(c => resource_groups::delete(c.control, &c.path.arm_scope()?).await),
+                handler!(call => {
+                    resource_groups::delete(call.control, &call.path.arm_scope()?).await
+                }),
                 describe(
                     "deleteResourceGroup",
                     "Delete a resource group with all topics, domains and namespaces in it",
@@ -107,7 +113,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
     (
         "/subscriptions/{subscriptionId}/resources",
         &[list(
-            answer!(c => resource_groups::list_resources(c, &c.path.azure_scope()?)),
+            handler!(call => resource_groups::list_resources(call, &call.path.azure_scope()?)),
             describe("listResources", "List topics, domains and namespaces")
                 .with(RESOURCES)
                 .returns_page::<GenericResource>(),
@@ -116,7 +122,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
     (
         "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/resources",
         &[list(
-            answer!(c => resource_groups::list_resources(c, &c.path.azure_scope()?)),
+            handler!(call => resource_groups::list_resources(call, &call.path.azure_scope()?)),
             describe(
                 "listResourcesOfGroup",
                 "List topics, domains and namespaces of a resource group",
@@ -128,8 +134,9 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
     (
         "/subscriptions/{subscriptionId}/tagNames",
         &[get(
-            answer!(c => {
-                let names = resource_groups::tag_names(c.control, c.path.name("subscriptionId")?);
+            handler!(call => {
+                let subscription = call.path.name("subscriptionId")?;
+                let names = resource_groups::tag_names(call.control, subscription);
                 respond_json(&names)
             }),
             describe("listTagNames", "List the names and values of tags").lists_json(any_object),
@@ -139,7 +146,9 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
         "/subscriptions/{subscriptionId}/providers/Microsoft.EventGrid/register",
         &[post(
             Access::ADMIN,
-            answer!(c => Ok(account::get_provider(c.control, c.path.name("subscriptionId")?))),
+            handler!(call => {
+                Ok(account::get_provider(call.control, call.path.name("subscriptionId")?))
+            }),
             describe(
                 "registerProvider",
                 "Register the resource provider, which always is registered (no effect)",
@@ -150,14 +159,18 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
     (
         "/subscriptions/{subscriptionId}/providers",
         &[get(
-            answer!(c => Ok(account::list_providers(c.control, c.path.name("subscriptionId")?))),
+            handler!(call => {
+                Ok(account::list_providers(call.control, call.path.name("subscriptionId")?))
+            }),
             describe("listProviders", "List resource providers").lists::<Provider>(),
         )],
     ),
     (
         "/subscriptions/{subscriptionId}/providers/Microsoft.EventGrid",
         &[get(
-            answer!(c => Ok(account::get_provider(c.control, c.path.name("subscriptionId")?))),
+            handler!(call => {
+                Ok(account::get_provider(call.control, call.path.name("subscriptionId")?))
+            }),
             describe(
                 "getProvider",
                 "Get the resource provider Microsoft.EventGrid",
@@ -168,7 +181,9 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
     (
         "/subscriptions/{subscriptionId}/locations",
         &[get(
-            answer!(c => Ok(account::list_locations(c.control, c.path.name("subscriptionId")?))),
+            handler!(call => {
+                Ok(account::list_locations(call.control, call.path.name("subscriptionId")?))
+            }),
             describe("listLocations", "List locations").lists::<Location>(),
         )],
     ),
@@ -178,7 +193,7 @@ pub(super) static PROVIDERS: [(&str, &[Operation]); 4] = [
     (
         "/operations",
         &[get(
-            answer!(_c => Ok(provider::operations())),
+            handler!(_c => Ok(provider::operations())),
             describe("listOperations", "List the operations of the provider")
                 .lists::<ProviderOperation>(),
         )],
@@ -186,14 +201,14 @@ pub(super) static PROVIDERS: [(&str, &[Operation]); 4] = [
     (
         "/topicTypes",
         &[get(
-            answer!(_c => Ok(provider::topic_types())),
+            handler!(_c => Ok(provider::topic_types())),
             describe("listTopicTypes", "List topic types").lists::<TopicType>(),
         )],
     ),
     (
         "/topicTypes/{topicTypeName}",
         &[get(
-            answer!(c => provider::topic_type(c.path.name("topicTypeName")?)),
+            handler!(call => provider::topic_type(call.path.name("topicTypeName")?)),
             describe("getTopicType", "Get a topic type")
                 .returns::<TopicType>(200, "The topic type"),
         )],
@@ -201,7 +216,7 @@ pub(super) static PROVIDERS: [(&str, &[Operation]); 4] = [
     (
         "/topicTypes/{topicTypeName}/eventTypes",
         &[get(
-            answer!(c => provider::event_types(c.path.name("topicTypeName")?)),
+            handler!(call => provider::event_types(call.path.name("topicTypeName")?)),
             describe(
                 "listEventTypes",
                 "List the event types of a topic type (always empty)",

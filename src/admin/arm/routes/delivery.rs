@@ -2,7 +2,7 @@
 //! and commands to the delivery.
 
 use super::{
-    super::operation::{Operation, answer, get, post},
+    super::operation::{Operation, get, handler, post},
     on_delivery, on_replay, on_subscription,
     topics::PAGE_OF_LINES,
 };

@@ -2,7 +2,7 @@
 
 use super::super::{
     deployments,
-    operation::{Operation, answer, delete, get, post, put_by_call},
+    operation::{Operation, delete, get, handler, post, put_by_call},
     unsupported,
 };
 use crate::{
@@ -29,13 +29,13 @@ const EXAMPLE: &str = r##"{"properties": {"mode": "Incremental", "template": {
     "contentVersion": "1.0.0.0", "resources": []}}}"##;
 
 static OPERATIONS: [Operation; 1] = [get(
-    answer!(c => deployments::operations(c)),
+    handler!(call => deployments::operations(call)),
     describe("listOperations", "List the operations of a deployment")
         .lists::<DeploymentOperation>(),
 )];
 
 static OPERATION: [Operation; 1] = [get(
-    answer!(c => deployments::operation(c)),
+    handler!(call => deployments::operation(call)),
     describe("getOperation", "Get an operation of a deployment")
         .returns::<DeploymentOperation>(200, "The operation"),
 )];
@@ -46,7 +46,7 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
     (
         "/providers/Microsoft.Resources/deployments",
         &[get(
-            answer!(c => deployments::list(c)),
+            handler!(call => deployments::list(call)),
             describe("list", "List the deployments of a resource group")
                 .with(LISTED)
                 .returns_page::<Deployment>(),
@@ -57,18 +57,18 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
         "/providers/Microsoft.Resources/deployments/{deploymentName}",
         &[
             get(
-                answer!(c => deployments::get(c)),
+                handler!(call => deployments::get(call)),
                 describe("get", "Get a deployment").returns::<Deployment>(200, "The deployment"),
             ),
             put_by_call(
-                answer!(c => deployments::put(c).await),
+                handler!(call => deployments::put(call).await),
                 describe("put", "Deploy a template")
                     .takes::<DeploymentBody>(true, EXAMPLE)
                     .returns::<Deployment>(200, "The deployment, which existed before")
                     .returns::<Deployment>(201, "The deployment"),
             ),
             delete(
-                answer!(c => deployments::delete(c).await),
+                handler!(call => deployments::delete(call).await),
                 describe(
                     "delete",
                     "Delete a deployment from the history; its resources stay",
@@ -82,7 +82,7 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
         "/providers/Microsoft.Resources/deployments/{deploymentName}/validate",
         &[post(
             Access::ADMIN,
-            answer!(c => deployments::validate(c).await),
+            handler!(call => deployments::validate(call).await),
             describe("validate", "Validate a template without deploying it")
                 .takes::<DeploymentBody>(true, EXAMPLE)
                 .returns::<Deployment>(200, "The deployment that would be made")
@@ -94,7 +94,7 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
         "/providers/Microsoft.Resources/deployments/{deploymentName}/whatIf",
         &[post(
             Access::ADMIN,
-            answer!(c => deployments::what_if(c).await),
+            handler!(call => deployments::what_if(call).await),
             describe("whatIf", "Preview the changes of a deployment")
                 .takes::<DeploymentBody>(true, EXAMPLE)
                 .returns::<WhatIfResult>(200, "The changes, or what is wrong")
@@ -106,7 +106,7 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
         "/providers/Microsoft.Resources/deployments/{deploymentName}/cancel",
         &[post(
             Access::ADMIN,
-            answer!(c => deployments::cancel(c).await),
+            handler!(call => deployments::cancel(call).await),
             describe(
                 "cancel",
                 "Stop a running deployment before its next resource",
@@ -120,7 +120,7 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
         "/providers/Microsoft.Resources/deployments/{deploymentName}/exportTemplate",
         &[post(
             Access::ADMIN,
-            answer!(c => deployments::export_template(c).await),
+            handler!(call => deployments::export_template(call).await),
             describe("exportTemplate", "Get the template of a deployment")
                 .returns::<ExportedTemplate>(200, "The template")
                 .fails(CHANGING),
@@ -130,7 +130,7 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
     (
         "/providers/Microsoft.Resources/deployments/{deploymentName}/operationStatuses/{operationStatusId}",
         &[get(
-            answer!(c => deployments::status(c)),
+            handler!(call => deployments::status(call)),
             describe("getStatus", "Get how far a deployment is")
                 .returns::<DeploymentStatus>(200, "The state of the deployment"),
         )],
@@ -163,7 +163,7 @@ pub(super) static SUBSCRIPTION_DEPLOYMENTS: [(&str, &[Operation]); 4] = [
     (
         "/providers/Microsoft.Resources/deployments",
         &[get(
-            answer!(_c => Ok(unsupported::list())),
+            handler!(_c => Ok(unsupported::list())),
             describe(
                 "list",
                 "List the deployments of an Azure subscription (always empty)",
@@ -175,7 +175,7 @@ pub(super) static SUBSCRIPTION_DEPLOYMENTS: [(&str, &[Operation]); 4] = [
         "/providers/Microsoft.Resources/deployments/{deploymentName}",
         &[
             get(
-                answer!(c => deployments::get_in_subscription(c)),
+                handler!(call => deployments::get_in_subscription(call)),
                 describe(
                     "get",
                     "Get a deployment of an Azure subscription (always 404)",
@@ -183,7 +183,7 @@ pub(super) static SUBSCRIPTION_DEPLOYMENTS: [(&str, &[Operation]); 4] = [
                 .returns::<Deployment>(200, "Never sent: none exists"),
             ),
             put_by_call(
-                answer!(_c => deployments::refuse_in_subscription()),
+                handler!(_c => deployments::refuse_in_subscription()),
                 describe("put", "Refuse a deployment to an Azure subscription")
                     .takes::<DeploymentBody>(false, EXAMPLE)
                     .returns::<Deployment>(201, "Never sent: none can be created"),
@@ -194,7 +194,7 @@ pub(super) static SUBSCRIPTION_DEPLOYMENTS: [(&str, &[Operation]); 4] = [
         "/providers/Microsoft.Resources/deployments/{deploymentName}/validate",
         &[post(
             Access::ADMIN,
-            answer!(_c => deployments::refuse_in_subscription()),
+            handler!(_c => deployments::refuse_in_subscription()),
             describe(
                 "validate",
                 "Refuse to validate a deployment to an Azure subscription",
@@ -208,7 +208,7 @@ pub(super) static SUBSCRIPTION_DEPLOYMENTS: [(&str, &[Operation]); 4] = [
         "/providers/Microsoft.Resources/deployments/{deploymentName}/whatIf",
         &[post(
             Access::ADMIN,
-            answer!(_c => deployments::refuse_in_subscription()),
+            handler!(_c => deployments::refuse_in_subscription()),
             describe(
                 "whatIf",
                 "Refuse to preview a deployment to an Azure subscription",

@@ -1,5 +1,5 @@
-//! The table of the routes of Azure Resource Manager: path, methods, roles, handlers, and what the
-//! OpenAPI document says of them.
+//! The table of the routes of Azure Resource Manager: path, methods, roles, handlers, and
+//! descriptions for the OpenAPI document.
 //!
 //! [`super::path`] parses requests with it; `Allow` of 405 responses, authorization, `whatIf` and
 //! `/openapi.json` are built from it. The first route that matches a path is used. Those of
@@ -58,10 +58,10 @@ const PROVIDER: &str = "/providers/Microsoft.EventGrid";
 /// A handler of an operation on a topic.
 macro_rules! on_topic {
     ($handler:path) => {
-        answer!(call => $handler(call, &call.path.topic()?).await)
+        handler!(call => $handler(call, &call.path.topic()?).await)
     };
     ($call:ident, $topic:ident => $body:expr) => {
-        answer!($call => {
+        handler!($call => {
             let $topic = &$call.path.topic()?;
             $body
         })
@@ -72,7 +72,7 @@ use on_topic;
 /// A handler of an operation on an event type.
 macro_rules! on_event_type {
     ($call:ident, $topic:ident, $name:ident => $body:expr) => {
-        answer!($call => {
+        handler!($call => {
             let $topic = &$call.path.topic()?;
             let $name = $call.path.name("eventTypeName")?;
             $body
@@ -84,10 +84,10 @@ use on_event_type;
 /// A handler of an operation on an event subscription.
 macro_rules! on_subscription {
     ($handler:path) => {
-        answer!(call => $handler(call, &call.path.topic()?, &call.path.subscription()?).await)
+        handler!(call => $handler(call, &call.path.topic()?, &call.path.subscription()?).await)
     };
     ($call:ident, $topic:ident, $name:ident => $body:expr) => {
-        answer!($call => {
+        handler!($call => {
             let $topic = &$call.path.topic()?;
             let $name = &$call.path.subscription()?;
             $body
@@ -153,7 +153,7 @@ impl Route {
             .replace("{resource}", self.resource)
     }
 
-    /// Whether it is the action that replaces an access key.
+    /// Whether the operation is the action that replaces an access key.
     pub(super) fn changes_keys(&self) -> bool {
         self.template.ends_with("/regenerateKey")
     }

@@ -6,7 +6,7 @@ use super::{
     super::{
         namespaces,
         operation::{
-            Operation, answer, delete, get, list, patch, patch_with_difference, post, put,
+            Operation, delete, get, handler, list, patch, patch_with_difference, post, put,
         },
         subscriptions, topics,
     },
@@ -39,7 +39,7 @@ fn subscription_patch(_: &mut SchemaRegistry) -> Value {
 }
 
 pub(super) static NAMESPACES: [Operation; 1] = [list(
-    answer!(c => namespaces::list(c.control, c.request, &c.path.azure_scope()?)),
+    handler!(call => namespaces::list(call.control, call.request, &call.path.azure_scope()?)),
     describe("list", "List namespaces").pages::<Namespace>(),
 )];
 
@@ -48,25 +48,25 @@ pub(super) static NAMESPACE: [(&str, &[Operation]); 3] = [
         "",
         &[
             get(
-                answer!(c => namespaces::get(c.control, &c.path.namespace()?)),
+                handler!(call => namespaces::get(call.control, &call.path.namespace()?)),
                 describe("get", "Get a namespace")
                     .returns::<Namespace>(200, "The resource, without its keys"),
             ),
             put(
-                answer!(c => namespaces::put(c, c.path.namespace()?).await),
-                answer!(c => namespaces::difference(c, c.path.namespace()?)),
+                handler!(call => namespaces::put(call, call.path.namespace()?).await),
+                handler!(call => namespaces::difference(call, call.path.namespace()?)),
                 describe("put", "Create or replace a namespace")
                     .takes::<Namespace>(false, EXAMPLE)
                     .returns::<Namespace>(201, "The created or changed resource"),
             ),
             patch(
-                answer!(c => namespaces::patch(c, &c.path.namespace()?).await),
+                handler!(call => namespaces::patch(call, &call.path.namespace()?).await),
                 describe("patch", "Change a namespace with a JSON merge patch")
                     .takes::<Namespace>(false, EXAMPLE)
                     .returns::<Namespace>(200, "The changed resource"),
             ),
             delete(
-                answer!(c => namespaces::delete(c.control, &c.path.namespace()?).await),
+                handler!(call => namespaces::delete(call.control, &call.path.namespace()?).await),
                 describe(
                     "delete",
                     "Delete a namespace, its topics and their event subscriptions",
@@ -79,7 +79,7 @@ pub(super) static NAMESPACE: [(&str, &[Operation]); 3] = [
         "/listKeys",
         &[post(
             Access::ADMIN,
-            answer!(c => namespaces::list_keys(c.control, &c.path.namespace()?)),
+            handler!(call => namespaces::list_keys(call.control, &call.path.namespace()?)),
             LIST_KEYS,
         )],
     ),
@@ -87,14 +87,14 @@ pub(super) static NAMESPACE: [(&str, &[Operation]); 3] = [
         "/regenerateKey",
         &[post(
             Access::ADMIN,
-            answer!(c => namespaces::regenerate_key(c, &c.path.namespace()?).await),
+            handler!(call => namespaces::regenerate_key(call, &call.path.namespace()?).await),
             REGENERATE_KEY,
         )],
     ),
 ];
 
 pub(super) static NAMESPACE_TOPICS: [Operation; 1] = [list(
-    answer!(c => topics::list_in_namespace(c, &c.path.namespace()?)),
+    handler!(call => topics::list_in_namespace(call, &call.path.namespace()?)),
     describe("list", "List the topics of a namespace").pages::<NamespaceTopic>(),
 )];
 
@@ -106,7 +106,7 @@ pub(super) static NAMESPACE_TOPIC: [Operation; 4] = [
     ),
     put(
         on_topic!(c, topic => topics::put(c, topic.clone()).await),
-        answer!(c => topics::difference(c, c.path.topic()?).await),
+        handler!(call => topics::difference(call, call.path.topic()?).await),
         describe("put", "Create or replace a topic of a namespace")
             .takes::<NamespaceTopic>(false, r#"{"properties": {"eventRetentionInDays": 1}}"#)
             .returns::<NamespaceTopic>(201, "The created or changed resource"),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        operation::{Operation, answer, delete, get, list, patch_with_difference, post, put},
+        operation::{Operation, delete, get, handler, list, patch_with_difference, post, put},
         subscriptions,
     },
     on_subscription, on_topic,
@@ -75,7 +75,6 @@ fn transform_test(schemas: &mut SchemaRegistry) -> Value {
     )
 }
 
-/// The body of a test with a draft at `key`.
 fn test_body(key: &str, draft: Value) -> Value {
     let events = "One event, or a list of events, in the input schema of the topic";
     let last = "Number of stored events to test, newest first";
@@ -101,7 +100,7 @@ pub(super) const TEST_FILTER: Description = describe(
 .fails(READING);
 
 pub(super) static ALL_SUBSCRIPTIONS: [Operation; 1] = [list(
-    answer!(c => subscriptions::list_all(c, &c.path.azure_scope()?)),
+    handler!(call => subscriptions::list_all(call, &call.path.azure_scope()?)),
     describe(
         "list",
         "List event subscriptions by subscription, resource group, location or topic type",

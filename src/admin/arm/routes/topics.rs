@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     super::{
         domain_topics, event_types,
-        operation::{Operation, answer, delete, get, list, patch, post, put},
+        operation::{Operation, delete, get, handler, list, patch, post, put},
         topics,
     },
     on_event_type, on_topic,
@@ -86,7 +86,7 @@ fn events_to_publish(_: &mut SchemaRegistry) -> Value {
 }
 
 pub(super) static TOPIC_LIST: [Operation; 1] = [list(
-    answer!(c => topics::list(c, &c.path.azure_scope()?)),
+    handler!(call => topics::list(call, &call.path.azure_scope()?)),
     describe("list", "List {resource}").pages::<Topic>(),
 )];
 
@@ -97,7 +97,7 @@ pub(super) static TOPIC: [Operation; 4] = [
     ),
     put(
         on_topic!(c, topic => topics::put(c, topic.clone()).await),
-        answer!(c => topics::difference(c, c.path.topic()?).await),
+        handler!(call => topics::difference(call, call.path.topic()?).await),
         describe("put", "Create or replace a {noun}")
             .takes::<Topic>(false, r#"{"location": "local", "tags": {"team": "shop"}}"#)
             .returns::<Topic>(201, "The created or changed resource"),
@@ -317,7 +317,7 @@ pub(super) static DOMAIN_TOPICS: [(&str, &[Operation]); 2] = [
             ),
             put(
                 on_topic!(domain_topics::put),
-                answer!(c => domain_topics::difference(c, &c.path.topic()?)),
+                handler!(call => domain_topics::difference(call, &call.path.topic()?)),
                 describe("put", "Create a topic of a domain")
                     .takes::<DomainTopic>(false, "{}")
                     .returns::<DomainTopic>(201, "The created or existing domain topic"),

@@ -2,12 +2,12 @@
 //! summary, `{resource}` is the resource type.
 
 use super::super::{
-    operation::{Operation, answer, delete, get, patch, put},
+    operation::{Operation, delete, get, handler, patch, put},
     unsupported,
 };
 use crate::openapi::{CHANGING, Description, any_object, describe};
 
-/// What people assign to resources in Azure: the type, its OpenAPI id and its name.
+/// Resource types that people assign to resources in Azure: the type, its OpenAPI id and its name.
 pub(super) const UNASSIGNED: [(&str, &str, &str); 2] = [
     ("locks", "Locks", "locks"),
     ("roleAssignments", "RoleAssignments", "role assignments"),
@@ -40,7 +40,7 @@ const fn refused(id: &'static str) -> Description {
 }
 
 pub(super) static UNSUPPORTED_LIST: [Operation; 1] = [get(
-    answer!(_c => Ok(unsupported::list())),
+    handler!(_c => Ok(unsupported::list())),
     describe(
         "list",
         "List {resource}, which are not supported (always empty)",
@@ -49,18 +49,21 @@ pub(super) static UNSUPPORTED_LIST: [Operation; 1] = [get(
 )];
 
 pub(super) static UNSUPPORTED_ITEM: [Operation; 1] =
-    [get(answer!(c => unsupported::get(c.path)), GET)];
+    [get(handler!(call => unsupported::get(call.path)), GET)];
 
 pub(super) static UNSUPPORTED: [Operation; 4] = [
-    get(answer!(c => unsupported::get(c.path)), GET),
+    get(handler!(call => unsupported::get(call.path)), GET),
     put(
-        answer!(c => unsupported::refuse(c.path)),
-        answer!(c => unsupported::refuse(c.path)),
+        handler!(call => unsupported::refuse(call.path)),
+        handler!(call => unsupported::refuse(call.path)),
         refused("put"),
     ),
-    patch(answer!(c => unsupported::refuse(c.path)), refused("patch")),
+    patch(
+        handler!(call => unsupported::refuse(call.path)),
+        refused("patch"),
+    ),
     delete(
-        answer!(_c => Ok(unsupported::delete())),
+        handler!(_c => Ok(unsupported::delete())),
         describe(
             "delete",
             "Delete one of {resource}, which are not supported (no effect)",

@@ -30,14 +30,14 @@ use gridhook_record::{
 /// Default edition of a new topic.
 const EDITION: &str = "namespace";
 
-/// `eventRetentionInDays`.
+/// Allowed values of `eventRetentionInDays`, as in Azure.
 const RETENTION_DAYS: ValueRange = ValueRange {
     min: 1,
     max: 7,
     default: 1,
 };
 
-/// The only `publisherType`.
+/// The only value of `publisherType`, as in Azure.
 const CUSTOM: &str = "Custom";
 
 /// A topic has an endpoint in some responses of Azure, which ignores a name.

@@ -16,7 +16,7 @@ use gridhook_policy::filter::{
     text::FoldedText,
 };
 
-/// The values of `operatorType`.
+/// The values of `operatorType`, as in Azure.
 const OPERATORS: [&str; 19] = [
     "BoolEquals",
     "IsNotNull",

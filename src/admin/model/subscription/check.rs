@@ -30,7 +30,7 @@ use gridhook_record::{
     topic::TopicRecord,
 };
 
-/// `receiveLockDurationInSeconds`.
+/// Allowed values and default of `receiveLockDurationInSeconds`.
 const LOCK_SECONDS: ValueRange = ValueRange {
     min: QueueSettings::LOCK_SECONDS_MIN,
     max: QueueSettings::LOCK_SECONDS_MAX,
@@ -493,7 +493,6 @@ pub(super) fn read_ordering(
     Ok((Some(key), blocks))
 }
 
-/// The body of `ordering`.
 pub(super) fn ordering_body(key: Option<&FilterKey>, blocks: bool) -> Option<Ordering> {
     let on_failure = Some(if blocks { BLOCK } else { SKIP }.to_owned());
     key.map(|key| Ordering {

@@ -20,13 +20,11 @@ pub(super) struct Pair {
     identified: &'static str,
 }
 
-/// The destination of events.
 pub(super) const DELIVERY: Pair = Pair {
     plain: "destination",
     identified: "deliveryWithResourceIdentity",
 };
 
-/// The destination of dead letters.
 const DEAD_LETTER: Pair = Pair {
     plain: "deadLetterDestination",
     identified: "deadLetterWithResourceIdentity",
@@ -83,7 +81,7 @@ impl Pair {
     }
 }
 
-/// [`Pair::settle`] for both destinations.
+/// Unwraps the destinations of events and of dead letters.
 pub(super) fn unwrap_destinations(
     value: &mut Value,
     existing: Option<&SubscriptionRecord>,

@@ -194,7 +194,7 @@ fn read_record(
     record.read(read(properties)?, identities)
 }
 
-/// What a record is made of beside the properties.
+/// The parts of a record that are not in the properties of the body.
 struct RecordReader<'a> {
     name: &'a Name,
     topic: &'a TopicRecord,
@@ -351,7 +351,7 @@ fn plain_properties(record: &SubscriptionRecord) -> SubscriptionProperties {
         retry,
         retry_schedule,
         dead_letter,
-        // They are added around the destinations.
+        // Identities are added around the destinations.
         identities: _,
         dead_letter_in_probation,
         on_gone,

@@ -11,7 +11,7 @@ use crate::model::{InvalidRequest, tolerance::boolean_of};
 use gridhook_policy::property::PropertySource;
 use gridhook_record::subscription::{SubscriptionRecord, Webhook};
 
-/// What GET shows instead of a secret, as Azure does.
+/// The text that GET shows instead of a secret, as Azure does.
 pub(super) const HIDDEN: &str = "Hidden";
 
 /// Bytes of the hash of a signing secret that are shown.
@@ -36,8 +36,8 @@ pub(crate) fn hide_attributes(mappings: &mut [Value]) {
 }
 
 /// A signing secret is shown by its kind and a fingerprint: `whsec_[hidden:3f2a]`. The fingerprint
-/// is too short to help anybody guess 24 random bytes, and tells an operator which of the secrets
-/// it is.
+/// is too short to help guess 24 random bytes, and long enough to distinguish the secrets of an
+/// operator.
 pub(crate) fn hidden_signing(secret: &str) -> String {
     if is_hidden_signing(secret) {
         return secret.to_owned();
@@ -55,8 +55,8 @@ fn kind_of(secret: &str) -> &str {
     secret.split('_').next().unwrap_or_default()
 }
 
-/// The one of `secrets` that `hidden` stands for. Without a fingerprint, as older servers showed
-/// it, it is the only one of its kind.
+/// Finds the one of `secrets` that `hidden` stands for. Older servers showed no fingerprint: then
+/// the secret must be the only one of its kind.
 fn hidden_secret<'a>(hidden: &str, secrets: &'a [String]) -> Result<&'a str, String> {
     let has_fingerprint = hidden.contains("[hidden:");
     let mut meant: Vec<&String> = if has_fingerprint {

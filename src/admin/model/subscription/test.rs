@@ -31,7 +31,7 @@ pub struct TestRequest<D> {
 pub enum TestEvents {
     /// An event or a list of events in the topic's input schema.
     Given(Box<RawValue>),
-    /// This many of the newest events of the log.
+    /// Number of the newest events of the log.
     Newest(u64),
 }
 

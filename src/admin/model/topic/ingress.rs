@@ -25,7 +25,7 @@ const TEXT_MAX: usize = 512;
 /// 7 days.
 const DUPLICATE_WINDOW: RangeInclusive<i64> = 20..=7 * 24 * 60 * 60;
 
-/// The seconds of `duplicateDetectionHistoryTimeWindow`.
+/// Reads `duplicateDetectionHistoryTimeWindow`, in seconds.
 pub(crate) fn duplicate_window(given: &str) -> Result<u32, InvalidRequest> {
     let at = "properties.duplicateDetectionHistoryTimeWindow";
     let examples = "PT10M, PT12H or P1D";

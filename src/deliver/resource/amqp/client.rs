@@ -76,7 +76,7 @@ pub(super) fn new_publisher(
 
 /// A connection to a broker, made when it is needed.
 struct Link {
-    /// The name of its table in the settings.
+    /// The name of the broker's table in the settings.
     service: String,
     uri: AMQPUri,
     address: String,
@@ -109,7 +109,7 @@ impl Link {
             .decode_utf8_lossy()
             .into_owned();
         let mut tls = rustls::ClientConfig::clone(&at.options.trust.config());
-        // They are those of HTTP.
+        // The protocols in these options are those of HTTP.
         tls.alpn_protocols.clear();
         let uri = AMQPUri {
             authority: AMQPAuthority {
@@ -204,7 +204,7 @@ struct Publisher {
     exchange: ShortString,
     routing_key: ShortString,
     target: ResourceTarget,
-    /// Channels without a request.
+    /// Channels that no request uses.
     idle: RefCell<Vec<Channel>>,
 }
 
@@ -264,7 +264,7 @@ impl Publisher {
                 .await
             {
                 Ok(confirm) => confirms.push(confirm),
-                // Those before it may be confirmed all the same.
+                // Earlier messages may be confirmed nevertheless.
                 Err(error) => {
                     problem = Some(error);
                     break;

@@ -92,25 +92,25 @@ struct Producer {
     mode: ContentMode,
     target: ResourceTarget,
     open: Mutex<Option<Rc<OpenTopic>>>,
-    /// By their ids. They outlive the connections.
+    /// The state of each partition by its id. It outlives the connections.
     partitions: RefCell<BTreeMap<i32, Rc<Mutex<PartitionState>>>>,
     /// Counts the batches without a key.
     turn: Cell<usize>,
 }
 
-/// What a producer knows of a partition.
+/// The state of a producer in a partition.
 #[derive(Default)]
 struct PartitionState {
-    /// [`None`]: a new producer id is needed.
+    /// [`None`] if a new producer id is needed.
     session: Option<Session>,
-    /// The broker asked for no requests until then.
+    /// The broker has asked for no requests until this time.
     throttled_until: Option<Instant>,
 }
 
 /// The records of a request that go to one partition.
 struct PartitionPart {
     records: RecordBatch,
-    /// The indexes of their events.
+    /// The indexes of the records' events.
     events: Vec<usize>,
 }
 
@@ -123,7 +123,7 @@ fn mark_events(events: Vec<usize>, result: &Result<(), RequestResult>, results: 
     }
 }
 
-/// When a request is made, and how long it may take.
+/// The time of a request, and how long it may take.
 #[derive(Clone, Copy)]
 struct Limit {
     wall: WallTime,
@@ -207,7 +207,7 @@ impl Problem {
 }
 
 impl Producer {
-    /// The connections, made if there are none, or if there is a new access token.
+    /// The connections. They are made if there are none, or if there is a new access token.
     async fn open_topic(&self, wall: WallTime) -> Result<Rc<OpenTopic>, Problem> {
         let mut open = self.open.lock().await;
         let token = match &self.cluster.login {

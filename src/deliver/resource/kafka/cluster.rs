@@ -117,9 +117,9 @@ impl Credentials {
 }
 
 pub(super) enum Login {
-    /// Credentials of the settings; [`None`]: no authentication.
+    /// Credentials of the settings; [`None`] for no authentication.
     Fixed(Option<Credentials>),
-    /// With access tokens of the server's identity.
+    /// Access tokens of the server's identity.
     Tokens(TokenSource),
 }
 
@@ -149,7 +149,7 @@ impl Login {
 
 /// A cluster, and how to connect to it.
 pub(super) struct Cluster {
-    /// The name of its table in the settings.
+    /// The name of the cluster's table in the settings.
     pub(super) service: String,
     host: String,
     port: u16,
@@ -248,7 +248,7 @@ impl Cluster {
 struct Broker {
     host: String,
     port: u16,
-    /// Made when it is needed.
+    /// The link to the broker, made when it is needed.
     link: OnceCell<Link>,
 }
 
@@ -262,17 +262,15 @@ pub(super) struct OpenTopic {
 }
 
 impl OpenTopic {
-    /// How many partitions the topic has. 0: it does not exist.
+    /// Number of partitions of the topic; 0 if it does not exist.
     pub(super) fn partition_count(&self) -> usize {
         self.partitions.len()
     }
 
-    /// The id of the partition with this index.
     pub(super) fn partition_id(&self, index: usize) -> i32 {
         self.partitions[index].id
     }
 
-    /// The connection to the leader of a partition.
     pub(super) async fn leader_connection(&self, partition: i32) -> Result<&Link, Problem> {
         let partition_metadata = self.partitions.iter().find(|known| known.id == partition);
         let partition_metadata =

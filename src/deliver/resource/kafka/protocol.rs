@@ -239,7 +239,7 @@ pub(super) struct Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // It may wait for a broker that reads nothing.
+        // The task may wait for a broker that reads nothing.
         self.task.abort();
     }
 }

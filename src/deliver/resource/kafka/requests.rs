@@ -107,7 +107,7 @@ pub(super) struct TopicMetadata {
 #[derive(Clone, Copy)]
 pub(super) struct Partition {
     pub(super) id: i32,
-    /// The broker that takes its records.
+    /// The broker that takes the partition's records.
     pub(super) leader: i32,
 }
 
@@ -203,7 +203,7 @@ pub(super) struct Produce<'a> {
     pub(super) batch: &'a [u8],
 }
 
-/// What became of the records.
+/// The result for the records of a request.
 pub(super) struct Produced {
     /// The error of the partition; absent if the response has none.
     pub(super) partition: Option<Option<BrokerError>>,

@@ -4,7 +4,7 @@
 /// The producer id of a producer that is not idempotent, and its sequence number.
 const NO_PRODUCER: (ProducerId, i32) = (ProducerId { id: -1, epoch: -1 }, -1);
 
-/// What the cluster assigns to a producer.
+/// The identity that the cluster assigns to a producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProducerId {
     pub(super) id: i64,
@@ -60,7 +60,7 @@ pub(super) struct RecordHeaders {
 }
 
 impl RecordHeaders {
-    /// How many bytes they have.
+    /// The length of the encoded headers, in bytes.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -114,8 +114,8 @@ pub(super) struct RecordBatch {
 }
 
 impl RecordBatch {
-    /// No records. All get this timestamp, in milliseconds since 1970. `capacity` is how many bytes
-    /// they have.
+    /// Makes a batch without records. All records get `timestamp`, in milliseconds since 1970.
+    /// `capacity` is the length of their encoding, in bytes.
     pub(super) fn new(timestamp: u64, capacity: usize) -> Self {
         let mut bytes = Vec::with_capacity(at::RECORDS + capacity);
         bytes.resize(at::RECORDS, 0);
@@ -128,7 +128,6 @@ impl RecordBatch {
         batch
     }
 
-    /// How many records it has.
     pub(super) fn record_count(&self) -> i32 {
         self.count
     }
@@ -182,7 +181,7 @@ impl RecordBatch {
     }
 }
 
-/// The bits of a number with those of small negative ones low: 0, -1, 1, -2, 2 …
+/// Encodes a number so that those near zero are small: 0, -1, 1, -2, 2 … become 0, 1, 2, 3, 4 …
 fn zigzag_encode(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)) as u64
 }
@@ -195,7 +194,7 @@ fn encoded_len(part: Option<&[u8]>) -> usize {
     }
 }
 
-/// How many bytes [`put_varint`] appends.
+/// The number of bytes that [`put_varint`] appends.
 fn varint_len(number: i64) -> usize {
     let bits = 64 - (zigzag_encode(number) | 1).leading_zeros() as usize;
     bits.div_ceil(7)

@@ -60,7 +60,7 @@ pub(super) fn new_publisher(
 /// A connection to a server, made when it is needed. A lost one is made again with the next
 /// request: the retry schedule decides when.
 struct Link {
-    /// The name of its table in the settings.
+    /// The name of the server's table in the settings.
     service: String,
     url: Url,
     login: Login,
@@ -72,7 +72,7 @@ impl Link {
     fn new(at: &Opening<'_>) -> Result<Self, SenderError> {
         let service = at.require_service();
         let mut tls = ClientConfig::clone(&at.options.trust.config());
-        // They are those of HTTP.
+        // The protocols in these options are those of HTTP.
         tls.alpn_protocols.clear();
         Ok(Self {
             service: service.name.clone(),
@@ -83,7 +83,7 @@ impl Link {
         })
     }
 
-    /// The connection, made if there is none.
+    /// The connection. It is made if there is none.
     async fn connected_wire(&self) -> Result<Rc<Wire>, RequestResult> {
         let mut open = self.open.lock().await;
         if let Some(wire) = open.as_ref().filter(|wire| !wire.is_lost()) {
@@ -110,8 +110,8 @@ impl Link {
     }
 }
 
-/// How the client authenticates: with a credentials file, with a token, with a user name and a
-/// password, or not at all.
+/// The way in which the client authenticates: with a credentials file, with a token, with a user
+/// name and a password, or not at all.
 fn new_login(service: &Connection) -> Result<Login, SenderError> {
     let credential = |name| service.find_credential(name).map(str::to_owned);
     match (

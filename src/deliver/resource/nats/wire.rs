@@ -132,7 +132,6 @@ pub(super) struct OutgoingMessage {
 }
 
 impl OutgoingMessage {
-    /// A message without headers.
     pub(super) fn new(payload: Bytes) -> Self {
         Self {
             headers: "NATS/1.0\r\n".to_owned(),
@@ -253,7 +252,6 @@ impl Wire {
         })
     }
 
-    /// Whether the connection has ended.
     pub(super) fn is_lost(&self) -> bool {
         self.shared.is_lost.get()
     }

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use super::{AuditLimits, name, put};
+use super::{AuditLimits, put, record_name};
 use gridhook_event::Timestamp;
 use gridhook_journal::MetaChange;
 use gridhook_record::audit::AuditRecord;
@@ -22,13 +22,13 @@ use gridhook_store::keys::MetaKind;
 /// Number of attempts of an identity that are recorded without a pause.
 const ATTEMPT_BURST: u32 = 10;
 
-/// After [`ATTEMPT_BURST`] attempts, one is recorded in each interval of this length.
+/// The interval in which one attempt of an identity is recorded after [`ATTEMPT_BURST`] attempts.
 const ATTEMPT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Attempts may have this share of the number of changes, besides them.
 const ATTEMPT_SHARE: usize = 10;
 
-/// Number of identities above which those are forgotten that may have a full burst again.
+/// The number of identities above which those are forgotten that may have a full burst again.
 const LIMITED_IDENTITIES: usize = 1_024;
 
 /// Share of a full trail that one operator may have who is no administrator.
@@ -49,7 +49,7 @@ impl AuditLimits {
     }
 }
 
-/// What a record counts as.
+/// The class of a record, by which its number is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum RecordClass {
     /// Something was changed, revealed or commanded, or may have been.
@@ -75,7 +75,7 @@ struct RecordHolder {
     class: RecordClass,
     /// Kind of identity and name; [`None`] if nobody was authenticated.
     identity: Option<Arc<str>>,
-    /// Whether it had the role admin for the whole server.
+    /// Whether the identity had the role admin for the whole server.
     is_administrator: bool,
 }
 
@@ -93,14 +93,14 @@ impl RecordHolder {
     }
 }
 
-/// What is stored, oldest first.
+/// The stored records, oldest first.
 #[derive(Default)]
 pub(super) struct AuditIndex {
     pub(super) entries: VecDeque<IndexEntry>,
     pub(super) next: u64,
     holders: HashMap<RecordHolder, usize>,
     attempts: AttemptLimiter,
-    /// Deletions whose write failed.
+    /// Deletions whose write failed. The next write contains them.
     pub(super) deferred: Vec<MetaChange>,
 }
 
@@ -116,10 +116,13 @@ impl AuditIndex {
     pub(super) fn remove(&mut self, index: usize) -> Option<MetaChange> {
         self.release(index);
         let entry = self.entries.remove(index)?;
-        Some(MetaChange::Delete(MetaKind::Audit, name(entry.number)))
+        Some(MetaChange::Delete(
+            MetaKind::Audit,
+            record_name(entry.number),
+        ))
     }
 
-    /// No longer counts the entry at `index` for its holder.
+    /// Stops to count the entry at `index` for its holder.
     fn release(&mut self, index: usize) {
         let Some(entry) = self.entries.get(index) else {
             return;

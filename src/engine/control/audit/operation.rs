@@ -27,7 +27,7 @@ pub struct AuditedOperation {
 }
 
 struct OperationState {
-    /// The record as it is expected to be, and at the end as it is.
+    /// The record as expected, and at the end as it is.
     record: AuditRecord,
     /// The number of the record, once a change was written or could not be.
     number: Option<u64>,
@@ -173,7 +173,7 @@ impl AuditedOperation {
         })
     }
 
-    /// What is to be written when the operation ends.
+    /// The changes that are written when the operation ends.
     fn final_changes(&self) -> Vec<MetaChange> {
         let mut state = self.state();
         let mut index = self.trail.index();
@@ -190,7 +190,7 @@ impl AuditedOperation {
                 index.complete(number, &mut state.record, self.trail.limits)
             }
             Some(number) if index.position(number).is_some() => vec![put(number, &state.record)],
-            // It was trimmed meanwhile.
+            // The record was trimmed meanwhile.
             Some(_) => Vec::new(),
             None => {
                 if !index.admit(&mut state.record) {

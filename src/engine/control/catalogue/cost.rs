@@ -27,19 +27,20 @@ pub(super) struct CheckCost {
 }
 
 impl CheckCost {
-    /// Of a keyword that looks at a value once.
+    /// The cost of a keyword that looks at a value once.
     pub(super) const STEP: Self = Self {
         times: 0.0,
         plus: 1.0,
     };
 
-    /// Of a comparison of the elements of an array: few are compared in pairs, many are hashed.
+    /// The cost of a comparison of the elements of an array: few are compared in pairs, many are
+    /// hashed.
     pub(super) const UNIQUE: Self = Self {
         times: 16.0,
         plus: 1.0,
     };
 
-    /// Of a comparison with all values in `value`.
+    /// The cost of a comparison with all values in `value`.
     pub(super) fn from_values(value: &Value) -> Self {
         Self {
             times: 0.0,
@@ -59,7 +60,7 @@ impl CheckCost {
         }
     }
 
-    /// Of this schema and another for the same data.
+    /// The cost of this schema and another for the same data.
     pub(super) fn plus(self, other: Self) -> Self {
         Self {
             times: self.times + other.times,
@@ -67,7 +68,7 @@ impl CheckCost {
         }
     }
 
-    /// Of this schema and another for different parts of the data.
+    /// The cost of this schema and another for different parts of the data.
     pub(super) fn plus_disjoint(self, other: Self) -> Self {
         Self {
             times: self.times.max(other.times),
@@ -75,7 +76,7 @@ impl CheckCost {
         }
     }
 
-    /// Of this schema for each part of the data. A part has two bytes or more.
+    /// The cost of this schema for each part of the data. A part has two bytes or more.
     pub(super) fn for_each_part(self) -> Self {
         Self {
             times: self.times + self.plus / 2.0,
@@ -163,7 +164,7 @@ impl PatternReader<'_> {
         {}
     }
 
-    /// A class in brackets.
+    /// Reads a class in brackets.
     fn read_class(&mut self) -> usize {
         while let Some(byte) = self.next().filter(|byte| *byte != b']') {
             if byte == b'\\' {
@@ -181,7 +182,7 @@ impl PatternReader<'_> {
         1
     }
 
-    /// How often the last part is written out.
+    /// Reads repetitions. Returns how often the part before them is written out.
     fn read_repetitions(&mut self) -> usize {
         let mut times = 1_usize;
         while let Some(byte) = self.rest.first() {

@@ -26,6 +26,7 @@ use gridhook_journal::MetaChange;
 use gridhook_record::numbers::NextNumbers;
 use gridhook_record::{subscription::SubscriptionRecord, topic::TopicRecord};
 use gridhook_store::keys::MetaKind;
+use gridhook_subscription::DeliveryPlan;
 
 /// Name of the record of assigned numbers.
 const NUMBERS: &str = "numbers";
@@ -34,7 +35,7 @@ pub(super) fn put_numbers(numbers: NextNumbers) -> MetaChange {
     MetaChange::Put(MetaKind::Numbers, NUMBERS.to_owned(), to_json(&numbers))
 }
 
-/// Why an endpoint may be called.
+/// The validation on which an endpoint may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValidationPermission {
     /// An earlier validation is still valid, or validation is off.
@@ -53,7 +54,7 @@ impl Registry {
         run_detached(async move { registry.make_topic(record).await }).await
     }
 
-    /// Deletes a topic and its subscriptions. False if it does not exist.
+    /// Deletes a topic and its subscriptions. Returns false if it does not exist.
     pub async fn delete_topic(self: &Arc<Self>, name: &str) -> Result<bool, Error> {
         let registry = Arc::clone(self);
         let name = name.to_owned();
@@ -91,7 +92,7 @@ impl Registry {
         run_detached(async move { registry.remove_subscription(&topic, &name, None).await }).await
     }
 
-    /// Deletes a subscription if it has expired. False if it has not, or does not exist.
+    /// Deletes a subscription if it has expired. Returns false if it has not, or does not exist.
     pub async fn delete_if_expired(
         self: &Arc<Self>,
         topic: &str,
@@ -106,12 +107,12 @@ impl Registry {
     }
 
     /// Waits until a subscription gets an expiration time.
-    pub async fn expiry_set(&self) {
+    pub async fn wait_until_expiry_set(&self) {
         self.expiry.notified().await;
     }
 
-    /// Deletes what no record names: a crash interrupted a change of several shards. There may be
-    /// only one now.
+    /// Deletes partitions and subscriptions without a record: a crash interrupted a change of several
+    /// shards. No other change runs yet.
     pub(super) fn discard_unnamed(&mut self, subscriptions: impl Iterator<Item = SubscriptionKey>) {
         let names = self
             .partitions
@@ -175,10 +176,8 @@ impl Registry {
         let record = Arc::new(record);
         let mut plans = Vec::new();
         for child in topic.list_children() {
-            plans.push((
-                Arc::clone(&child),
-                self.new_plan(&record, Arc::clone(&child.shared.plan().record))?,
-            ));
+            let plan = self.new_plan(&record, Arc::clone(&child.shared.plan().record))?;
+            plans.push((child, plan));
         }
         write_changes(
             &self.journal,
@@ -214,7 +213,7 @@ impl Registry {
             topic
                 .domain_topics()
                 .iter()
-                .map(|below| domain::delete_change(topic, &below.name)),
+                .map(|domain_topic| domain::delete_change(topic, &domain_topic.name)),
         );
         changes.extend(
             topic
@@ -266,81 +265,74 @@ impl Registry {
         let topic = self.require_topic(topic)?;
         let key = record.key();
         self.check_basis(&topic, &key, &basis)?;
-        let name = format!("{}/{key}", topic.record().key());
-        let before = topic.child_named(&key);
+        let child = topic.find_child_named(&key);
+        let previous_record = child
+            .as_ref()
+            .map(|child| Arc::clone(&child.shared.plan().record));
         let domain_topic = self.auto_created_topic(&topic, &record)?;
         record.webhook.allowed_rate = match permission {
             ValidationPermission::Granted(rate) => rate,
-            ValidationPermission::Kept => inherited_rate(
-                before
-                    .as_ref()
-                    .map(|child| child.shared.plan().record.clone())
-                    .as_deref(),
-                &record,
-            ),
+            ValidationPermission::Kept => inherited_rate(previous_record.as_deref(), &record),
         };
         let mut changes = Vec::new();
-        let mut next = *numbers;
-        match &before {
-            Some(child) => {
-                record.number = child.number();
-                record.version = child.shared.plan().record.version + 1;
+        let mut next_numbers = *numbers;
+        match &previous_record {
+            Some(previous) => {
+                record.number = previous.number;
+                record.version = previous.version + 1;
                 // The beginning never changes.
-                record
-                    .starts_from
-                    .clone_from(&child.shared.plan().record.starts_from);
+                record.starts_from.clone_from(&previous.starts_from);
             }
             None => {
                 self.check_subscription_limit(&topic, &key)?;
-                next.subscriptions += 1;
-                record.number = SubscriptionId(next.subscriptions);
+                next_numbers.subscriptions += 1;
+                record.number = SubscriptionId(next_numbers.subscriptions);
                 record.version = 1;
-                let start = topic.start(record.starts_from.as_deref()).await?;
-                let subscription_key = SubscriptionKey {
-                    partition: topic.partition(),
-                    subscription: record.number,
-                };
+                let start = topic.find_start(record.starts_from.as_deref()).await?;
+                let subscription_key = subscription_key(&topic, &record);
                 changes.push(MetaChange::Subscribe(subscription_key, start));
-                changes.push(put_numbers(next));
+                changes.push(put_numbers(next_numbers));
             }
         }
         let record = Arc::new(record);
         let plan = self.new_plan(&topic.record(), Arc::clone(&record))?;
         plan.check_rules(&self.rules.delivery)
             .map_err(refused_plan)?;
-        let subscription_key = SubscriptionKey {
-            partition: topic.partition(),
-            subscription: record.number,
-        };
-        let previous_record = before
-            .as_ref()
-            .map(|child| Arc::clone(&child.shared.plan().record));
-        changes.extend(
-            filter_versions::version_changes(
-                &self.journal,
-                subscription_key,
-                previous_record.as_deref(),
-                &record,
-            )
-            .await?,
+        let version_changes = filter_versions::version_changes(
+            &self.journal,
+            subscription_key(&topic, &record),
+            previous_record.as_deref(),
+            &record,
         );
+        changes.extend(version_changes.await?);
         changes.push(MetaChange::Put(
             MetaKind::Subscription,
-            name,
+            format!("{}/{key}", topic.record().key()),
             to_json(&*record),
         ));
         changes.extend(topic.withdrawal_change(&key));
-        changes.extend(
-            domain_topic
-                .iter()
-                .map(|first| domain::put_change(&topic, first)),
-        );
-        *numbers = next;
-        write_changes(&self.journal, changes).await?;
-        if let Some(first) = domain_topic {
-            topic.set_domain_topic(first);
+        if let Some(new_topic) = &domain_topic {
+            changes.push(domain::put_change(&topic, new_topic));
         }
-        let event_type = match before {
+        *numbers = next_numbers;
+        write_changes(&self.journal, changes).await?;
+        if let Some(new_topic) = domain_topic {
+            topic.set_domain_topic(new_topic);
+        }
+        self.apply_plan(&topic, child.as_deref(), plan).await;
+        Ok(record)
+    }
+
+    /// Puts the stored plan of a subscription in force. `child` is the subscription before the
+    /// change.
+    async fn apply_plan(
+        &self,
+        topic: &Arc<TopicHandle>,
+        child: Option<&SubscriptionHandle>,
+        plan: Arc<DeliveryPlan>,
+    ) {
+        let record = Arc::clone(&plan.record);
+        let event_type = match child {
             Some(child) => {
                 child.shared.set_plan(plan);
                 "Microsoft.EventGrid.SubscriptionUpdated"
@@ -348,26 +340,20 @@ impl Registry {
             None => {
                 // Without its cursor, which the journal has just written, it would have no backlog
                 // until its actor runs.
-                topic.add_child(
-                    plan,
-                    self.journal
-                        .reader_pool()
-                        .read_cursor(subscription_key)
-                        .await
-                        .ok(),
-                );
+                let reader_pool = self.journal.reader_pool();
+                let cursor = reader_pool.read_cursor(subscription_key(topic, &record));
+                topic.add_child(plan, cursor.await.ok());
                 "Microsoft.EventGrid.SubscriptionCreated"
             }
         };
         // Not before: between the two calls a reader would find neither the proposal nor the
         // subscription.
-        topic.set_proposal(None, &key);
+        topic.set_proposal(None, &record.key());
         topic.notify_changed();
-        self.report_change(event_type, &topic, &record);
+        self.report_change(event_type, topic, &record);
         if record.expires.is_some() {
             self.expiry.notify_one();
         }
-        Ok(record)
     }
 
     /// Checks a record as [`Self::put_subscription`] does, without a change.
@@ -399,7 +385,9 @@ impl Registry {
             .iter()
             .filter(|proposal| proposal.record.key() != key)
             .count();
-        if topic.child_named(key).is_some() || topic.list_children().len() + proposal_count < max {
+        if topic.find_child_named(key).is_some()
+            || topic.list_children().len() + proposal_count < max
+        {
             return Ok(());
         }
         let kind = if topic.record().is_domain() {
@@ -414,26 +402,26 @@ impl Registry {
         )))
     }
 
-    /// Removes a subscription and its proposal; with `by`, only what has expired by then.
+    /// Removes a subscription and its proposal; with `now`, only what has expired by then.
     async fn remove_subscription(
         &self,
         topic: &str,
         name: &str,
-        by: Option<Timestamp>,
+        now: Option<Timestamp>,
     ) -> Result<bool, Error> {
         let _guard = self.numbers.lock().await;
         let topic = self.require_topic(topic)?;
-        let is_gone = |expires: Option<Timestamp>| {
-            by.is_none_or(|by| expires.is_some_and(|expires| expires <= by))
+        let is_removed = |expires: Option<Timestamp>| {
+            now.is_none_or(|now| expires.is_some_and(|expires| expires <= now))
         };
-        let in_force = topic.child_named(name);
-        let proposed = topic.find_proposal(name);
-        let child = in_force
+        let existing_child = topic.find_child_named(name);
+        let existing_proposal = topic.find_proposal(name);
+        let child = existing_child
             .as_ref()
-            .filter(|child| is_gone(child.shared.plan().record.expires));
-        let proposal = proposed
+            .filter(|child| is_removed(child.shared.plan().record.expires));
+        let proposal = existing_proposal
             .as_ref()
-            .filter(|proposal| is_gone(proposal.record.expires));
+            .filter(|proposal| is_removed(proposal.record.expires));
         let key = topic.record().key();
         let mut changes: Vec<MetaChange> = proposal
             .and_then(|_| topic.withdrawal_change(name))
@@ -447,9 +435,9 @@ impl Registry {
         if changes.is_empty() {
             return Ok(false);
         }
-        let stays =
-            in_force.is_some() != child.is_some() || proposed.is_some() != proposal.is_some();
-        let domain_topic = if stays {
+        let is_any_left = existing_child.is_some() != child.is_some()
+            || existing_proposal.is_some() != proposal.is_some();
+        let domain_topic = if is_any_left {
             None
         } else {
             domain::auto_deleted_topic(&topic, name)
@@ -472,6 +460,13 @@ impl Registry {
             self.notify_deleted(&topic, &child.shared.plan());
         }
         Ok(true)
+    }
+}
+
+fn subscription_key(topic: &TopicHandle, record: &SubscriptionRecord) -> SubscriptionKey {
+    SubscriptionKey {
+        partition: topic.partition(),
+        subscription: record.number,
     }
 }
 

@@ -15,7 +15,6 @@ pub enum ChaosVictim {
 /// How chaos ends the task of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskKill {
-    /// The next task panics.
     Panic,
     /// A running task is aborted.
     Stop,
@@ -129,7 +128,7 @@ impl Registry {
         // A deleted subscription has none.
         if let Some(child) = self
             .find_topic(topic)
-            .and_then(|topic| topic.child_named(subscription))
+            .and_then(|topic| topic.find_child_named(subscription))
         {
             child.shared.clear_faults();
         }

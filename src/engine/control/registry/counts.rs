@@ -22,24 +22,24 @@ pub struct SubscriptionCensus<'a> {
     pub record: &'a SubscriptionRecord,
     /// The cursor, without the open events.
     pub cursor: &'a Cursor,
-    /// The endpoint, beyond what the cursor says of it.
+    /// The state of the endpoint that is not in the cursor.
     pub endpoint: &'a EndpointView,
-    /// Events of the log that it has not passed, before its filter.
+    /// Number of events of the log that the event subscription has not passed, before its filter.
     pub backlog: u64,
-    /// The first of them.
+    /// The first event that it has not passed.
     pub unread: Option<Seq>,
-    /// Time to live of events.
     pub time_to_live: Duration,
     /// Requests that are in flight, or ended and not yet durable.
     pub in_flight: usize,
     /// Requests that timed out and may still succeed.
     pub late_requests: usize,
-    /// Number of the current incarnation of its actor.
+    /// Number of the current incarnation of the subscription's actor.
     pub incarnation: u64,
     pub ends: IncarnationEnds,
     /// Events that were quarantined since the process started.
     pub quarantined: u64,
-    /// Durations of its requests; [`None`] if none was sent since the process started.
+    /// Durations of the subscription's requests; [`None`] if none was sent since the process
+    /// started.
     pub measured: Option<SubscriptionMeasures>,
 }
 
@@ -48,9 +48,9 @@ pub struct SubscriptionCensus<'a> {
 pub struct FailureCounts {
     /// The endpoint has refused the request, such as with 400 or 404.
     pub refused: u64,
-    /// 429 or 503.
+    /// The endpoint has responded 429 or 503.
     pub busy: u64,
-    /// No connection, or no response in time.
+    /// There was no connection, or no response in time.
     pub unanswered: u64,
 }
 
@@ -87,21 +87,20 @@ impl FailureCounts {
 /// The figures of a subscription that a list of thousands shows.
 #[derive(Clone, Debug)]
 pub struct SubscriptionSnapshot {
-    /// Its handle. The record is read from there by need, because it is in memory of its own, far
-    /// from the figures.
+    /// The handle of the event subscription. The record is read from there by need, because it is
+    /// in memory of its own, far from the figures.
     child: Arc<SubscriptionHandle>,
-    /// Outcomes of published events.
+    /// Counts of events by their outcomes.
     pub counters: Counters,
     pub health: Health,
-    /// Whether it is held, and why.
+    /// Who holds the event subscription, if it is held.
     pub held: Option<HeldBy>,
-    /// When the first pending delivery is due.
+    /// The time at which the first pending delivery is due.
     pub next_due: Option<Timestamp>,
-    /// Maximum requests in flight.
     pub concurrency: u32,
-    /// Events of the log that it has not passed, before its filter.
+    /// Number of events of the log that the event subscription has not passed, before its filter.
     pub backlog: u64,
-    /// The first of them.
+    /// The first event that it has not passed.
     pub unread: Option<Seq>,
     /// Requests that are in flight, or ended and not yet durable.
     pub in_flight: usize,
@@ -149,7 +148,7 @@ impl SubscriptionSnapshot {
         self.child.number()
     }
 
-    /// The key of its name.
+    /// The key of the subscription's name.
     pub fn name(&self) -> &str {
         self.child.name()
     }
@@ -158,7 +157,7 @@ impl SubscriptionSnapshot {
         self.child.shared.record()
     }
 
-    /// Whether clients pull from it and none waits for events.
+    /// Whether clients pull from the subscription and none waits for events.
     pub fn lacks_client(&self) -> bool {
         self.child.shared.plan().settings.pull.is_some() && self.child.shared.waiting_clients() == 0
     }
@@ -193,7 +192,7 @@ impl TopicHandle {
 
     /// The snapshot of one subscription, by the key of its record in any case.
     pub fn snapshot(&self, name: &str) -> Option<SubscriptionSnapshot> {
-        self.child_named(name)
+        self.find_child_named(name)
             .map(|child| SubscriptionSnapshot::from_handle(child, self.log_end()))
     }
 
@@ -204,13 +203,13 @@ impl TopicHandle {
             .for_each(|child| self.visit_counted(child, &mut visit));
     }
 
-    /// What `visit` makes of one subscription, by the key of its record in any case.
+    /// Calls `visit` with one subscription, found by the key of its record in any case.
     pub fn visit_subscription<T>(
         &self,
         name: &str,
         visit: impl FnOnce(SubscriptionCensus<'_>) -> T,
     ) -> Option<T> {
-        self.child_named(name)
+        self.find_child_named(name)
             .map(|child| self.visit_counted(&child, visit))
     }
 
@@ -237,7 +236,7 @@ impl TopicHandle {
         &self.meter
     }
 
-    /// When the event at `seq` was appended, or the next one that the log still has.
+    /// The time at which the event at `seq` was appended, or the next one that the log still has.
     ///
     /// # Errors
     /// If the log cannot be read.

@@ -12,13 +12,13 @@ const SLICE_BYTES: usize = 512 * 1024;
 /// Number of sequences that are read at a time, from the end of the log towards its beginning.
 const WINDOW: u64 = 256;
 
-/// How many times so many sequences are read for one page, at most.
+/// Maximum number of times that [`WINDOW`] sequences are read for one page.
 const WINDOWS_MAX: usize = 40;
 
 /// A page of a topic's events.
 #[derive(Debug)]
 pub struct EventPage<T> {
-    /// What was made of the events, newest first.
+    /// The results for the events, newest first.
     pub events: Vec<T>,
     /// The next page has the events before this one; [`None`] at the beginning of the log.
     pub next: Option<Seq>,

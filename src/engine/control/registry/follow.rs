@@ -39,10 +39,11 @@ const NO_CONTROL_PLANE: &str = "the control plane of this cluster has no topic, 
     topics of another cluster; nothing was changed: restore the control plane, too, whose number is \
     that of the shards (gridhook help cluster)";
 
-/// More than a control plane assigns between two backups.
+/// How many numbers a control plane skips after its store was restored: more than one assigns
+/// between two backups.
 const SKIPPED_NUMBERS: u32 = 1 << 20;
 
-/// Which topics a shard has.
+/// The place of a shard in its cluster, from which its topics follow.
 #[derive(Clone, Debug)]
 pub struct ShardTopics {
     /// The identifier of the cluster.
@@ -50,7 +51,7 @@ pub struct ShardTopics {
     /// The number of the shard.
     pub own: usize,
     pub shards: usize,
-    /// The shard of a name.
+    /// Returns the shard of a name, of this number of shards.
     pub shard_of: fn(&str, usize) -> usize,
 }
 
@@ -66,7 +67,7 @@ impl ShardTopics {
     }
 }
 
-/// What a shard has followed.
+/// The definitions that a shard has followed last.
 pub(super) struct Followed {
     /// [`None`] in an empty store.
     position: Option<FollowedRecord>,
@@ -81,7 +82,7 @@ impl Followed {
     }
 }
 
-/// What is done in memory once the changes are durable.
+/// A change in memory, made once the changes of the store are durable.
 enum Effect {
     InsertNamespace(Box<NamespaceRecord>),
     RemoveNamespace(String),
@@ -102,7 +103,7 @@ struct Plan {
     effects: Vec<Effect>,
     /// The topics as they will be, by key.
     topics: BTreeMap<String, Arc<TopicHandle>>,
-    /// Why a record cannot be followed. The others are.
+    /// Why a record cannot be followed. The other records are followed nevertheless.
     failure: Option<Error>,
 }
 
@@ -121,39 +122,39 @@ impl Registry {
         let registry = Arc::clone(self);
         run_detached(async move {
             let mut followed = registry.followed.lock().await;
-            let known = match &mut *followed {
-                Some(known) => known,
+            let state = match &mut *followed {
+                Some(state) => state,
                 none => none.insert(registry.read_followed().await?),
             };
             let position = FollowedRecord {
                 cluster: shard.cluster.to_string(),
                 position: definitions.position,
             };
-            let same_cluster = known.position.as_ref();
-            let same_cluster = same_cluster.filter(|known| known.cluster == position.cluster);
-            if same_cluster.is_some_and(|known| known.position > position.position) {
+            let last_position = state.position.as_ref();
+            let last_position = last_position.filter(|last| last.cluster == position.cluster);
+            if last_position.is_some_and(|last| last.position > position.position) {
                 return Ok(false);
             }
             // The stores of another cluster were restored, and the control plane was not.
-            if same_cluster.is_none() && definitions.has_no_topic() && known.has_topics() {
+            if last_position.is_none() && definitions.has_no_topic() && state.has_topics() {
                 return Err(Error::Refused(NO_CONTROL_PLANE.to_owned()));
             }
-            let wanted = definitions.select_records(|topic| shard.is_here(topic));
-            if same_cluster.is_some() && wanted == known.records {
+            let records = definitions.select_records(|topic| shard.is_here(topic));
+            if last_position.is_some() && records == state.records {
                 return Ok(true);
             }
-            let mut plan = registry.plan_changes(&known.records, &wanted).await?;
+            let mut plan = registry.plan_changes(&state.records, &records).await?;
             plan.changes.push(put_position(&position));
             registry.journal.write_meta_changes(plan.changes).await?;
-            *known = Followed {
+            *state = Followed {
                 position: Some(position),
-                records: wanted,
+                records,
             };
             for effect in plan.effects {
-                registry.take_effect(effect, &shard).await;
+                registry.apply_effect(effect, &shard).await;
             }
             match plan.failure {
-                // It is tried again with the next definitions.
+                // The record is tried again with the next definitions.
                 Some(error) => {
                     *followed = None;
                     Err(error)
@@ -199,7 +200,7 @@ impl Registry {
             .transpose()
     }
 
-    /// What the store says that it has followed.
+    /// Reads what the shard has followed last.
     async fn read_followed(&self) -> Result<Followed, Error> {
         let reads = self.journal.reader_pool();
         let mut records = Records::new();
@@ -221,17 +222,17 @@ impl Registry {
         Ok(Followed { position, records })
     }
 
-    /// What must change from the records of the store to those that are wanted.
-    async fn plan_changes(&self, known: &Records, wanted: &Records) -> Result<Plan, Error> {
+    /// The changes from the records of the store to those of the definitions.
+    async fn plan_changes(&self, stored: &Records, definitions: &Records) -> Result<Plan, Error> {
         let mut plan = Plan::default();
-        for ((kind, name), _) in records_from(known, MetaKind::Namespace) {
-            if !wanted.contains_key(&(*kind, name.clone())) {
+        for ((kind, name), _) in records_from(stored, MetaKind::Namespace) {
+            if !definitions.contains_key(&(*kind, name.clone())) {
                 plan.changes.push(MetaChange::Delete(*kind, name.clone()));
                 plan.effects.push(Effect::RemoveNamespace(name.clone()));
             }
         }
-        for ((kind, name), value) in records_from(wanted, MetaKind::Namespace) {
-            if known.get(&(*kind, name.clone())) != Some(value) {
+        for ((kind, name), value) in records_from(definitions, MetaKind::Namespace) {
+            if stored.get(&(*kind, name.clone())) != Some(value) {
                 let record = parse_record(name, value)?;
                 plan.put(
                     *kind,
@@ -245,15 +246,15 @@ impl Registry {
             let key = topic.record().key();
             let is_same = |record: TopicRecord| record.partitions == topic.record().partitions;
             let name = (MetaKind::Topic, key.clone());
-            if stays(&name, known, wanted, is_same)? {
+            if stays(&name, stored, definitions, is_same)? {
                 plan.topics.insert(key, topic);
             } else {
                 plan.changes.extend(Self::deletion_changes(&topic));
                 plan.effects.push(Effect::RemoveTopic(topic));
             }
         }
-        for ((kind, name), value) in records_from(wanted, MetaKind::Topic) {
-            let is_known = known.get(&(*kind, name.clone())) == Some(value);
+        for ((kind, name), value) in records_from(definitions, MetaKind::Topic) {
+            let is_known = stored.get(&(*kind, name.clone())) == Some(value);
             match plan.topics.get(name).cloned() {
                 Some(_) if is_known => {}
                 Some(topic) => {
@@ -269,33 +270,34 @@ impl Registry {
                 }
             }
         }
-        self.plan_domain_topics(known, wanted, &mut plan)?;
-        self.plan_subscriptions(known, wanted, &mut plan).await?;
+        self.plan_domain_topics(stored, definitions, &mut plan)?;
+        self.plan_subscriptions(stored, definitions, &mut plan)
+            .await?;
         Ok(plan)
     }
 
     fn plan_domain_topics(
         &self,
-        known: &Records,
-        wanted: &Records,
+        stored: &Records,
+        definitions: &Records,
         plan: &mut Plan,
     ) -> Result<(), Error> {
-        for ((kind, name), _) in records_from(known, MetaKind::DomainTopic) {
+        for ((kind, name), _) in records_from(stored, MetaKind::DomainTopic) {
             let Some((domain, below)) = plan.find_topic(name) else {
                 continue;
             };
-            let is_gone = !wanted.contains_key(&(*kind, name.clone()));
+            let is_gone = !definitions.contains_key(&(*kind, name.clone()));
             if let Some(topic) = domain.domain_topic(below).filter(|_| is_gone) {
                 plan.changes.push(MetaChange::Delete(*kind, name.clone()));
                 plan.effects
                     .push(Effect::RemoveDomainTopic(domain, topic.name));
             }
         }
-        for ((kind, name), value) in records_from(wanted, MetaKind::DomainTopic) {
+        for ((kind, name), value) in records_from(definitions, MetaKind::DomainTopic) {
             let Some((domain, below)) = plan.find_topic(name) else {
                 continue;
             };
-            let is_known = known.get(&(*kind, name.clone())) == Some(value);
+            let is_known = stored.get(&(*kind, name.clone())) == Some(value);
             if !is_known || domain.domain_topic(below).is_none() {
                 let topic = parse_record(name, value)?;
                 plan.put(*kind, name, value, Effect::SetDomainTopic(domain, topic));
@@ -306,34 +308,41 @@ impl Registry {
 
     async fn plan_subscriptions(
         &self,
-        known: &Records,
-        wanted: &Records,
+        stored: &Records,
+        definitions: &Records,
         plan: &mut Plan,
     ) -> Result<(), Error> {
         for (key, topic) in plan.topics.clone() {
             for child in topic.list_children() {
                 let name = format!("{key}/{}", child.shared.plan().record.key());
                 let is_same = |record: SubscriptionRecord| record.number == child.number();
-                if !stays(&(MetaKind::Subscription, name), known, wanted, is_same)? {
+                if !stays(
+                    &(MetaKind::Subscription, name),
+                    stored,
+                    definitions,
+                    is_same,
+                )? {
                     plan.changes.extend(deletion_of_subscription(&key, &child));
                     plan.effects
                         .push(Effect::RemoveSubscription(Arc::clone(&topic), child));
                 }
             }
         }
-        for ((kind, name), value) in records_from(wanted, MetaKind::Subscription) {
+        for ((kind, name), value) in records_from(definitions, MetaKind::Subscription) {
             let Some((topic, below)) = plan.find_topic(name) else {
                 continue;
             };
-            let child = topic.child_named(below);
-            let is_known = known.get(&(*kind, name.clone())) == Some(value);
+            let child = topic.find_child_named(below);
+            let is_known = stored.get(&(*kind, name.clone())) == Some(value);
             if child.is_some() && is_known {
                 continue;
             }
             let record: Arc<SubscriptionRecord> = Arc::new(parse_record(name, value)?);
             let child = child.filter(|child| child.number() == record.number);
-            let planned = self.plan_subscription(&topic, child, Arc::clone(&record));
-            match planned.await {
+            let result = self
+                .plan_subscription(&topic, child, Arc::clone(&record))
+                .await;
+            match result {
                 Ok((changes, effect)) => {
                     plan.changes.extend(changes);
                     plan.put(*kind, name, value, effect);
@@ -348,7 +357,7 @@ impl Registry {
         Ok(())
     }
 
-    /// What creates an event subscription, or changes `child`.
+    /// The changes that create an event subscription, or change `child`.
     async fn plan_subscription(
         &self,
         topic: &Arc<TopicHandle>,
@@ -374,7 +383,9 @@ impl Registry {
         let effect = match child {
             Some(child) => Effect::ChangeSubscription(topic, child, delivery),
             None => {
-                let start = topic.nearest_start(record.starts_from.as_deref()).await?;
+                let start = topic
+                    .find_nearest_start(record.starts_from.as_deref())
+                    .await?;
                 changes.push(MetaChange::Subscribe(subscription_key, start));
                 Effect::InsertSubscription(topic, delivery)
             }
@@ -382,7 +393,7 @@ impl Registry {
         Ok((changes, effect))
     }
 
-    async fn take_effect(&self, effect: Effect, shard: &ShardTopics) {
+    async fn apply_effect(&self, effect: Effect, shard: &ShardTopics) {
         match effect {
             Effect::InsertNamespace(record) => drop(self.insert_namespace(*record)),
             Effect::RemoveNamespace(key) => self.remove_namespace(&key),
@@ -467,17 +478,17 @@ impl Registry {
     }
 }
 
-/// Whether what has a record is still wanted, and not another one of the same name. Only a record
+/// Whether what has a record is still definitions, and not another one of the same name. Only a record
 /// that was changed is read.
 fn stays<T: DeserializeOwned>(
     key: &(MetaKind, String),
-    known: &Records,
-    wanted: &Records,
+    stored: &Records,
+    definitions: &Records,
     is_same: impl Fn(T) -> bool,
 ) -> Result<bool, Error> {
-    match wanted.get(key) {
+    match definitions.get(key) {
         None => Ok(false),
-        Some(value) if known.get(key) == Some(value) => Ok(true),
+        Some(value) if stored.get(key) == Some(value) => Ok(true),
         Some(value) => parse_record(&key.1, value).map(is_same),
     }
 }

@@ -63,10 +63,9 @@ pub enum Error {
     /// The resource does not exist.
     #[error("{0}")]
     Unknown(String),
-    /// The request is invalid.
     #[error("{0}")]
     Refused(String),
-    /// The event subscription cannot be delivered as it says.
+    /// The event subscription cannot be delivered with these properties.
     #[error(transparent)]
     Plan(Box<PlanError>),
     #[error("{}", .0.cause)]
@@ -92,9 +91,7 @@ pub struct RegistryRules {
     /// Editions of the delivery policy, by name.
     pub editions: BTreeMap<String, Arc<Edition>>,
     pub delivery: DeliveryContext,
-    /// Maximum topics of a domain.
     pub domain_topics_max: usize,
-    /// Maximum topics and domains.
     pub topics_max: usize,
     /// Maximum event subscriptions of a topic or a domain.
     pub subscriptions_max: usize,
@@ -107,10 +104,10 @@ pub struct Registry {
     budget: Arc<RecentBudget>,
     topics: RwLock<HashMap<String, Arc<TopicHandle>>>,
     partitions: RwLock<HashMap<PartitionId, Arc<TopicHandle>>>,
-    /// By name, in lower case.
+    /// The namespaces by their names in lower case.
     namespaces: RwLock<BTreeMap<String, Arc<NamespaceRecord>>>,
     numbers: tokio::sync::Mutex<NextNumbers>,
-    /// What a shard of a cluster with several has followed, once it has.
+    /// The records that a shard of a cluster with several shards has followed, once it has.
     followed: tokio::sync::Mutex<Option<follow::Followed>>,
     /// Validates endpoints. Set once the server's own address is known.
     validator: OnceLock<Arc<EndpointValidator>>,
@@ -406,7 +403,7 @@ impl Registry {
         }
     }
 
-    /// How many requests are in flight, or ended and not yet durable.
+    /// The number of requests that are in flight, or ended and not yet durable.
     pub fn in_flight(&self) -> usize {
         self.list_topics()
             .iter()
@@ -533,7 +530,7 @@ pub(super) fn refused_plan(error: PlanError) -> Error {
 
 fn known_child(topic: &TopicHandle, name: &str) -> Result<Arc<SubscriptionHandle>, Error> {
     topic
-        .child_named(name)
+        .find_child_named(name)
         .ok_or_else(|| Error::Unknown(format!("there is no event subscription '{name}'")))
 }
 

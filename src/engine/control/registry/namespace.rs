@@ -21,7 +21,7 @@ impl Registry {
         namespaces.get(&name.to_ascii_lowercase()).cloned()
     }
 
-    /// All namespaces, by name.
+    /// All namespaces in the order of their names.
     pub fn list_namespaces(&self) -> Vec<Arc<NamespaceRecord>> {
         self.namespaces
             .read()
@@ -72,7 +72,7 @@ impl Registry {
         .await
     }
 
-    /// Deletes a namespace, its topics and their subscriptions. False if it does not exist.
+    /// Deletes a namespace, its topics and their subscriptions. Returns false if it does not exist.
     pub async fn delete_namespace(self: &Arc<Self>, name: &str) -> Result<bool, Error> {
         let registry = Arc::clone(self);
         let name = name.to_ascii_lowercase();

@@ -40,13 +40,13 @@ pub struct ReplayRange {
 /// The content of a part of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayContent {
-    /// First sequence.
+    /// The first sequence.
     pub from: Seq,
     /// The sequence after the last one.
     pub end: Seq,
-    /// Stored events.
+    /// Number of stored events.
     pub events: u64,
-    /// Events that match the subscription's filter.
+    /// Number of events that match the subscription's filter.
     pub matching: u64,
 }
 
@@ -130,7 +130,6 @@ impl Registry {
         all_jobs(&topic, &child).await
     }
 
-    /// One job of a subscription.
     pub async fn read_job(
         &self,
         topic: &str,
@@ -149,8 +148,8 @@ impl Registry {
     }
 }
 
-/// In this order, a job that ends in between appears twice and is never missed. Deduplication keeps
-/// the ended one.
+/// Reads the ended jobs after the state: so a job that ends in between appears twice and is never
+/// missed. Deduplication keeps the ended one.
 async fn all_jobs(topic: &TopicHandle, child: &Arc<SubscriptionHandle>) -> Result<Vec<Job>, Error> {
     let SubscriptionState { cursor, ending, .. } = child.shared.current_state();
     let mut jobs = topic
@@ -211,12 +210,15 @@ impl TopicHandle {
     }
 
     /// Where a new subscription with `startsFrom` begins; [`None`] without it.
-    pub(super) async fn start(&self, from: Option<&StartsFrom>) -> Result<Option<Seq>, Error> {
+    pub(super) async fn find_start(&self, from: Option<&StartsFrom>) -> Result<Option<Seq>, Error> {
         let Some(from) = from else {
             return Ok(None);
         };
-        let StartPoint { wanted, earliest } = self.resolve_start(from).await?;
-        if wanted < earliest.at {
+        let StartPoint {
+            requested,
+            earliest,
+        } = self.resolve_start(from).await?;
+        if requested < earliest.at {
             let at = from.at;
             let since = earliest.appended.unwrap_or(at);
             return Err(Error::Refused(format!(
@@ -225,19 +227,22 @@ impl TopicHandle {
                  was published before"
             )));
         }
-        Ok(Some(wanted))
+        Ok(Some(requested))
     }
 
-    /// The same, or as close as leaves room for publishers.
-    pub(super) async fn nearest_start(
+    /// Where it begins, or as close to that as leaves room for publishers.
+    pub(super) async fn find_nearest_start(
         &self,
         from: Option<&StartsFrom>,
     ) -> Result<Option<Seq>, Error> {
         match from.filter(|_| self.log_end().is_some()) {
             None => Ok(None),
             Some(from) => {
-                let StartPoint { wanted, earliest } = self.resolve_start(from).await?;
-                Ok(Some(wanted.max(earliest.at)))
+                let StartPoint {
+                    requested,
+                    earliest,
+                } = self.resolve_start(from).await?;
+                Ok(Some(requested.max(earliest.at)))
             }
         }
     }
@@ -247,7 +252,7 @@ impl TopicHandle {
             .journal
             .log_end(self.partition())
             .ok_or(journal::Error::Unknown)?;
-        let wanted = self
+        let requested = self
             .resolve_point(ReplayPoint::Since(from.at), end.next)
             .await?;
         let earliest = match self.journal.backlog_limits().backlog {
@@ -257,14 +262,17 @@ impl TopicHandle {
             },
             Some(bound) => {
                 // Everything from the start is backlog, which must leave room for publishers.
-                let most = bound.bytes / u64::from(self.record().partition_count.max(1));
+                let bytes_max = bound.bytes / u64::from(self.record().partition_count.max(1));
                 self.journal
                     .reader_pool()
-                    .last_bytes(self.partition(), end, most / 2)
+                    .last_bytes(self.partition(), end, bytes_max / 2)
                     .await?
             }
         };
-        Ok(StartPoint { wanted, earliest })
+        Ok(StartPoint {
+            requested,
+            earliest,
+        })
     }
 
     /// The stored range, for an error text.
@@ -293,9 +301,10 @@ impl TopicHandle {
     }
 }
 
-/// Where a new subscription with `startsFrom` begins.
+/// The requested start of a new subscription with `startsFrom`, and the earliest one that is
+/// allowed.
 struct StartPoint {
-    wanted: Seq,
+    requested: Seq,
     /// The first event that leaves room for publishers.
     earliest: LogPosition,
 }

@@ -19,7 +19,7 @@ use super::{Error, domain};
 use crate::{
     control::catalogue::Catalogue,
     fanout::{TopicActor, meter::TopicMeter},
-    insight::event_finder::{EventSelector, ExplainAnswer, explain_event},
+    insight::event_finder::{EventSelector, ExplainResult, explain_event},
     supervision::{Lifeline, LifelineWatch, Supervision, SupervisionHistory},
 };
 use gridhook_event::{
@@ -43,7 +43,7 @@ const INBOX_BYTES: usize = 8 * 1024 * 1024;
 pub struct SubscriptionStatus {
     /// The cursor, without the open events.
     pub cursor: Cursor,
-    /// The endpoint, beyond what the cursor says of it.
+    /// The state of the endpoint that is not in the cursor.
     pub endpoint: EndpointView,
     /// Events of the log that it has not passed, before its filter.
     pub backlog: u64,
@@ -51,7 +51,8 @@ pub struct SubscriptionStatus {
     pub in_flight: usize,
     /// Requests that timed out and may still succeed.
     pub late_requests: usize,
-    /// When the oldest event of the backlog was appended; [`None`] if the backlog is empty.
+    /// The time at which the oldest event of the backlog was appended; [`None`] if the backlog is
+    /// empty.
     pub oldest_unread: Option<Timestamp>,
     pub supervision: Supervision,
     pub quarantined: QuarantinedEvents,
@@ -59,12 +60,12 @@ pub struct SubscriptionStatus {
 
 #[derive(Debug)]
 pub struct SubscriptionHandle {
-    /// Its name's key, which a list of thousands sorts by.
+    /// The key of the name, by which a list of thousands is sorted.
     name: Box<str>,
-    /// The state that outlives its actor.
+    /// The state that outlives the subscription's actor.
     pub shared: Arc<SharedState>,
     pub history: SupervisionHistory,
-    /// The number that chooses the arbiter of its actor.
+    /// The number that chooses the arbiter of the subscription's actor.
     host: u32,
     served: Mutex<Option<Arc<DeliveryPlan>>>,
 }
@@ -89,7 +90,7 @@ impl SubscriptionHandle {
         self.host
     }
 
-    /// The key of its name.
+    /// The key of the subscription's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -117,9 +118,9 @@ pub struct TopicHandle {
     partition: PartitionId,
     record: RwLock<Arc<TopicRecord>>,
     catalogue: RwLock<Option<Arc<Catalogue>>>,
-    /// By the key of their records.
+    /// The subscriptions by the key of their records.
     children: RwLock<BTreeMap<String, Arc<SubscriptionHandle>>>,
-    /// By the same keys.
+    /// The proposals by the key of their subscriptions' records.
     pub(super) proposals: RwLock<BTreeMap<String, Arc<Proposal>>>,
     pub(super) domain_topics: RwLock<domain::DomainTopics>,
     recent: Arc<RecentEvents>,
@@ -140,7 +141,7 @@ struct TopicInbox {
     check_is_due: bool,
     woken: bool,
     waker: Option<Waker>,
-    /// For faults that are injected.
+    /// The address of the actor, for injected faults.
     mailbox: Option<Addr<TopicActor>>,
 }
 
@@ -154,7 +155,8 @@ pub enum ArrivedEvents {
 }
 
 impl TopicHandle {
-    /// A topic without subscriptions. It sends itself to `starts` when its actor must be started.
+    /// Makes a topic without subscriptions. The handle is sent to `starts` when the topic's actor
+    /// must be started.
     pub(super) fn new(
         record: Arc<TopicRecord>,
         budget: Arc<RecentBudget>,
@@ -192,7 +194,7 @@ impl TopicHandle {
         Arc::clone(&self.record.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Its compiled event types; [`None`] if it validates no event.
+    /// The compiled event types; [`None`] if the topic validates no event.
     pub fn catalogue(&self) -> Option<Arc<Catalogue>> {
         self.catalogue
             .read()
@@ -214,17 +216,17 @@ impl TopicHandle {
         *self.record.write().unwrap_or_else(PoisonError::into_inner) = record;
     }
 
-    /// The partition of its log.
+    /// The partition of the topic's log.
     pub fn partition(&self) -> PartitionId {
         self.partition
     }
 
-    /// The sequence of the next event in its log.
+    /// The sequence of the next event in the topic's log.
     pub(super) fn log_end(&self) -> Option<Seq> {
         Some(self.journal.log_end(self.partition)?.next)
     }
 
-    /// Its subscriptions, by name.
+    /// The subscriptions in the order of their names.
     pub fn list_subscriptions(&self) -> Vec<Arc<SubscriptionRecord>> {
         self.list_children()
             .iter()
@@ -232,7 +234,6 @@ impl TopicHandle {
             .collect()
     }
 
-    /// The number of its subscriptions.
     pub fn subscription_count(&self) -> usize {
         self.children
             .read()
@@ -240,14 +241,16 @@ impl TopicHandle {
             .len()
     }
 
-    /// One of its subscriptions, by the key of its record in any case.
+    /// Finds a subscription by the key of its record in any case.
     pub fn find_subscription(&self, name: &str) -> Option<Arc<SubscriptionRecord>> {
-        Some(Arc::clone(&self.child_named(name)?.shared.plan().record))
+        Some(Arc::clone(
+            &self.find_child_named(name)?.shared.plan().record,
+        ))
     }
 
-    /// How one of its subscriptions is delivered.
+    /// How the subscription with this key is delivered.
     pub fn delivery_plan(&self, name: &str) -> Option<Arc<DeliveryPlan>> {
-        Some(self.child_named(name)?.shared.plan())
+        Some(self.find_child_named(name)?.shared.plan())
     }
 
     pub fn subscription_record(&self, number: SubscriptionId) -> Option<Arc<SubscriptionRecord>> {
@@ -258,12 +261,12 @@ impl TopicHandle {
         Some(self.find_child(number)?.shared.plan().record.name.clone())
     }
 
-    /// Whether its backlog is at its limit, or close to it.
+    /// The partition, if its backlog is at its limit, or close to it.
     pub fn crowded_partition(&self) -> Option<CrowdedPartition> {
         self.journal.crowded_partition(self.partition)
     }
 
-    /// The state of one of its subscriptions.
+    /// The state of one subscription of the topic.
     ///
     /// # Errors
     /// If the log cannot be read.
@@ -271,13 +274,13 @@ impl TopicHandle {
         &self,
         name: &str,
     ) -> Result<Option<SubscriptionStatus>, journal::Error> {
-        let Some(child) = self.child_named(name) else {
+        let Some(child) = self.find_child_named(name) else {
             return Ok(None);
         };
         let state = child.shared.current_state();
         let (backlog, unread) = state.count_backlog(self.log_end().unwrap_or(state.low));
         let oldest_unread = match unread {
-            Some(read) => self.appended_at(read).await?,
+            Some(sequence) => self.appended_at(sequence).await?,
             None => None,
         };
         Ok(Some(SubscriptionStatus {
@@ -310,16 +313,22 @@ impl TopicHandle {
     pub async fn explain_event(
         &self,
         name: &str,
-        wanted: EventSelector,
+        selector: EventSelector,
         now: Timestamp,
-    ) -> Result<Option<ExplainAnswer>, journal::Error> {
-        let Some(child) = self.child_named(name) else {
+    ) -> Result<Option<ExplainResult>, journal::Error> {
+        let Some(child) = self.find_child_named(name) else {
             return Ok(None);
         };
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
-        explain_event(&child.shared, self.journal.reader_pool(), wanted, end, now)
-            .await
-            .map(Some)
+        explain_event(
+            &child.shared,
+            self.journal.reader_pool(),
+            selector,
+            end,
+            now,
+        )
+        .await
+        .map(Some)
     }
 
     /// Pending deliveries of a subscription in the order of their due times, and whether these are
@@ -333,7 +342,7 @@ impl TopicHandle {
         from: DueKey,
         max: usize,
     ) -> Result<Option<(Vec<DueKey>, bool)>, journal::Error> {
-        let Some(child) = self.child_named(name) else {
+        let Some(child) = self.find_child_named(name) else {
             return Ok(None);
         };
         self.journal
@@ -347,7 +356,7 @@ impl TopicHandle {
         &self.history
     }
 
-    /// The lifeline of its actor.
+    /// A watch on the lifeline of the topic's actor.
     pub fn watch_lifeline(&self) -> LifelineWatch {
         self.lifeline.new_watch()
     }
@@ -373,9 +382,9 @@ impl TopicHandle {
             .cloned()
     }
 
-    /// The shared state of one of its subscriptions, by the key of its record in any case.
+    /// The shared state of one subscription, by the key of its record in any case.
     pub fn find_shared_state(&self, name: &str) -> Option<Arc<SharedState>> {
-        Some(Arc::clone(&self.child_named(name)?.shared))
+        Some(Arc::clone(&self.find_child_named(name)?.shared))
     }
 
     /// Starts the actor of a subscription if it does not run.
@@ -385,12 +394,11 @@ impl TopicHandle {
         }
     }
 
-    pub(super) fn child_named(&self, name: &str) -> Option<Arc<SubscriptionHandle>> {
+    pub(super) fn find_child_named(&self, name: &str) -> Option<Arc<SubscriptionHandle>> {
         let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
         children.get(&name.to_ascii_lowercase()).cloned()
     }
 
-    /// Adds a subscription.
     pub(super) fn add_child(&self, plan: Arc<DeliveryPlan>, cursor: Option<Cursor>) {
         let key = plan.record.key();
         let subscription_key = SubscriptionKey {
@@ -436,7 +444,8 @@ impl TopicHandle {
     /// Sets the address of the actor that now runs.
     pub fn set_mailbox(&self, mailbox: Addr<TopicActor>) {
         let mut inbox = self.lock_inbox();
-        (inbox.mailbox, inbox.check_is_due) = (Some(mailbox), false);
+        inbox.mailbox = Some(mailbox);
+        inbox.check_is_due = false;
     }
 
     /// Takes the next message. If there is none, the next one wakes the actor with this waker.
@@ -463,7 +472,7 @@ impl TopicHandle {
     }
 
     /// Notes that the actor's periodic check is due.
-    pub fn check_is_due(&self) {
+    pub fn note_check_due(&self) {
         let mut inbox = self.lock_inbox();
         inbox.check_is_due = true;
         let wake = inbox.take_wake();
@@ -471,13 +480,14 @@ impl TopicHandle {
         wake.send_wake();
     }
 
-    /// Lets the actor stop. False if a message has arrived.
+    /// Marks the actor as stopped. Returns false if a message has arrived, so that it must go on.
     pub fn try_retire(&self) -> bool {
         let mut inbox = self.lock_inbox();
         if inbox.changed || !inbox.chunks.is_empty() {
             return false;
         }
-        (inbox.mailbox, inbox.waker) = (None, None);
+        inbox.mailbox = None;
+        inbox.waker = None;
         // Under the lock, so that a later message starts a new actor.
         self.running.store(false, Ordering::Release);
         true

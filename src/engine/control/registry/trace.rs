@@ -28,7 +28,7 @@ use gridhook_store::{
 /// did not exclude.
 const LOOKUPS_MAX: usize = 32;
 
-/// Where a trace continues.
+/// The position at which a trace continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceToken {
     /// The event, or the first one found behind it.
@@ -70,7 +70,7 @@ pub struct TraceResult {
     pub occurrences: Vec<EventOccurrence>,
     /// The beginning and the end of the log.
     pub log: Range<Seq>,
-    /// Where to continue, if there is more.
+    /// The position at which to continue, if there is more.
     pub next: Option<TraceToken>,
 }
 
@@ -80,19 +80,19 @@ pub struct EventOccurrence {
     pub seq: Seq,
     /// The event; [`None`] if the store no longer has it.
     pub event: Option<Event>,
-    /// The record of its id, if the topic had duplicate detection and the store still has the
-    /// record.
+    /// The record of the event's id, if the topic had duplicate detection and the store still has
+    /// the record.
     pub published: Option<PublishedId>,
-    /// Its delivery history for each subscription.
+    /// The event's delivery history for each subscription.
     pub subscriptions: Vec<SubscriptionTrace>,
 }
 
 /// A subscription of a topic.
 struct Subscriber {
     number: SubscriptionId,
-    /// [`None`] for a deleted one.
+    /// The handle; [`None`] if the subscription was deleted.
     handle: Option<Arc<SubscriptionHandle>>,
-    /// The versions of its filter.
+    /// The versions of the subscription's filter.
     versions: Versions,
 }
 
@@ -102,7 +102,7 @@ pub struct IdMatches {
     pub sequences: Vec<Seq>,
     /// The lookups that were made.
     pub lookups: usize,
-    /// Whether the whole log was searched.
+    /// Whether the whole log was searched, and not a part because of the limit of lookups.
     pub is_whole: bool,
 }
 
@@ -193,8 +193,8 @@ impl TopicHandle {
         Ok(matches)
     }
 
-    /// Searches one section of the log from `from`. Returns the events found, and where the next
-    /// section begins.
+    /// Searches one section of the log from `from`. Returns the events that were found, and the
+    /// position of the next section.
     async fn search_section(
         &self,
         wanted: &EventSelector,
@@ -241,7 +241,7 @@ impl TopicHandle {
         let publication = publication.filter(|publication| publication.seq == seq);
         let mut subscriptions = Vec::new();
         let has_more = 'all: loop {
-            // The last one only says whether there is another page.
+            // The last one is read only to find whether there is another page.
             let (subscribers, next) = self
                 .next_subscribers(behind, max - subscriptions.len() + 1)
                 .await?;
@@ -336,7 +336,7 @@ pub struct LedgerPeriod {
     pub excerpts: BTreeMap<ExcerptKey, Excerpt>,
     /// The time of the oldest stored line.
     pub oldest: Option<Timestamp>,
-    /// Where to continue, if there may be more.
+    /// The position at which to continue, if there may be more.
     pub next: Option<Vec<u8>>,
 }
 
@@ -382,7 +382,7 @@ impl TopicHandle {
         self.with_excerpts(subscription, lines, next).await
     }
 
-    /// A page of these lines of a subscription's ledger.
+    /// Makes a page of these lines of a subscription's ledger, with their excerpts.
     ///
     /// # Errors
     /// If the store cannot be read.

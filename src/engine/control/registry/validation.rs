@@ -2,7 +2,7 @@
 //!
 //! An endpoint is validated when a subscription is created, and when its address or delivery schema
 //! changes. The current subscription stays in force until validation succeeds. No lock is held
-//! meanwhile, because the endpoint may take its time.
+//! meanwhile, because the endpoint may respond late.
 
 use std::{
     collections::BTreeSet,
@@ -37,7 +37,7 @@ use gridhook_subscription::DeliveryPlan;
 /// this time.
 const EARLY_POLL: Duration = Duration::from_millis(20);
 
-/// A confirmation waits so many steps at most, and is then rejected as too early.
+/// The maximum number of these steps. A confirmation is then rejected as too early.
 const EARLY_POLLS: u32 = 250;
 
 /// Details of a failed validation.
@@ -58,7 +58,7 @@ pub struct ValidationRefusal {
 #[derive(Clone, Debug)]
 pub enum ValidationOutcome {
     /// The subscription is in force.
-    Taken(Arc<SubscriptionRecord>),
+    Confirmed(Arc<SubscriptionRecord>),
     /// The endpoint has not responded to its handshake yet.
     Early,
     /// No proposal waits for this code, or the token is wrong.
@@ -67,13 +67,13 @@ pub enum ValidationOutcome {
     Late(Timestamp),
 }
 
-/// What a subscription must still be when its change is stored.
+/// The state in which a subscription must still be when its change is stored.
 #[derive(Clone, Debug)]
 pub enum ChangeBasis {
     /// Anything: the last change is in force.
     Any,
     Record(Arc<SubscriptionRecord>),
-    /// It must not exist.
+    /// No subscription of this name exists.
     Missing,
 }
 
@@ -128,14 +128,14 @@ impl Registry {
                     .expect("it is in force"),
             );
         };
-        let known = self.require_topic(topic)?;
+        let handle = self.require_topic(topic)?;
         let record = Arc::new(record);
-        self.auto_created_topic(&known, &record)?;
-        self.check_subscription_limit(&known, &record.key())?;
-        let plan = self.new_plan(&known.record(), Arc::clone(&record))?;
+        self.auto_created_topic(&handle, &record)?;
+        self.check_subscription_limit(&handle, &record.key())?;
+        let plan = self.new_plan(&handle.record(), Arc::clone(&record))?;
         plan.check_connection(&self.rules.delivery)
             .map_err(refused_plan)?;
-        let confirmation = match known.record().namespace {
+        let confirmation = match handle.record().namespace {
             Some(_) => ConfirmationMethod::Immediate,
             None => ConfirmationMethod::Deferred,
         };
@@ -148,7 +148,7 @@ impl Registry {
             })?;
         }
         let (result, _in_progress) = validator
-            .validate_endpoint(&plan, &source_resource(&known, &record), confirmation)
+            .validate_endpoint(&plan, &source_resource(&handle, &record), confirmation)
             .await;
         let permission = match result.verdict {
             ValidationResult::Granted(rate) => ValidationPermission::Granted(rate),
@@ -170,7 +170,7 @@ impl Registry {
         };
         let registry = Arc::clone(self);
         let topic = topic.to_owned();
-        let write_result = run_detached(async move {
+        let subscription = run_detached(async move {
             registry
                 .make_subscription(
                     &topic,
@@ -182,7 +182,7 @@ impl Registry {
         })
         .await?;
         Ok(
-            Provisioned::from_parts(Some(write_result), None, validator.now())
+            Provisioned::from_parts(Some(subscription), None, validator.now())
                 .expect("it is in force"),
         )
     }
@@ -270,7 +270,7 @@ impl Registry {
                 .await
         });
         match result.await {
-            Ok(result) => Ok(ValidationOutcome::Taken(result)),
+            Ok(result) => Ok(ValidationOutcome::Confirmed(result)),
             // The code was used twice at once, or the subscription was changed meanwhile.
             Err(Error::Stale(_)) => Ok(ValidationOutcome::Unknown),
             Err(error) => Err(error),
@@ -278,15 +278,14 @@ impl Registry {
     }
 
     fn find_by_code(&self, id: &str, token: &str) -> Option<(Arc<TopicHandle>, Arc<Proposal>)> {
-        let good =
-            |proposal: &Proposal| proposal.ticket.id == id && proposal.ticket.is_token(token);
-        self.list_topics().into_iter().find_map(|topic| {
-            let matching_proposal = topic
-                .list_proposals()
-                .into_iter()
-                .find(|proposal| good(proposal))?;
-            Some((topic, matching_proposal))
-        })
+        for topic in self.list_topics() {
+            for proposal in topic.list_proposals() {
+                if proposal.ticket.id == id && proposal.ticket.is_token(token) {
+                    return Some((topic, proposal));
+                }
+            }
+        }
+        None
     }
 
     /// A subscription as clients see it, by the key of its record.
@@ -318,7 +317,7 @@ impl Registry {
             .collect()
     }
 
-    /// Without validation there are no deadlines.
+    /// The time of the validator's clock; any time without one, because there are no deadlines then.
     fn now(&self) -> Timestamp {
         self.validator
             .get()
@@ -370,7 +369,7 @@ impl Registry {
 }
 
 impl TopicHandle {
-    /// The proposals of its subscriptions.
+    /// The proposals of the topic's subscriptions.
     pub fn list_proposals(&self) -> Vec<Arc<Proposal>> {
         self.proposals
             .read()
@@ -418,7 +417,7 @@ fn source_resource(topic: &TopicHandle, subscription: &SubscriptionRecord) -> St
         .resource_id_of(subscription.filter.domain_topic.as_deref())
 }
 
-/// Whether an endpoint responds to a handshake.
+/// Whether the endpoint of the subscription is validated by a handshake.
 fn has_handshake(record: &SubscriptionRecord) -> bool {
     !record.is_pulled() && !is_test_address(&record.webhook.endpoint_url)
 }

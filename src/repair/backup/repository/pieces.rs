@@ -199,7 +199,6 @@ fn note_check(piece: &Path) {
 /// The stored pieces that a backup may name, by hash: their names and lengths.
 pub(in crate::backup) type UsablePieces = BTreeMap<String, (String, u64)>;
 
-/// The hash in the name of a piece.
 pub(super) fn piece_hash(name: &str) -> &str {
     name.split('.').next().unwrap_or(name)
 }

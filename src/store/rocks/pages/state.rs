@@ -1,4 +1,4 @@
-//! What pages have, in memory, and what becomes records when.
+//! The outcomes that pages have, in memory, and the rules by which they become records.
 
 use std::{
     borrow::Cow,
@@ -25,15 +25,16 @@ const PAGES_BYTES: usize = 4 << 20;
 /// The maximum number of lines in memory, approximately: about 3 MiB.
 const LINES: usize = 1 << 17;
 
-/// The lines of a subscription that become records at once: with more of them in a record it hardly
-/// becomes cheaper.
+/// The number of lines of a subscription that become records at once: with more of them in a record
+/// it hardly becomes cheaper.
 const OWN_LINES: u32 = 64;
 
-/// The lines of one write that become records at once. Each line of a page is written again later.
+/// The number of lines of one write that become records at once. Each line of a page is written
+/// again later.
 const WRITE_LINES: u32 = 16;
 
-/// How many subscriptions' outcomes become records with a write, besides twice as many as it has:
-/// more would delay it.
+/// Number of subscriptions whose outcomes become records with a write, besides twice as many as the
+/// write has: more would delay it.
 const STORED: usize = 32;
 
 #[derive(Debug, Default)]
@@ -51,16 +52,16 @@ pub(super) struct PagesState {
     lines: usize,
 }
 
-/// What the pages have of a subscription.
+/// The outcomes of a subscription that pages have and records do not.
 #[derive(Debug)]
 pub(super) struct Unstored {
-    /// The first page with it.
+    /// The first page with outcomes of the subscription.
     first: u64,
-    /// The last page with it.
+    /// The last page with outcomes of the subscription.
     last: u64,
     pub(super) cursor: Option<Bytes>,
     pub(super) lines: EncodedLines,
-    /// Whether a write in progress adds to it.
+    /// Whether a write in progress adds outcomes.
     pub(super) is_growing: bool,
     /// Whether a write that was refused, and may be there after all, has another cursor.
     pub(super) is_uncertain: bool,
@@ -72,7 +73,7 @@ pub(super) struct Unstored {
 pub(super) struct Storing {
     /// The end of the lines that it stores.
     lines: LinesMark,
-    /// The first page since it began, and whether one has a cursor.
+    /// The first page since the write began, and whether one has a cursor.
     renewed: Option<u64>,
     has_cursor: bool,
 }
@@ -294,7 +295,8 @@ impl PagesState {
         }
     }
 
-    /// What a write has stored of a subscription is no longer in pages alone.
+    /// Forgets the outcomes of a subscription that a write has stored: they are no longer in pages
+    /// alone.
     pub(super) fn forget_stored(&mut self, subscription_key: SubscriptionKey) {
         let Some(known) = self.unstored.get_mut(&subscription_key) else {
             return;
