@@ -480,124 +480,113 @@ fn commands_use_the_server_of_their_environment() {
 fn events_are_published_with_the_operators_token_and_with_a_key_that_no_command_line_has() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().expect("a folder");
-    let folder = folder.path();
-    fs::create_dir(folder.join("data")).expect("a folder");
-    fs::copy(
-        server.data_dir().join("admin-token"),
-        folder.join("data/admin-token"),
-    )
-    .expect("a token");
-    fs::write(folder.join("events.json"), EVENT).expect("a file");
-    let cloud = r#"{"specversion": "1.0", "id": "2", "source": "/a", "type": "T", "data": {}}"#;
-    fs::write(folder.join("cloud.json"), cloud).expect("a file");
-    let at = format!("http://{}", server.at());
-    let with = |arguments: &[&str], variables: &[(&str, &str)]| {
-        let mut command = gridhook(folder, arguments);
-        output_text(
-            &command
-                .env("GRIDHOOK_SERVER", &at)
-                .envs(variables.iter().copied())
-                .output()
-                .expect("an end"),
-        )
+    let console = PublisherConsole {
+        server: &server,
+        folder: folder.path(),
     };
-    for (topic, schema) in [
-        ("orders", "EventGridSchema"),
-        ("clouds", "CloudEventSchemaV1_0"),
-    ] {
-        with(&["topics", "create", topic, "--input-schema", schema], &[]);
-    }
-    with(&["topics", "create", "domains/shop"], &[]);
-    with(&["topics", "create", "namespaces/plant"], &[]);
-    with(&["topics", "create", "namespaces/plant/topics/heat"], &[]);
-    let one = "published 1 event in 1 request";
-    assert_eq!(with(&["publish", "orders", "events.json"], &[]), one);
-    assert_eq!(
-        with(&["publish", "clouds", "cloud.json"], &[]),
-        one,
-        "the schema is the topic's"
-    );
-    assert_eq!(
-        with(
-            &["publish", "namespaces/plant/topics/heat", "cloud.json"],
-            &[]
-        ),
-        one
-    );
-    assert_eq!(
-        with(
-            &[
-                "publish",
-                "namespaces/plant/topics/heat",
-                "cloud.json",
-                "--output",
-                "json"
-            ],
-            &[]
-        )
-        .replace(['\n', ' '], ""),
-        r#"{"events":1,"requests":1}"#
-    );
-    let typo = with(&["publish", "ordres", "events.json"], &[]);
-    assert!(
-        typo.contains("404") && typo.contains("Did you mean orders?"),
-        "{typo}"
-    );
+    console.write_files();
+    console.create_topics();
+    console.publish_with_the_token();
+    fs::write(
+        folder.path().join("orders.key"),
+        console.read_key("orders") + "\n",
+    )
+    .expect("a file");
+    let plant_key = console.read_key("namespaces/plant");
+    fs::remove_file(folder.path().join("data/admin-token")).expect("it is there");
+    console.publish_with_keys(&plant_key);
+    console.copy_token();
+    let topic = console.run("topics show orders --output json", &[]);
+    let topic: Value = serde_json::from_str(&topic).expect("JSON");
+    assert_eq!(topic["topic"]["name"], "orders");
+}
 
-    let keys = |of: &str| -> String {
-        let printed: Value =
-            serde_json::from_str(&with(&["topics", "keys", of, "--output", "json"], &[]))
-                .expect("JSON");
-        printed["key1"].as_str().expect("a key").to_owned()
-    };
-    fs::write(folder.join("orders.key"), keys("orders") + "\n").expect("a file");
-    fs::remove_file(folder.join("data/admin-token")).expect("it is there");
-    assert_eq!(
-        with(
-            &[
-                "publish",
-                "orders",
-                "events.json",
-                "--key-file",
-                "orders.key"
-            ],
-            &[]
-        ),
-        one
-    );
-    let key = fs::read_to_string(folder.join("orders.key")).expect("a key");
-    let url = format!("{at}/topics/orders/api/events");
-    assert_eq!(
-        with(
-            &["publish", &url, "events.json"],
-            &[("GRIDHOOK_KEY", key.trim())]
-        ),
-        one
-    );
-    let wrong = with(
-        &["publish", "clouds", "cloud.json"],
-        &[("GRIDHOOK_KEY", key.trim())],
-    );
-    assert!(wrong.contains("401"), "a key opens its own topic: {wrong}");
-    fs::copy(
-        server.data_dir().join("admin-token"),
-        folder.join("data/admin-token"),
-    )
-    .expect("a token");
-    let plant = keys("namespaces/plant");
-    assert_eq!(
-        with(
-            &["publish", "namespaces/plant/topics/heat", "cloud.json"],
-            &[("GRIDHOOK_KEY", &plant)]
-        ),
-        one
-    );
-    let status: Value = serde_json::from_str(&with(
-        &["topics", "show", "orders", "--output", "json"],
-        &[],
-    ))
-    .expect("JSON");
-    assert_eq!(status["topic"]["name"], "orders");
+const ONE_EVENT: &str = "published 1 event in 1 request";
+
+/// A folder in which a publisher runs commands.
+struct PublisherConsole<'a> {
+    server: &'a Server,
+    folder: &'a Path,
+}
+
+impl PublisherConsole<'_> {
+    fn run(&self, line: &str, variables: &[(&str, &str)]) -> String {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        let mut command = gridhook(self.folder, &arguments);
+        command
+            .env("GRIDHOOK_SERVER", format!("http://{}", self.server.at()))
+            .envs(variables.iter().copied());
+        output_text(&command.output().expect("an end"))
+    }
+
+    fn write_files(&self) {
+        fs::create_dir(self.folder.join("data")).expect("a folder");
+        self.copy_token();
+        fs::write(self.folder.join("events.json"), EVENT).expect("a file");
+        let cloud = r#"{"specversion": "1.0", "id": "2", "source": "/a", "type": "T", "data": {}}"#;
+        fs::write(self.folder.join("cloud.json"), cloud).expect("a file");
+    }
+
+    fn copy_token(&self) {
+        let token = self.server.data_dir().join("admin-token");
+        fs::copy(token, self.folder.join("data/admin-token")).expect("a token");
+    }
+
+    fn create_topics(&self) {
+        for line in [
+            "topics create orders --input-schema EventGridSchema",
+            "topics create clouds --input-schema CloudEventSchemaV1_0",
+            "topics create domains/shop",
+            "topics create namespaces/plant",
+            "topics create namespaces/plant/topics/heat",
+        ] {
+            self.run(line, &[]);
+        }
+    }
+
+    fn read_key(&self, topic: &str) -> String {
+        let keys = self.run(&format!("topics keys {topic} --output json"), &[]);
+        let keys: Value = serde_json::from_str(&keys).expect("JSON");
+        keys["key1"].as_str().expect("a key").to_owned()
+    }
+
+    /// The events have the schema of their topic.
+    fn publish_with_the_token(&self) {
+        for line in [
+            "publish orders events.json",
+            "publish clouds cloud.json",
+            "publish namespaces/plant/topics/heat cloud.json",
+        ] {
+            assert_eq!(self.run(line, &[]), ONE_EVENT, "{line}");
+        }
+        let line = "publish namespaces/plant/topics/heat cloud.json --output json";
+        assert_eq!(
+            self.run(line, &[]).replace(['\n', ' '], ""),
+            r#"{"events":1,"requests":1}"#
+        );
+        let typo = self.run("publish ordres events.json", &[]);
+        assert!(
+            typo.contains("404") && typo.contains("Did you mean orders?"),
+            "{typo}"
+        );
+    }
+
+    /// A key is in a file or in the environment, and opens its own topic only.
+    fn publish_with_keys(&self, plant_key: &str) {
+        let line = "publish orders events.json --key-file orders.key";
+        assert_eq!(self.run(line, &[]), ONE_EVENT);
+        let key = fs::read_to_string(self.folder.join("orders.key")).expect("a key");
+        let variables = [("GRIDHOOK_KEY", key.trim())];
+        let url = format!("http://{}/topics/orders/api/events", self.server.at());
+        assert_eq!(
+            self.run(&format!("publish {url} events.json"), &variables),
+            ONE_EVENT
+        );
+        let error = self.run("publish clouds cloud.json", &variables);
+        assert!(error.contains("401"), "a key opens its own topic: {error}");
+        let line = "publish namespaces/plant/topics/heat cloud.json";
+        assert_eq!(self.run(line, &[("GRIDHOOK_KEY", plant_key)]), ONE_EVENT);
+    }
 }
 
 #[test]

@@ -468,32 +468,7 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_is_not_af
         })
         .collect();
     assert!(kinds.len() >= 35, "{}", kinds.len());
-    let shared: Vec<String> = (0..SHARED)
-        .map(|number| format!("shared-{number}"))
-        .collect();
-    for id in &shared {
-        server.publish(
-            "orders",
-            &key,
-            &load::body(std::slice::from_ref(id), "/shared"),
-        );
-    }
-    for number in 0..OWN {
-        server.publish(
-            "orders",
-            &key,
-            &load::body(&[format!("own-{number}")], "/own"),
-        );
-    }
-    wait_for("the neighbour's events", LONG, || {
-        sink.taken("/neighbour") == SHARED + OWN
-    });
-    sink.look("/neighbour", |ledger| {
-        assert!(
-            ledger.values().all(|arrivals| arrivals.len() == 1),
-            "each once"
-        )
-    });
+    let shared = publish_to_all(&server, &key, &sink);
 
     let mut rows = Vec::new();
     let mut wrong = Vec::new();
@@ -552,6 +527,38 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_is_not_af
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(grown < MEMORY_MAX, "{grown} bytes more than before");
     assert!(!server.logs().contains("panicked"), "nobody panicked");
+}
+
+/// Publishes events to all event subscriptions, and events to the neighbour only. Returns the ids
+/// of the former.
+fn publish_to_all(server: &Server, key: &str, sink: &Sink) -> Vec<String> {
+    let shared: Vec<String> = (0..SHARED)
+        .map(|number| format!("shared-{number}"))
+        .collect();
+    for id in &shared {
+        server.publish(
+            "orders",
+            key,
+            &load::body(std::slice::from_ref(id), "/shared"),
+        );
+    }
+    for number in 0..OWN {
+        server.publish(
+            "orders",
+            key,
+            &load::body(&[format!("own-{number}")], "/own"),
+        );
+    }
+    wait_for("the neighbour's events", LONG, || {
+        sink.taken("/neighbour") == SHARED + OWN
+    });
+    sink.look("/neighbour", |ledger| {
+        assert!(
+            ledger.values().all(|arrivals| arrivals.len() == 1),
+            "each once"
+        )
+    });
+    shared
 }
 
 #[test]

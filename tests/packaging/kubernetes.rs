@@ -12,7 +12,7 @@ use std::{
 };
 
 use expect_test::expect_file;
-use gridhook::config::{Config, NatsLogin, NatsTls, SettingSources};
+use gridhook::config::{Cluster, Config, NatsLogin, NatsTls, SettingSources};
 use serde_json::Value;
 
 use super::{output_text, packaged, read};
@@ -416,17 +416,7 @@ fn the_nodes_of_a_cluster_reach_each_other_and_are_on_machines_of_their_own() {
             (&set["replicas"], &set["podManagementPolicy"]),
             (&replicas.into(), &"Parallel".into())
         );
-        let apart = &pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-            [0];
-        assert_eq!(apart["topologyKey"], "kubernetes.io/hostname");
-        assert_eq!(
-            apart["labelSelector"]["matchLabels"],
-            set["selector"]["matchLabels"]
-        );
-        assert_eq!(
-            only(&documents, "PodDisruptionBudget")["spec"]["maxUnavailable"],
-            1
-        );
+        assert_nodes_are_on_separate_machines(&documents, set);
 
         let cluster = config(&documents).cluster.expect("a node");
         assert_eq!(cluster.node, "gridhook-0");
@@ -437,37 +427,7 @@ fn the_nodes_of_a_cluster_reach_each_other_and_are_on_machines_of_their_own() {
             .and_then(|at| at.split_once(':'))
             .expect("host and port");
         assert_eq!(host, "gridhook-0.gridhook-headless.gridhook.svc");
-        let services = documents_with_kind(&documents, "Service");
-        let headless = services
-            .iter()
-            .find(|service| service["metadata"]["name"] == set["serviceName"]);
-        let headless = &headless.expect("the Service of the pods")["spec"];
-        // A node that is not ready serves the others.
-        assert_eq!(
-            (
-                &headless["clusterIP"],
-                &headless["publishNotReadyAddresses"]
-            ),
-            (&"None".into(), &true.into())
-        );
-        let ports = headless["ports"].as_array().expect("ports");
-        let exposed = ports
-            .iter()
-            .find(|port| port["name"] == "nodes")
-            .expect("the port of the nodes");
-        assert_eq!(
-            (
-                exposed["port"].to_string(),
-                cluster.listen.port().to_string()
-            ),
-            (port.to_owned(), port.to_owned())
-        );
-        let ports = container["ports"].as_array().expect("ports");
-        assert!(
-            ports
-                .iter()
-                .any(|port| port["name"] == "nodes" && port["containerPort"] == exposed["port"])
-        );
+        assert_nodes_are_reached_by_the_headless_service(&documents, set, &cluster, port);
 
         // Each file is in a Secret that is mounted.
         let mounted = |file: &Path| {
@@ -534,6 +494,59 @@ fn the_nodes_of_a_cluster_reach_each_other_and_are_on_machines_of_their_own() {
             assert!(only(&documents, "Secret")["stringData"]["cluster-secret"].is_string());
         }
     }
+}
+
+fn assert_nodes_are_on_separate_machines(documents: &[Value], set: &Value) {
+    let apart = &set["template"]["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        [0];
+    assert_eq!(apart["topologyKey"], "kubernetes.io/hostname");
+    assert_eq!(
+        apart["labelSelector"]["matchLabels"],
+        set["selector"]["matchLabels"]
+    );
+    assert_eq!(
+        only(documents, "PodDisruptionBudget")["spec"]["maxUnavailable"],
+        1
+    );
+}
+
+fn assert_nodes_are_reached_by_the_headless_service(
+    documents: &[Value],
+    set: &Value,
+    cluster: &Cluster,
+    port: &str,
+) {
+    let services = documents_with_kind(documents, "Service");
+    let headless = services
+        .iter()
+        .find(|service| service["metadata"]["name"] == set["serviceName"]);
+    let headless = &headless.expect("the Service of the pods")["spec"];
+    // A node that is not ready serves the others.
+    assert_eq!(
+        (
+            &headless["clusterIP"],
+            &headless["publishNotReadyAddresses"]
+        ),
+        (&"None".into(), &true.into())
+    );
+    let ports = headless["ports"].as_array().expect("ports");
+    let exposed = ports
+        .iter()
+        .find(|port| port["name"] == "nodes")
+        .expect("the port of the nodes");
+    assert_eq!(
+        (
+            exposed["port"].to_string(),
+            cluster.listen.port().to_string()
+        ),
+        (port.to_owned(), port.to_owned())
+    );
+    let ports = container(documents)["ports"].as_array().expect("ports");
+    assert!(
+        ports
+            .iter()
+            .any(|port| port["name"] == "nodes" && port["containerPort"] == exposed["port"])
+    );
 }
 
 #[test]

@@ -143,107 +143,16 @@ fn subscriptions_are_made_changed_held_and_shown_and_their_filters_tried() {
     let sink = Sink::start();
     let url = sink.url("/hook?code=secret");
     done(&server, &["topics", "create", "orders"]);
-    let flags = [
-        "--endpoint",
-        &url,
-        "--subject-begins-with",
-        "/a",
-        "--time-to-live",
-        "2h",
-        "--dead-letters",
-        "/r",
-    ];
-    let made = done(
-        &server,
-        &[
-            &["subscriptions", "create", "orders", "billing"][..],
-            &flags,
-            &["--container", "dead"],
-        ]
-        .concat(),
-    );
-    assert!(
-        made.contains("subject begins    /a") && made.contains("attempts within 2h"),
-        "{made}"
-    );
-    assert!(
-        made.contains("dead letters      /r/dead") && !made.contains("secret"),
-        "{made}"
-    );
-    let output = done(
-        &server,
-        &["subscriptions", "show", "orders", "billing", "--full-url"],
-    );
-    assert!(
-        output.contains("code=secret") && output.contains("health            healthy"),
-        "{output}"
-    );
+    create_and_show(&server, &url);
 
     let listed = done(&server, &["subscriptions", "list"]);
     assert!(
         listed.starts_with("TOPIC") && listed.contains("\norders"),
         "{listed}"
     );
-    let changed = [
-        "subscriptions",
-        "update",
-        "orders",
-        "billing",
-        "--max-attempts",
-        "7",
-        "--output",
-        "json",
-    ];
-    let changed = json(&done(&server, &changed));
-    let retry = &changed["properties"]["retryPolicy"];
-    assert_eq!(
-        (
-            &retry["maxDeliveryAttempts"],
-            &retry["eventTimeToLiveInMinutes"]
-        ),
-        (&7.into(), &120.into())
-    );
+    change_attempts(&server);
 
-    let key = json(&done(
-        &server,
-        &["topics", "keys", "orders", "--output", "json"],
-    ));
-    let key = key["key1"].as_str().expect("a key");
-    assert!(
-        done(&server, &["subscriptions", "hold", "orders", "billing"])
-            .contains("held by           operator")
-    );
-    server.publish("orders", key, &load::body(&["first".to_owned()], "/a"));
-    server.publish("orders", key, &load::body(&["other".to_owned()], "/b"));
-    let tested = done(
-        &server,
-        &[
-            "subscriptions",
-            "test-filter",
-            "orders",
-            "billing",
-            "--last",
-            "10",
-        ],
-    );
-    assert!(
-        tested.starts_with("1 of 2 events match") && tested.contains("subjectBeginsWith"),
-        "{tested}"
-    );
-    let explained = done(&server, &["explain", "orders", "billing", "first"]);
-    assert!(
-        explained.contains("event first, sequence 1, for billing: "),
-        "{explained}"
-    );
-    assert!(
-        explained.contains("blocked: the subscription is held by operator"),
-        "{explained}"
-    );
-    let nowhere = refused(&server, &["explain", "orders", "billing", "second"]);
-    assert!(
-        nowhere.contains("event 'second' was not found among 0 events in flight"),
-        "{nowhere}"
-    );
+    hold_and_explain(&server);
     let resumed = json(&done(
         &server,
         &[
@@ -264,6 +173,109 @@ fn subscriptions_are_made_changed_held_and_shown_and_their_filters_tried() {
             &["subscriptions", "delete", "orders", "billing", "--yes"]
         ),
         "deleted billing of orders"
+    );
+}
+
+fn create_and_show(server: &Server, url: &str) {
+    let flags = [
+        "--endpoint",
+        url,
+        "--subject-begins-with",
+        "/a",
+        "--time-to-live",
+        "2h",
+        "--dead-letters",
+        "/r",
+    ];
+    let made = done(
+        server,
+        &[
+            &["subscriptions", "create", "orders", "billing"][..],
+            &flags,
+            &["--container", "dead"],
+        ]
+        .concat(),
+    );
+    assert!(
+        made.contains("subject begins    /a") && made.contains("attempts within 2h"),
+        "{made}"
+    );
+    assert!(
+        made.contains("dead letters      /r/dead") && !made.contains("secret"),
+        "{made}"
+    );
+    let output = done(
+        server,
+        &["subscriptions", "show", "orders", "billing", "--full-url"],
+    );
+    assert!(
+        output.contains("code=secret") && output.contains("health            healthy"),
+        "{output}"
+    );
+}
+
+fn change_attempts(server: &Server) {
+    let changed = [
+        "subscriptions",
+        "update",
+        "orders",
+        "billing",
+        "--max-attempts",
+        "7",
+        "--output",
+        "json",
+    ];
+    let changed = json(&done(server, &changed));
+    let retry = &changed["properties"]["retryPolicy"];
+    assert_eq!(
+        (
+            &retry["maxDeliveryAttempts"],
+            &retry["eventTimeToLiveInMinutes"]
+        ),
+        (&7.into(), &120.into())
+    );
+}
+
+fn hold_and_explain(server: &Server) {
+    let key = json(&done(
+        server,
+        &["topics", "keys", "orders", "--output", "json"],
+    ));
+    let key = key["key1"].as_str().expect("a key");
+    assert!(
+        done(server, &["subscriptions", "hold", "orders", "billing"])
+            .contains("held by           operator")
+    );
+    server.publish("orders", key, &load::body(&["first".to_owned()], "/a"));
+    server.publish("orders", key, &load::body(&["other".to_owned()], "/b"));
+    let tested = done(
+        server,
+        &[
+            "subscriptions",
+            "test-filter",
+            "orders",
+            "billing",
+            "--last",
+            "10",
+        ],
+    );
+    assert!(
+        tested.starts_with("1 of 2 events match") && tested.contains("subjectBeginsWith"),
+        "{tested}"
+    );
+    let explained = done(server, &["explain", "orders", "billing", "first"]);
+    assert!(
+        explained.contains("event first, sequence 1, for billing: "),
+        "{explained}"
+    );
+    assert!(
+        explained.contains("blocked: the subscription is held by operator"),
+        "{explained}"
+    );
+    let nowhere = refused(server, &["explain", "orders", "billing", "second"]);
+    assert!(
+        nowhere.contains("event 'second' was not found among 0 events in flight"),
+        "{nowhere}"
     );
 }
 
