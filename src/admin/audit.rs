@@ -310,5 +310,7 @@ pub(super) fn has_recorded_body(path: &path::ArmPath) -> bool {
         "/unblock",
         "/retry",
     ];
-    telling.iter().any(|end| path.route.template.ends_with(end))
+    recorded_actions
+        .iter()
+        .any(|end| path.route.template.ends_with(end))
 }
