@@ -1,5 +1,6 @@
-//! What cargo does not say of the crates in `src/`: which crates of others each may use, that
-//! `src/README.md` lists all of them with what they depend on, and what only some files may do.
+//! Rules that cargo does not check for the crates in `src/`: which external crates each may use,
+//! that `src/README.md` lists all of them with what they depend on, and what only some files may
+//! do.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -103,7 +104,7 @@ fn manifests() -> BTreeMap<String, BTreeSet<String>> {
     members.collect()
 }
 
-/// Those of `dependencies` that are ours, by their folders.
+/// Our own crates among `dependencies`, by their folders.
 fn members(dependencies: &BTreeSet<String>) -> Vec<String> {
     dependencies
         .iter()
@@ -235,7 +236,7 @@ fn string_end(text: &str) -> usize {
     text.len()
 }
 
-/// What uses the client of NATS, a file and a folder: the others build without the feature `nats`.
+/// The users of the NATS client, a file and a folder: the others build without the feature `nats`.
 const NATS: [&str; 2] = ["cluster/nats.rs", "journal/changelog/nats/"];
 
 /// The crates with their features, as these kinds of dependencies bring them.

@@ -89,11 +89,11 @@ impl Listening {
 
     /// The response to a request with these headers and this body.
     fn request(&self, method: &str, headers: &[(&str, &str)], body: &str) -> String {
-        let mut answer = String::new();
+        let mut response = String::new();
         self.send(method, headers, body)
-            .read_to_string(&mut answer)
-            .expect("an answer");
-        answer
+            .read_to_string(&mut response)
+            .expect("a response");
+        response
     }
 
     fn send(&self, method: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
@@ -232,8 +232,8 @@ fn the_listener_prints_json_for_machines() {
         ("aeg-subscription-name", "ALL"),
     ];
     let event = r#"{"id":"7","data":{"z":12.50,"a":9007199254740993}}"#;
-    let answer = listening.request("POST", &headers, &format!("[{event}]"));
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let response = listening.request("POST", &headers, &format!("[{event}]"));
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
     let line = listening.whole_line();
     let (_, rest) = line
         .split_once(r#","status""#)
@@ -253,30 +253,33 @@ fn the_listener_answers_both_handshakes_with_a_failing_status() {
     let listening = Listening::start(&["--status", "503"]);
     let validation = json!([{"id": "1", "eventType": "Microsoft.EventGrid.SubscriptionValidationEvent",
         "data": {"validationCode": "512D38B6", "validationUrl": "http://x/"}}]);
-    let answer = listening.request(
+    let response = listening.request(
         "POST",
         &[("aeg-event-type", "SubscriptionValidation")],
         &validation.to_string(),
     );
     assert!(
-        answer.starts_with("HTTP/1.1 200 ")
-            && answer.ends_with("{\"validationResponse\":\"512D38B6\"}"),
-        "{answer}"
+        response.starts_with("HTTP/1.1 200 ")
+            && response.ends_with("{\"validationResponse\":\"512D38B6\"}"),
+        "{response}"
     );
 
     let asking = [
         ("WebHook-Request-Origin", "eventgrid.azure.net"),
         ("WebHook-Request-Rate", "120"),
     ];
-    let answer = listening
+    let response = listening
         .request("OPTIONS", &asking, "")
         .to_ascii_lowercase();
-    assert!(answer.starts_with("http/1.1 200 "), "{answer}");
+    assert!(response.starts_with("http/1.1 200 "), "{response}");
     assert!(
-        answer.contains("webhook-allowed-origin: eventgrid.azure.net\r\n"),
-        "{answer}"
+        response.contains("webhook-allowed-origin: eventgrid.azure.net\r\n"),
+        "{response}"
     );
-    assert!(answer.contains("webhook-allowed-rate: *\r\n"), "{answer}");
+    assert!(
+        response.contains("webhook-allowed-rate: *\r\n"),
+        "{response}"
+    );
     assert!(
         listening
             .request("GET", &[], "")

@@ -217,7 +217,7 @@ async fn a_panic_and_a_caller_that_goes_end_a_task_and_no_thread() {
         }
     }
     let noted = Noted(Arc::clone(&is_dropped));
-    // Its sender holds the waker: a task that nothing can wake ends by itself.
+    // Its sender holds the waker: a task that nothing can wake is dropped.
     let (_end, ended) = oneshot::channel::<()>();
     let endless = compute.run(operator("gone"), |_| async move {
         ended.await.ok();

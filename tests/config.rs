@@ -176,122 +176,145 @@ fn the_defaults_are_those_of_the_design() {
         "S000-036, S002-020, S003-056: If the endpoint responds within 3 minutes, Event Grid \
          tries, on a best-effort basis, to remove the event from the retry queue.",
     ]);
-    let Config {
-        server,
-        log,
-        publish,
-        auth,
-        delivery,
-        journal,
-        topic,
-        dead_letter,
-        backup,
-        policy,
-        chaos,
-        telemetry,
-        limits,
-        metrics,
-        clock,
-        system_topic,
-        cluster,
-        deployments,
-    } = defaults();
-    assert!(!deployments.ignore_foreign);
-    assert!(cluster.is_none());
-    assert!(backup.store.is_none() && backup.schedule.is_none() && backup.key_file.is_none());
+    let config = defaults();
+    assert_server_defaults(&config);
+    assert_publish_and_delivery_defaults(&config);
+    assert_store_defaults(&config);
+    assert_limits_and_metrics_defaults(&config);
+}
+
+fn assert_server_defaults(config: &Config) {
+    assert!(!config.deployments.ignore_foreign);
+    assert!(config.cluster.is_none());
     assert_eq!(
-        (backup.keep, backup.keep_for),
-        (7, Duration::from_secs(30 * 24 * 3_600))
-    );
-    assert_eq!(
-        (clock.jump_max, clock.expiry_pause_max),
+        (config.clock.jump_max, config.clock.expiry_pause_max),
         (Duration::from_secs(3_600), Duration::from_secs(12 * 3_600))
     );
-    assert_eq!(server.listen, SocketAddr::from(([127, 0, 0, 1], 8080)));
-    assert!(server.admin_token.is_none() && server.public_url.is_none());
     assert_eq!(
-        (log.format, log.filter.as_str()),
+        config.server.listen,
+        SocketAddr::from(([127, 0, 0, 1], 8080))
+    );
+    assert!(config.server.admin_token.is_none() && config.server.public_url.is_none());
+    assert_eq!(
+        (config.log.format, config.log.filter.as_str()),
         (LogFormat::Text, "info,actix_server=warn")
     );
+    assert!(config.auth.issuer.is_none() && config.auth.trusted_proxies.is_empty());
     assert_eq!(
         (
-            publish.request_bytes,
-            publish.event_bytes,
-            publish.events_per_request
+            config.system_topic.name.as_deref(),
+            config.system_topic.disk_free_bytes
+        ),
+        (None, 1 << 30)
+    );
+    assert!(!config.chaos.enabled);
+    assert!(config.telemetry.otlp_endpoint.is_none() && config.telemetry.sample_share == 1.0);
+    assert!(config.server.admin_listen.is_none());
+    assert!(config.server.dashboard);
+}
+
+fn assert_publish_and_delivery_defaults(config: &Config) {
+    assert_eq!(
+        (
+            config.publish.request_bytes,
+            config.publish.event_bytes,
+            config.publish.events_per_request
         ),
         (1_536_000, 1_049_600, 5_000)
     );
-    assert_eq!(publish.bytes_in_flight, 64 << 20);
+    assert_eq!(config.publish.bytes_in_flight, 64 << 20);
     assert_eq!(
-        (publish.events_per_second, publish.bytes_per_second),
+        (
+            config.publish.events_per_second,
+            config.publish.bytes_per_second
+        ),
         (0, 0)
     );
-    assert!(auth.issuer.is_none() && auth.trusted_proxies.is_empty());
     assert_eq!(
-        (delivery.response_timeout, delivery.concurrency),
+        (
+            config.delivery.response_timeout,
+            config.delivery.concurrency
+        ),
         (Duration::from_secs(30), 64)
     );
-    assert_eq!(delivery.late_timeout, Duration::from_secs(180));
+    assert_eq!(config.delivery.late_timeout, Duration::from_secs(180));
     assert_eq!(
-        (delivery.batch_events, delivery.batch_kilobytes),
+        (
+            config.delivery.batch_events,
+            config.delivery.batch_kilobytes
+        ),
         (5000, 64)
     );
     assert_eq!(
-        (journal.outcome_delay, journal.retention),
-        (Duration::from_millis(10), Duration::ZERO)
-    );
-    assert_eq!(
-        (journal.write_buffer_bytes, journal.max_total_wal_bytes),
-        (32 << 20, 64 << 20)
-    );
-    assert_eq!(
-        (topic.recent_events_bytes, limits.read_bytes),
-        (32 << 20, 64 << 20)
-    );
-    assert_eq!(
         (
-            metrics.subscriptions,
-            metrics.subscriptions_per_topic,
-            metrics.topics
-        ),
-        (100, 50, 100)
-    );
-    assert!(!metrics.public && metrics.token.is_none());
-    let folder = std::path::absolute("data/dead-letters").expect("a folder");
-    let stores: Vec<_> = dead_letter
-        .stores
-        .iter()
-        .map(|(name, store)| (name.as_str(), store.address.to_string()))
-        .collect();
-    assert_eq!(stores, [("folder", format!("file://{}", folder.display()))]);
-    assert_eq!(
-        (system_topic.name, system_topic.disk_free_bytes),
-        (None, 1 << 30)
-    );
-    assert_eq!(
-        (
-            policy.edition.as_str(),
-            policy.editions.names().collect::<Vec<_>>()
+            config.policy.edition.as_str(),
+            config.policy.editions.names().collect::<Vec<_>>()
         ),
         (
             "current",
             vec!["2020", "2021", "2023", "current", "namespace"]
         )
     );
-    assert!(!chaos.enabled);
-    assert!(telemetry.otlp_endpoint.is_none() && telemetry.sample_share == 1.0);
-    assert!(server.admin_listen.is_none());
-    assert!(server.dashboard);
+}
+
+fn assert_store_defaults(config: &Config) {
+    assert!(
+        config.backup.store.is_none()
+            && config.backup.schedule.is_none()
+            && config.backup.key_file.is_none()
+    );
     assert_eq!(
-        (limits.connections, limits.connections_per_address),
+        (config.backup.keep, config.backup.keep_for),
+        (7, Duration::from_secs(30 * 24 * 3_600))
+    );
+    assert_eq!(
+        (config.journal.outcome_delay, config.journal.retention),
+        (Duration::from_millis(10), Duration::ZERO)
+    );
+    assert_eq!(
+        (
+            config.journal.write_buffer_bytes,
+            config.journal.max_total_wal_bytes
+        ),
+        (32 << 20, 64 << 20)
+    );
+    assert_eq!(
+        (config.topic.recent_events_bytes, config.limits.read_bytes),
+        (32 << 20, 64 << 20)
+    );
+    let folder = std::path::absolute("data/dead-letters").expect("a folder");
+    let stores: Vec<_> = config
+        .dead_letter
+        .stores
+        .iter()
+        .map(|(name, store)| (name.as_str(), store.address.to_string()))
+        .collect();
+    assert_eq!(stores, [("folder", format!("file://{}", folder.display()))]);
+}
+
+fn assert_limits_and_metrics_defaults(config: &Config) {
+    assert_eq!(
+        (
+            config.metrics.subscriptions,
+            config.metrics.subscriptions_per_topic,
+            config.metrics.topics
+        ),
+        (100, 50, 100)
+    );
+    assert!(!config.metrics.public && config.metrics.token.is_none());
+    assert_eq!(
+        (
+            config.limits.connections,
+            config.limits.connections_per_address
+        ),
         (8192, 4096)
     );
     assert_eq!(
         (
-            limits.event_types,
-            limits.advanced_filters,
-            limits.advanced_values,
-            limits.filter_text
+            config.limits.event_types,
+            config.limits.advanced_filters,
+            config.limits.advanced_values,
+            config.limits.filter_text
         ),
         (25, 25, 25, 512)
     );
@@ -333,11 +356,114 @@ fn a_flag_goes_over_a_variable_and_that_over_the_file() {
     assert_eq!(edition.probation.after_failures, 4);
 }
 
+/// Wrong settings of a cluster: the variable, its value, the key that the error names, and what is
+/// allowed.
+const CLUSTER_MISTAKES: [(&str, &str, &str, &str); 19] = [
+    ("ENGINE", "kafka", "cluster.engine", "\"none\" or \"nats\""),
+    ("NAME", "a.b", "cluster.name", "letters, digits"),
+    ("NODE", "", "cluster.node", "no other node has"),
+    ("URLS", "http://h", "cluster.urls", "nats://"),
+    (
+        "URLS",
+        "nats://u:secret@h",
+        "cluster.urls is (not shown)",
+        "without user information",
+    ),
+    (
+        "USERNAME",
+        "u",
+        "cluster.credentials",
+        "cluster.username with cluster.password_file",
+    ),
+    (
+        "DURABILITY",
+        "fsync",
+        "cluster.system_credentials",
+        "unchecked",
+    ),
+    (
+        "DURABILITY",
+        "lazy",
+        "cluster.durability",
+        "\"fsync\" or \"unchecked\"",
+    ),
+    ("REPLICAS", "2", "cluster.replicas", "1, 3 or 5"),
+    (
+        "SHARDS",
+        "2",
+        "cluster.node_listen",
+        "the first of 3 ports in a row",
+    ),
+    ("SHARDS", "65", "cluster.shards", "from 1 to 64"),
+    (
+        "STREAM_BYTES",
+        "2047 MiB",
+        "cluster.stream_bytes",
+        "at least twice cluster.stream_keep_bytes",
+    ),
+    ("EXPIRY", "150ms", "cluster.expiry", "200ms"),
+    (
+        "NODE_LISTEN",
+        "",
+        "cluster.node_listen",
+        "other nodes reach",
+    ),
+    (
+        "NODE_LISTEN",
+        "0.0.0.0:1",
+        "cluster.advertise",
+        "host and port",
+    ),
+    ("SECRET_FILE", "", "cluster.secret_file", "share"),
+    ("CA_FILE", "ca", "cluster.urls", "tls://"),
+    (
+        "CERTIFICATE_FILE",
+        "c",
+        "cluster.certificate_file",
+        "set together",
+    ),
+    (
+        "NODE_KEY_FILE",
+        "k",
+        "cluster.node_certificate_file",
+        "set together",
+    ),
+];
+
 #[test]
 fn a_node_of_a_cluster_names_what_it_lacks() {
     let base = "[server]\nadmin_token = \"0123456789abcdef\"\n[cluster]\nengine = \"nats\"\nnode = \
         \"a\"\nurls = [\"nats://h:4222\"]\n\
         durability = \"unchecked\"\nnode_listen = \"127.0.0.1:0\"\nsecret_file = \"s\"\n";
+    assert_logins(base);
+    for (variable, value, key, allowed) in CLUSTER_MISTAKES {
+        let name = format!("GRIDHOOK_CLUSTER__{variable}");
+        let error = load(base, &[(name.as_str(), value)], &[])
+            .expect_err(variable)
+            .to_string();
+        assert!(
+            error.contains(key) && error.contains(allowed),
+            "{variable}={value}: {error}"
+        );
+    }
+    assert_node_tls_is_read(base);
+    for (most, keep) in [("2 GiB", "1 GiB"), ("0", "64 TiB"), ("1 MiB", "0")] {
+        let sizes = [
+            ("GRIDHOOK_CLUSTER__STREAM_BYTES", most),
+            ("GRIDHOOK_CLUSTER__STREAM_KEEP_BYTES", keep),
+        ];
+        assert!(load(base, &sizes, &[]).is_ok(), "{most} and {keep}");
+    }
+    let refused = load(base, &[("GRIDHOOK_SERVER__ADMIN_TOKEN", "")], &[])
+        .expect_err("no token")
+        .to_string();
+    assert!(
+        refused.contains("server.admin_token") && refused.contains("share"),
+        "{refused}"
+    );
+}
+
+fn assert_logins(base: &str) {
     let cluster = load(base, &[], &[])
         .expect("good settings")
         .cluster
@@ -359,86 +485,9 @@ fn a_node_of_a_cluster_names_what_it_lacks() {
         login,
         NatsLogin::Password("u".to_owned(), PathBuf::from("p"))
     );
-    for (variable, value, key, allowed) in [
-        ("ENGINE", "kafka", "cluster.engine", "\"none\" or \"nats\""),
-        ("NAME", "a.b", "cluster.name", "letters, digits"),
-        ("NODE", "", "cluster.node", "no other node has"),
-        ("URLS", "http://h", "cluster.urls", "nats://"),
-        (
-            "URLS",
-            "nats://u:secret@h",
-            "cluster.urls is (not shown)",
-            "without user information",
-        ),
-        (
-            "USERNAME",
-            "u",
-            "cluster.credentials",
-            "cluster.username with cluster.password_file",
-        ),
-        (
-            "DURABILITY",
-            "fsync",
-            "cluster.system_credentials",
-            "unchecked",
-        ),
-        (
-            "DURABILITY",
-            "lazy",
-            "cluster.durability",
-            "\"fsync\" or \"unchecked\"",
-        ),
-        ("REPLICAS", "2", "cluster.replicas", "1, 3 or 5"),
-        (
-            "SHARDS",
-            "2",
-            "cluster.node_listen",
-            "the first of 3 ports in a row",
-        ),
-        ("SHARDS", "65", "cluster.shards", "from 1 to 64"),
-        (
-            "STREAM_BYTES",
-            "2047 MiB",
-            "cluster.stream_bytes",
-            "at least twice cluster.stream_keep_bytes",
-        ),
-        ("EXPIRY", "150ms", "cluster.expiry", "200ms"),
-        (
-            "NODE_LISTEN",
-            "",
-            "cluster.node_listen",
-            "other nodes reach",
-        ),
-        (
-            "NODE_LISTEN",
-            "0.0.0.0:1",
-            "cluster.advertise",
-            "host and port",
-        ),
-        ("SECRET_FILE", "", "cluster.secret_file", "share"),
-        ("CA_FILE", "ca", "cluster.urls", "tls://"),
-        (
-            "CERTIFICATE_FILE",
-            "c",
-            "cluster.certificate_file",
-            "set together",
-        ),
-        (
-            "NODE_KEY_FILE",
-            "k",
-            "cluster.node_certificate_file",
-            "set together",
-        ),
-    ] {
-        let name = format!("GRIDHOOK_CLUSTER__{variable}");
-        let refused = load(base, &[(name.as_str(), value)], &[])
-            .expect_err(variable)
-            .to_string();
-        assert!(
-            refused.contains(key) && refused.contains(allowed),
-            "{variable}={value}: {refused}"
-        );
-    }
+}
+
+fn assert_node_tls_is_read(base: &str) {
     let files = ["NODE_CA_FILE", "NODE_CERTIFICATE_FILE", "NODE_KEY_FILE"]
         .map(|key| format!("GRIDHOOK_CLUSTER__{key}"));
     let tls = [
@@ -455,20 +504,6 @@ fn a_node_of_a_cluster_names_what_it_lacks() {
     assert_eq!(
         (tls.authorities, tls.identity.key),
         (PathBuf::from("ca"), PathBuf::from("key"))
-    );
-    for (most, keep) in [("2 GiB", "1 GiB"), ("0", "64 TiB"), ("1 MiB", "0")] {
-        let sizes = [
-            ("GRIDHOOK_CLUSTER__STREAM_BYTES", most),
-            ("GRIDHOOK_CLUSTER__STREAM_KEEP_BYTES", keep),
-        ];
-        assert!(load(base, &sizes, &[]).is_ok(), "{most} and {keep}");
-    }
-    let refused = load(base, &[("GRIDHOOK_SERVER__ADMIN_TOKEN", "")], &[])
-        .expect_err("no token")
-        .to_string();
-    assert!(
-        refused.contains("server.admin_token") && refused.contains("share"),
-        "{refused}"
     );
 }
 
@@ -804,8 +839,7 @@ fn settings_that_contradict_each_other_are_reported_with_both_sources() {
     );
 }
 
-/// A value that is wrong by itself, an unknown key, and contradictions in every section that can
-/// have one.
+/// A wrong value, an unknown key, and contradictions in every section that can have one.
 const EVERYTHING_WRONG: &str = r#"
 [server]
 listen = "8080"
@@ -859,7 +893,7 @@ fn all_errors_of_the_settings_are_reported_at_once() {
           gridhook.toml: dead_letter.stores.two.accounts is ["a"]; expected accounts that no other store has; another store has "a"
           gridhook.toml: dead_letter.stores.two.url is "s3://bucket"; expected an address that no other store has; the store one has it"#]],
     );
-    // A value that is wrong by itself is not compared with others.
+    // A wrong value is not compared with others.
     refuses(
         "[publish]\nrequest_bytes = \"1 GiB\"\nbytes_in_flight = \"1 MiB\"\n",
         &[],
@@ -1178,96 +1212,94 @@ fn a_credential_may_stand_in_a_file() {
     );
 }
 
+fn impossible_stores() -> Vec<(String, Expect)> {
+    let store = |lines: &str| format!("[dead_letter.stores.a]\n{lines}\n");
+    vec![
+        (
+            store("url = \"ftp://host\""),
+            expect![[
+                r#"gridhook.toml: dead_letter.stores.a.url is "ftp://host"; expected file:///folder, s3://bucket/prefix, gs://bucket/prefix, https://account.blob.core.windows.net/container or az://account/container"#
+            ]],
+        ),
+        (
+            store("accounts = [\"b\"]"),
+            expect![
+                "default: dead_letter.stores.a.url is missing; expected file:///folder, \
+                 s3://bucket/prefix, gs://bucket/prefix, \
+                 https://account.blob.core.windows.net/container or az://account/container"
+            ],
+        ),
+        (
+            store("url = \"s3://b\"\nbucket = \"c\""),
+            expect![
+                "gridhook.toml: unknown key dead_letter.stores.a.bucket; expected one of \
+                 dead_letter.stores.a.access_key, dead_letter.stores.a.access_key_file, \
+                 dead_letter.stores.a.access_key_id, dead_letter.stores.a.access_key_id_file, \
+                 dead_letter.stores.a.accounts, dead_letter.stores.a.allow_http, \
+                 dead_letter.stores.a.client_id, dead_letter.stores.a.client_id_file, \
+                 dead_letter.stores.a.client_secret, dead_letter.stores.a.client_secret_file, \
+                 dead_letter.stores.a.endpoint, dead_letter.stores.a.region, \
+                 dead_letter.stores.a.sas_token, dead_letter.stores.a.sas_token_file, \
+                 dead_letter.stores.a.secret_access_key, dead_letter.stores.a.secret_access_key_file, \
+                 dead_letter.stores.a.service_account_key, \
+                 dead_letter.stores.a.service_account_key_file, dead_letter.stores.a.session_token, \
+                 dead_letter.stores.a.session_token_file, dead_letter.stores.a.tenant_id, \
+                 dead_letter.stores.a.tenant_id_file, dead_letter.stores.a.url, \
+                 dead_letter.stores.a.used_by"
+            ],
+        ),
+        (
+            store("url = \"s3://b\"\naccess_key = \"secret\""),
+            expect![
+                "gridhook.toml: dead_letter.stores.a.access_key is (not shown); expected nothing: \
+                 the credentials for s3://b are access_key_id, secret_access_key, session_token"
+            ],
+        ),
+        (
+            store("url = \"file:///b\"\naccess_key = \"secret\""),
+            expect![
+                "gridhook.toml: dead_letter.stores.a.access_key is (not shown); expected nothing: a \
+                 folder needs no credentials (file:///b)"
+            ],
+        ),
+        (
+            store("url = \"s3://b\"\nendpoint = \"http://c\""),
+            expect![[
+                r#"gridhook.toml: dead_letter.stores.a.endpoint is "http://c"; expected https, or http where dead_letter.stores.a.allow_http is true"#
+            ]],
+        ),
+        (
+            store("url = \"file:///\""),
+            expect![[
+                r#"gridhook.toml: dead_letter.stores.a.url is "file:///"; expected a folder other than the root folder"#
+            ]],
+        ),
+        (
+            store("url = \"s3://b\"\nsecret_access_key = \"s\"\nsecret_access_key_file = \"f\""),
+            expect![[
+                r#"gridhook.toml: dead_letter.stores.a.secret_access_key_file is "f"; expected nothing, because dead_letter.stores.a.secret_access_key is set, too"#
+            ]],
+        ),
+        (
+            "[dead_letter.stores.A]\nurl = \"s3://b\"".to_owned(),
+            expect![[
+                r#"gridhook.toml: dead_letter.stores.A.url is "s3://b"; expected a name of 1 to 40 lower-case letters, digits, hyphens and underscores"#
+            ]],
+        ),
+        (
+            "[dead_letter.stores.folder]\nurl = \"s3://b\"".to_owned(),
+            expect![[
+                r#"gridhook.toml: dead_letter.stores.folder.url is "s3://b"; expected another name: "folder" is the store of dead_letter.folder"#
+            ]],
+        ),
+    ]
+}
+
 #[test]
 fn an_impossible_store_is_reported_without_its_secrets() {
-    let store = |lines: &str| format!("[dead_letter.stores.a]\n{lines}\n");
-    refuses(
-        &store("url = \"ftp://host\""),
-        &[],
-        expect![[
-            r#"gridhook.toml: dead_letter.stores.a.url is "ftp://host"; expected file:///folder, s3://bucket/prefix, gs://bucket/prefix, https://account.blob.core.windows.net/container or az://account/container"#
-        ]],
-    );
-    refuses(
-        &store("accounts = [\"b\"]"),
-        &[],
-        expect![
-            "default: dead_letter.stores.a.url is missing; expected file:///folder, \
-             s3://bucket/prefix, gs://bucket/prefix, \
-             https://account.blob.core.windows.net/container or az://account/container"
-        ],
-    );
-    refuses(
-        &store("url = \"s3://b\"\nbucket = \"c\""),
-        &[],
-        expect![
-            "gridhook.toml: unknown key dead_letter.stores.a.bucket; expected one of \
-             dead_letter.stores.a.access_key, dead_letter.stores.a.access_key_file, \
-             dead_letter.stores.a.access_key_id, dead_letter.stores.a.access_key_id_file, \
-             dead_letter.stores.a.accounts, dead_letter.stores.a.allow_http, \
-             dead_letter.stores.a.client_id, dead_letter.stores.a.client_id_file, \
-             dead_letter.stores.a.client_secret, dead_letter.stores.a.client_secret_file, \
-             dead_letter.stores.a.endpoint, dead_letter.stores.a.region, \
-             dead_letter.stores.a.sas_token, dead_letter.stores.a.sas_token_file, \
-             dead_letter.stores.a.secret_access_key, dead_letter.stores.a.secret_access_key_file, \
-             dead_letter.stores.a.service_account_key, \
-             dead_letter.stores.a.service_account_key_file, dead_letter.stores.a.session_token, \
-             dead_letter.stores.a.session_token_file, dead_letter.stores.a.tenant_id, \
-             dead_letter.stores.a.tenant_id_file, dead_letter.stores.a.url, \
-             dead_letter.stores.a.used_by"
-        ],
-    );
-    refuses(
-        &store("url = \"s3://b\"\naccess_key = \"secret\""),
-        &[],
-        expect![
-            "gridhook.toml: dead_letter.stores.a.access_key is (not shown); expected nothing: \
-             the credentials for s3://b are access_key_id, secret_access_key, session_token"
-        ],
-    );
-    refuses(
-        &store("url = \"file:///b\"\naccess_key = \"secret\""),
-        &[],
-        expect![
-            "gridhook.toml: dead_letter.stores.a.access_key is (not shown); expected nothing: a \
-             folder needs no credentials (file:///b)"
-        ],
-    );
-    refuses(
-        &store("url = \"s3://b\"\nendpoint = \"http://c\""),
-        &[],
-        expect![[
-            r#"gridhook.toml: dead_letter.stores.a.endpoint is "http://c"; expected https, or http where dead_letter.stores.a.allow_http is true"#
-        ]],
-    );
-    refuses(
-        &store("url = \"file:///\""),
-        &[],
-        expect![[
-            r#"gridhook.toml: dead_letter.stores.a.url is "file:///"; expected a folder other than the root folder"#
-        ]],
-    );
-    refuses(
-        &store("url = \"s3://b\"\nsecret_access_key = \"s\"\nsecret_access_key_file = \"f\""),
-        &[],
-        expect![[
-            r#"gridhook.toml: dead_letter.stores.a.secret_access_key_file is "f"; expected nothing, because dead_letter.stores.a.secret_access_key is set, too"#
-        ]],
-    );
-    refuses(
-        "[dead_letter.stores.A]\nurl = \"s3://b\"",
-        &[],
-        expect![[
-            r#"gridhook.toml: dead_letter.stores.A.url is "s3://b"; expected a name of 1 to 40 lower-case letters, digits, hyphens and underscores"#
-        ]],
-    );
-    refuses(
-        "[dead_letter.stores.folder]\nurl = \"s3://b\"",
-        &[],
-        expect![[
-            r#"gridhook.toml: dead_letter.stores.folder.url is "s3://b"; expected another name: "folder" is the store of dead_letter.folder"#
-        ]],
-    );
+    for (lines, expected) in impossible_stores() {
+        refuses(&lines, &[], expected);
+    }
     let two =
         |a: &str, b: &str| format!("[dead_letter.stores.a]\n{a}\n[dead_letter.stores.b]\n{b}\n");
     refuses(
@@ -1290,7 +1322,7 @@ fn an_impossible_store_is_reported_without_its_secrets() {
     );
 }
 
-/// What Kubernetes sets in every pod of a namespace with a service "gridhook".
+/// The variables that Kubernetes sets in every pod of a namespace with a service "gridhook".
 const OF_KUBERNETES: [(&str, &str); 7] = [
     ("GRIDHOOK_PORT", "tcp://10.0.0.1:8080"),
     ("GRIDHOOK_PORT_8080_TCP", "tcp://10.0.0.1:8080"),

@@ -772,219 +772,271 @@ fn irreversible_actions_need_a_confirmation() {
     );
 }
 
+const HEAT: &str = "namespaces/plant/topics/heat";
+
+/// A namespace with a topic that is pushed and pulled.
+struct Plant<'a> {
+    server: &'a Server,
+    sink: &'a Sink,
+}
+
+impl Plant<'_> {
+    /// Runs a command that succeeds.
+    fn run(&self, arguments: &[&str]) -> String {
+        operator(self.server, arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
+    }
+
+    fn masked(&self, text: String) -> String {
+        text.replace(&self.server.at().to_string(), "SERVER")
+            .replace(&self.sink.url(""), "SINK")
+    }
+
+    fn create_topics_and_subscriptions(&self) {
+        self.run(&[
+            "topics",
+            "create",
+            "namespaces/plant",
+            "--tag",
+            "team=plant",
+        ]);
+        self.run(&["topics", "create", HEAT, "--retention-days", "3"]);
+        let push = [
+            "subscriptions",
+            "create",
+            HEAT,
+            "push",
+            "--endpoint",
+            &self.sink.url("/push"),
+            "--event-type",
+            "T",
+        ];
+        let flags = [
+            "--max-attempts",
+            "5",
+            "--time-to-live",
+            "2h",
+            "--subject-begins-with",
+            "/a",
+            "--batch-events",
+            "3",
+            "--dead-letters",
+            "/r",
+            "--container",
+            "letters",
+        ];
+        self.run(&[&push[..], &flags].concat());
+        self.run(&[
+            "subscriptions",
+            "create",
+            HEAT,
+            "work",
+            "--pull",
+            "--lock",
+            "2m",
+        ]);
+        self.run(&[
+            "subscriptions",
+            "update",
+            HEAT,
+            "push",
+            "--max-attempts",
+            "4",
+        ]);
+        self.run(&[
+            "subscriptions",
+            "update",
+            HEAT,
+            "work",
+            "--time-to-live",
+            "1h",
+        ]);
+    }
+
+    fn assert_topics_are_shown(&self) {
+        expect![[r#"
+            namespaces/plant
+            id                   /subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/namespaces/plant
+            endpoint             http://SERVER/namespaces/plant
+            location             local
+            tags                 team=plant
+            access keys          accepted
+            public network       Enabled
+            topics               heat"#]]
+        .assert_eq(&self.masked(self.run(&["topics", "show", "namespaces/plant"])));
+        expect![[r#"
+            namespaces/plant/topics/heat
+            id                   /subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/namespaces/plant/topics/heat
+            input schema         CloudEventSchemaV1_0
+            edition              namespace
+            retention            3 days
+            event subscriptions  push, work"#]].assert_eq(&self.masked(self.run(&["topics", "show", HEAT])));
+    }
+
+    fn assert_subscriptions_are_shown(&self) {
+        expect![[r#"
+            push of namespaces/plant/topics/heat
+            state             Succeeded
+            endpoint          SINK/push
+            schema            CloudEventSchemaV1_0
+            types             T
+            advanced filters  1
+            retry             4 attempts within 2h
+            batch             3 events, 64 KB
+            dead letters      /r/letters
+            health            healthy
+            in flight         0 of 16
+            backlog           0
+            pending           0
+            matched           0 of 0
+            delivered         0
+            dead-lettered     0
+            dropped           0
+            requests          0, 0 failed"#]]
+        .assert_eq(&self.masked(self.run(&["subscriptions", "show", HEAT, "push"])));
+        expect![[r#"
+            work of namespaces/plant/topics/heat
+            state             Succeeded
+            endpoint          none (pull delivery)
+            lock              2m
+            schema            CloudEventSchemaV1_0
+            retry             10 deliveries within 1h
+            dead letters      no destination
+            health            healthy
+            in flight         0 of 16
+            backlog           0
+            pending           0
+            matched           0 of 0
+            delivered         0
+            dead-lettered     0
+            dropped           0
+            requests          0, 0 failed"#]]
+        .assert_eq(&self.masked(self.run(&["subscriptions", "show", HEAT, "work"])));
+    }
+
+    fn assert_lists_are_shown(&self) {
+        for list in [
+            &["subscriptions", "list"][..],
+            &["subscriptions", "list", HEAT],
+            &["subscriptions", "list", "namespaces/plant"],
+        ] {
+            // The sink's address has a varying length, so column widths differ between runs.
+            let listed = self
+                .masked(self.run(list))
+                .split(' ')
+                .filter(|word| !word.is_empty())
+                .collect::<Vec<_>>()
+                .join(" ");
+            expect![[r#"
+                TOPIC NAME ENDPOINT TYPES SCHEMA STATE
+                namespaces/plant/topics/heat push SINK/push T CloudEventSchemaV1_0 Succeeded
+                namespaces/plant/topics/heat work none (pull delivery) all CloudEventSchemaV1_0 Succeeded"#]]
+            .assert_eq(&listed);
+        }
+        assert!(self.run(&["topics", "list"]).contains("namespaces/plant"));
+        assert!(
+            self.run(&["topics", "list", "namespaces/plant"])
+                .contains(HEAT)
+        );
+        assert!(
+            self.run(&["subscriptions", "show", HEAT, "push", "--full-url"])
+                .contains(&self.sink.url("/push"))
+        );
+    }
+
+    fn publish_and_trace(&self) {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_gridhook"))
+            .args([
+                "publish",
+                HEAT,
+                "--server",
+                &format!("http://{}", self.server.at()),
+                "--token-file",
+            ])
+            .arg(self.server.data_dir().join("admin-token"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let event = r#"{"specversion": "1.0", "id": "first", "source": "/a", "subject": "/a", "type": "T", "data": {}}"#;
+        child
+            .stdin
+            .take()
+            .expect("its input")
+            .write_all(event.as_bytes())
+            .expect("it reads");
+        let mut reported = String::new();
+        child
+            .stdout
+            .take()
+            .expect("its output")
+            .read_to_string(&mut reported)
+            .expect("UTF-8");
+        assert!(child.wait().expect("an end").success(), "{reported}");
+        let traced = self.run(&["trace", "first"]);
+        assert!(
+            traced.contains("event first in") && traced.contains("work: "),
+            "{traced}"
+        );
+        assert!(
+            self.run(&["explain", HEAT, "work", "first"])
+                .contains("event first, sequence 1, for work")
+        );
+    }
+
+    fn run_other_commands(&self) {
+        for arguments in [
+            &["ledger", HEAT, "push"][..],
+            &["dead-letters", "list", HEAT, "push"],
+            &["replay", "list", HEAT, "push"],
+            &["subscriptions", "hold", HEAT, "push"],
+            &["subscriptions", "resume", HEAT, "push"],
+            &["subscriptions", "test-filter", HEAT, "push"],
+            &["topics", "keys", HEAT],
+            &[
+                "topics",
+                "keys",
+                "namespaces/plant",
+                "--regenerate",
+                "key1",
+                "--yes",
+            ],
+            &["top", "--once", "--every", "500ms"],
+        ] {
+            self.run(arguments);
+        }
+        let typo = operator(
+            self.server,
+            &["topics", "show", "namespaces/plant/topics/haet"],
+        )
+        .expect_err("it is not there");
+        assert!(typo.ends_with("Did you mean heat?"), "{typo}");
+    }
+
+    fn delete(&self) {
+        assert_eq!(
+            self.run(&["subscriptions", "delete", HEAT, "work", "--yes"]),
+            format!("deleted work of {HEAT}")
+        );
+        assert_eq!(
+            self.run(&["topics", "delete", "namespaces/plant", "--yes"]),
+            "deleted namespaces/plant"
+        );
+    }
+}
+
 #[test]
 fn commands_manage_namespaces() {
     let server = Server::start(&[]);
     let sink = Sink::start();
-    let done = |arguments: &[&str]| {
-        operator(&server, arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
+    let plant = Plant {
+        server: &server,
+        sink: &sink,
     };
-    let masked = |text: String| {
-        text.replace(&server.at().to_string(), "SERVER")
-            .replace(&sink.url(""), "SINK")
-    };
-    let heat = "namespaces/plant/topics/heat";
-    done(&[
-        "topics",
-        "create",
-        "namespaces/plant",
-        "--tag",
-        "team=plant",
-    ]);
-    done(&["topics", "create", heat, "--retention-days", "3"]);
-    let push = [
-        "subscriptions",
-        "create",
-        heat,
-        "push",
-        "--endpoint",
-        &sink.url("/push"),
-        "--event-type",
-        "T",
-    ];
-    let flags = [
-        "--max-attempts",
-        "5",
-        "--time-to-live",
-        "2h",
-        "--subject-begins-with",
-        "/a",
-        "--batch-events",
-        "3",
-        "--dead-letters",
-        "/r",
-        "--container",
-        "letters",
-    ];
-    done(&[&push[..], &flags].concat());
-    done(&[
-        "subscriptions",
-        "create",
-        heat,
-        "work",
-        "--pull",
-        "--lock",
-        "2m",
-    ]);
-    done(&[
-        "subscriptions",
-        "update",
-        heat,
-        "push",
-        "--max-attempts",
-        "4",
-    ]);
-    done(&[
-        "subscriptions",
-        "update",
-        heat,
-        "work",
-        "--time-to-live",
-        "1h",
-    ]);
-    expect![[r#"
-        namespaces/plant
-        id                   /subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/namespaces/plant
-        endpoint             http://SERVER/namespaces/plant
-        location             local
-        tags                 team=plant
-        access keys          accepted
-        public network       Enabled
-        topics               heat"#]]
-    .assert_eq(&masked(done(&["topics", "show", "namespaces/plant"])));
-    expect![[r#"
-        namespaces/plant/topics/heat
-        id                   /subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/namespaces/plant/topics/heat
-        input schema         CloudEventSchemaV1_0
-        edition              namespace
-        retention            3 days
-        event subscriptions  push, work"#]].assert_eq(&masked(done(&["topics", "show", heat])));
-    expect![[r#"
-        push of namespaces/plant/topics/heat
-        state             Succeeded
-        endpoint          SINK/push
-        schema            CloudEventSchemaV1_0
-        types             T
-        advanced filters  1
-        retry             4 attempts within 2h
-        batch             3 events, 64 KB
-        dead letters      /r/letters
-        health            healthy
-        in flight         0 of 16
-        backlog           0
-        pending           0
-        matched           0 of 0
-        delivered         0
-        dead-lettered     0
-        dropped           0
-        requests          0, 0 failed"#]]
-    .assert_eq(&masked(done(&["subscriptions", "show", heat, "push"])));
-    expect![[r#"
-        work of namespaces/plant/topics/heat
-        state             Succeeded
-        endpoint          none (pull delivery)
-        lock              2m
-        schema            CloudEventSchemaV1_0
-        retry             10 deliveries within 1h
-        dead letters      no destination
-        health            healthy
-        in flight         0 of 16
-        backlog           0
-        pending           0
-        matched           0 of 0
-        delivered         0
-        dead-lettered     0
-        dropped           0
-        requests          0, 0 failed"#]]
-    .assert_eq(&masked(done(&["subscriptions", "show", heat, "work"])));
-    for list in [
-        &["subscriptions", "list"][..],
-        &["subscriptions", "list", heat],
-        &["subscriptions", "list", "namespaces/plant"],
-    ] {
-        // The sink's address has a varying length, so column widths differ between runs.
-        let listed = masked(done(list))
-            .split(' ')
-            .filter(|word| !word.is_empty())
-            .collect::<Vec<_>>()
-            .join(" ");
-        expect![[r#"
-            TOPIC NAME ENDPOINT TYPES SCHEMA STATE
-            namespaces/plant/topics/heat push SINK/push T CloudEventSchemaV1_0 Succeeded
-            namespaces/plant/topics/heat work none (pull delivery) all CloudEventSchemaV1_0 Succeeded"#]]
-        .assert_eq(&listed);
-    }
-    assert!(done(&["topics", "list"]).contains("namespaces/plant"));
-    assert!(done(&["topics", "list", "namespaces/plant"]).contains(heat));
-    assert!(
-        done(&["subscriptions", "show", heat, "push", "--full-url"]).contains(&sink.url("/push"))
-    );
-
-    let mut child = Command::new(env!("CARGO_BIN_EXE_gridhook"))
-        .args([
-            "publish",
-            heat,
-            "--server",
-            &format!("http://{}", server.at()),
-            "--token-file",
-        ])
-        .arg(server.data_dir().join("admin-token"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the binary starts");
-    let event = r#"{"specversion": "1.0", "id": "first", "source": "/a", "subject": "/a", "type": "T", "data": {}}"#;
-    child
-        .stdin
-        .take()
-        .expect("its input")
-        .write_all(event.as_bytes())
-        .expect("it reads");
-    let mut reported = String::new();
-    child
-        .stdout
-        .take()
-        .expect("its output")
-        .read_to_string(&mut reported)
-        .expect("UTF-8");
-    assert!(child.wait().expect("an end").success(), "{reported}");
-    let traced = done(&["trace", "first"]);
-    assert!(
-        traced.contains("event first in") && traced.contains("work: "),
-        "{traced}"
-    );
-    assert!(
-        done(&["explain", heat, "work", "first"]).contains("event first, sequence 1, for work")
-    );
-    for arguments in [
-        &["ledger", heat, "push"][..],
-        &["dead-letters", "list", heat, "push"],
-        &["replay", "list", heat, "push"],
-        &["subscriptions", "hold", heat, "push"],
-        &["subscriptions", "resume", heat, "push"],
-        &["subscriptions", "test-filter", heat, "push"],
-        &["topics", "keys", heat],
-        &[
-            "topics",
-            "keys",
-            "namespaces/plant",
-            "--regenerate",
-            "key1",
-            "--yes",
-        ],
-        &["top", "--once", "--every", "500ms"],
-    ] {
-        done(arguments);
-    }
-    let typo = operator(&server, &["topics", "show", "namespaces/plant/topics/haet"])
-        .expect_err("it is not there");
-    assert!(typo.ends_with("Did you mean heat?"), "{typo}");
-    assert_eq!(
-        done(&["subscriptions", "delete", heat, "work", "--yes"]),
-        format!("deleted work of {heat}")
-    );
-    assert_eq!(
-        done(&["topics", "delete", "namespaces/plant", "--yes"]),
-        "deleted namespaces/plant"
-    );
+    plant.create_topics_and_subscriptions();
+    plant.assert_topics_are_shown();
+    plant.assert_subscriptions_are_shown();
+    plant.assert_lists_are_shown();
+    plant.publish_and_trace();
+    plant.run_other_commands();
+    plant.delete();
 }

@@ -407,7 +407,7 @@ fn variables_that_double_each_other_are_bounded() {
 }
 
 proptest::proptest! {
-    /// Whatever stands where a template has something, it is read or refused.
+    /// Any value in a template is read or refused.
     #[test]
     fn no_template_panics(text in "[\\[\\]{}\",: a-c0-9']{0,64}", name in proptest::option::of("[\\[\\]a-z()',]{0,24}"), at in 0..6_usize) {
         let keys = ["name", "type", "scope", "resources", "properties", "condition"];
@@ -551,7 +551,7 @@ fn foreign_resources_are_refused_or_left_out_with_a_reason() {
         Microsoft.EventGrid/systemTopics/eventSubscriptions: a system topic has the events of a service of Azure, which publishes none here
         Microsoft.EventGrid/eventSubscriptions: its scope is not a topic: an Azure subscription, a resource group and the services of Azure publish no events here
         Microsoft.EventGrid/eventSubscriptions: its scope is not a topic: an Azure subscription, a resource group and the services of Azure publish no events here"#]].assert_eq(&reasons.join("\n"));
-    // What refers to a foreign resource cannot be left out.
+    // A resource that refers to a foreign one cannot be left out.
     expect!["/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/topic-p6taaydrzzvxo/providers/Microsoft.EventGrid/eventSubscriptions/to-flow needs listCallbackUrl of /subscriptions/local/resourcegroups/dev/providers/microsoft.logic/workflows/flow-p6taaydrzzvxo/triggers/manual, a resource that this server does not have; replace the expression by a parameter"].assert_eq(&left_out("workflow").expect_err("a callback").to_string());
     let path = format!(
         "{}/tests/data/templates/system.json",

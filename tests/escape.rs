@@ -5,7 +5,7 @@ use expect_test::expect;
 use gridhook::escape;
 use proptest::prelude::*;
 
-/// What Unicode calls controls, and what reorders text or ends a line: as its tables have them.
+/// The control characters of Unicode, and those that reorder text or end a line, from its tables.
 fn is_listed(c: char) -> bool {
     let ranges = [
         ('\0', '\u{1f}'),

@@ -349,7 +349,7 @@ async fn a_suspect_is_kept_until_it_is_settled() {
         .expect("published")
         .first
         .plus(1);
-    // It is sent and not answered.
+    // It is sent and has no response.
     wait_until("a request after two deaths", || shared.in_flight() == 1).await;
     assert_eq!(shared.suspect_count(), 1);
     drop(endpoint);

@@ -162,7 +162,7 @@ fn a_request_that_was_called_off_before_it_arrived_ends_at_once() {
     polls.call_off(&[1, 2]);
     assert!(is_called_off(2));
     assert!(!is_called_off(3));
-    // One that waits ends, and the others wait on.
+    // One waiting client ends, and the others continue to wait.
     let [first, second] = [4, 5].map(wait);
     polls.call_off(&[5, 6]);
     let ends = [&first, &second].map(|poll| poll.called_off().now_or_never().is_some());

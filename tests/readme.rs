@@ -225,7 +225,7 @@ impl Terminal {
         writeln!(self.keyboard, "{text}").expect("the shell reads");
     }
 
-    /// What was printed since the last comparison.
+    /// The output since the last comparison.
     fn fresh(&self) -> String {
         self.printed.lock().unwrap_or_else(PoisonError::into_inner)[self.seen..].to_owned()
     }
@@ -263,7 +263,7 @@ fn copy(mut from: impl Read + Send + 'static, to: &Arc<Mutex<String>>) {
     });
 }
 
-/// What differs from one run to the next is given a name: points in time, codes, and how often a
+/// Replaces the parts that differ between runs with names: points in time, codes, and how often a
 /// late event was tried.
 fn masked(line: &str) -> String {
     let stop = |c: char| c.is_whitespace() || c == '"' || c == ',';
@@ -326,7 +326,7 @@ fn compare(step: &Step, terminal: &mut Terminal, expected: &[String]) -> String 
     }
 }
 
-/// What `make run` executes, with the binary of this build and the address of this test.
+/// The command of `make run`, with the binary of this build and the address of this test.
 fn make_run(root: &Path, address: &str) -> String {
     let mut make = Command::new("make");
     make.args(["--no-print-directory", "-n", "run"])
@@ -539,10 +539,10 @@ fn blocks() -> Vec<Block> {
     blocks
 }
 
-/// What a block is run in: what is typed before it, and what is typed in place of its commands.
+/// The set-up of a block: commands before it, and replacements in its commands.
 struct BlockSetup {
     before: &'static str,
-    /// What stands for something else, and what that is here.
+    /// Placeholders, and their values here.
     replaced: &'static [(&'static str, &'static str)],
 }
 
@@ -669,7 +669,7 @@ fn setup_for(module: &str) -> Option<BlockSetup> {
     })
 }
 
-/// What the blocks need besides what the quick start has typed by its first event.
+/// Helpers of the blocks, besides those of the quick start.
 fn helpers(address: &str) -> String {
     format!(
         r#"

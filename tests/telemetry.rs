@@ -1,4 +1,4 @@
-//! W3C trace contexts, and the tracer by itself; the whole path is in `server::otlp`.
+//! W3C trace contexts, and the tracer alone. `server::otlp` tests the whole path.
 
 use std::{
     ffi::OsString,
@@ -193,7 +193,7 @@ fn a_share_of_the_traces_that_begin_here_is_recorded_and_those_of_others_as_they
     }
 }
 
-/// What is written to it is kept.
+/// A writer that stores its input.
 #[derive(Clone, Default)]
 pub(crate) struct Kept(Arc<Mutex<Vec<u8>>>);
 
@@ -210,7 +210,7 @@ impl Kept {
             .0
     }
 
-    /// What was written.
+    /// The text that was written.
     pub(crate) fn text(&self) -> String {
         String::from_utf8(self.0.lock().expect("nobody panicked").clone()).expect("UTF-8")
     }
@@ -230,7 +230,7 @@ impl Write for Kept {
     }
 }
 
-/// What the log has where hostile text is logged in every way that there is.
+/// The log after hostile text was logged in every possible way.
 fn logged(format: LogFormat, has_colours: bool) -> String {
     let kept = Kept::default();
     let writer = kept.clone();

@@ -11,7 +11,7 @@ use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak},
 };
 
 use rustls::{
@@ -96,7 +96,7 @@ impl TlsTrust {
         roots: &[TrustRoots],
         version: MinimumTlsVersion,
     ) -> Result<Self, TrustError> {
-        let store = Arc::new(load_root_store(roots)?);
+        let store = share_root_store(load_root_store(roots)?);
         Ok(Self {
             config: client_config(&store, version)?,
             strict: client_config(&store, MinimumTlsVersion::Tls13)?,
@@ -158,6 +158,17 @@ impl TlsTrust {
     pub fn config(&self) -> Arc<ClientConfig> {
         self.config.clone()
     }
+}
+
+/// The store itself, or the one that was shared last if it has the same authorities: the cores of a
+/// process load the same.
+fn share_root_store(store: RootCertStore) -> Arc<RootCertStore> {
+    static LAST: Mutex<Weak<RootCertStore>> = Mutex::new(Weak::new());
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let shared = last.upgrade().filter(|last| last.roots == store.roots);
+    let store = shared.unwrap_or_else(|| Arc::new(store));
+    *last = Arc::downgrade(&store);
+    store
 }
 
 fn client_config(

@@ -204,7 +204,7 @@ struct Launch {
     log: LogFilter,
     declared: Option<Declared>,
     budget: DescriptorBudget,
-    /// The number of threads of the actors.
+    /// The number of threads of the actors. With 0 they run on that of the core.
     arbiters: usize,
     threads: ActorThreads,
     /// Set for the core of a shard, which has others beside it in its process.
@@ -257,34 +257,40 @@ impl ShardCore {
     }
 }
 
-/// The threads of the actors. Dropping this stops every actor and joins the threads.
+/// The threads of the actors. Dropping this stops those that it has started, with their actors, and
+/// joins them.
 struct Arbiters {
-    running: Vec<(u64, Arbiter)>,
+    handles: Vec<(u64, ArbiterHandle)>,
+    started: Vec<Arbiter>,
     threads: ActorThreads,
 }
 
 impl Arbiters {
+    /// Starts threads. With a count of 0, actors run on this one until its system ends.
     fn start(count: usize, threads: &ActorThreads) -> Self {
-        let mut running = Vec::with_capacity(count);
-        for _ in 0..count {
+        let start_arbiter = |_| {
             let span = Span::current();
-            let arbiter = Arbiter::with_tokio_rt(move || core_span::spanned_runtime(span));
-            running.push((threads.add(arbiter.handle()), arbiter));
+            Arbiter::with_tokio_rt(move || core_span::spanned_runtime(span))
+        };
+        let started: Vec<Arbiter> = (0..count).map(start_arbiter).collect();
+        let mut handles: Vec<ArbiterHandle> = started.iter().map(Arbiter::handle).collect();
+        if handles.is_empty() {
+            handles.push(Arbiter::current());
         }
         Self {
-            running,
+            handles: handles
+                .into_iter()
+                .map(|handle| (threads.add(handle.clone()), handle))
+                .collect(),
+            started,
             threads: threads.clone(),
         }
     }
 
     fn actor_hosts(&self, context: SubscriptionContext) -> ActorHosts {
-        let handles: Vec<ArbiterHandle> = self
-            .running
-            .iter()
-            .map(|(_, arbiter)| arbiter.handle())
-            .collect();
+        let handles = self.handles.iter().map(|(_, handle)| handle.clone());
         ActorHosts {
-            arbiters: Arc::new(handles),
+            arbiters: Arc::new(handles.collect()),
             context: Arc::new(context),
             check_interval: CHECK_INTERVAL,
         }
@@ -293,11 +299,13 @@ impl Arbiters {
 
 impl Drop for Arbiters {
     fn drop(&mut self) {
-        for (number, arbiter) in &self.running {
+        for (number, _) in &self.handles {
             self.threads.remove(*number);
+        }
+        for arbiter in &self.started {
             arbiter.stop();
         }
-        for (_, arbiter) in self.running.drain(..) {
+        for arbiter in self.started.drain(..) {
             if arbiter.join().is_err() {
                 tracing::error!("an arbiter panicked");
             }

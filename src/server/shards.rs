@@ -120,7 +120,8 @@ fn foreign_folder_error(folder: &Path, content: &str, shards: usize) -> ServerEr
 pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
     let front_threads = worker_threads(&process.config);
     let workers = share_of(front_threads, shards);
-    let arbiters = share_of(available_cores(), shards);
+    // Most machines have fewer processors than shards.
+    let arbiters = available_cores() / shards;
     let cores = count_with_control(shards);
     let limit = descriptors::raise_limit();
     // A core has two more threads: its own, and one that accepts connections.
@@ -164,7 +165,7 @@ struct CorePlan<'a> {
     cores: usize,
     /// The number of threads of each core that serve HTTP.
     workers: usize,
-    /// The number of threads of each core that deliver.
+    /// The number of threads of each core that deliver; 0: its own thread does.
     arbiters: usize,
     /// The folder of the stores.
     folder: &'a Path,

@@ -20,7 +20,7 @@ const ENDLESS: usize = 64 * 1024 * 1024;
 struct Attack {
     name: &'static str,
     request: Vec<u8>,
-    /// What is got, one of these.
+    /// The allowed results.
     got: &'static [&'static str],
 }
 
@@ -40,7 +40,7 @@ fn post(key: &str, lines: &str, body: &str) -> String {
     )
 }
 
-/// One that is framed well, with this body.
+/// A well-framed request with this body.
 fn body(key: &str, body: &str) -> String {
     post(key, &format!("content-length: {}\r\n", body.len()), body)
 }
@@ -51,7 +51,7 @@ fn event(member: &str) -> String {
     )
 }
 
-/// What is wrong with the framing: a proxy in front might read it otherwise.
+/// Wrong framing, which a proxy in front might read differently.
 fn framing(key: &str) -> Vec<Attack> {
     let good = event(r#""data":1"#);
     let length = format!("content-length: {}\r\n", good.len());
@@ -180,7 +180,7 @@ fn framing(key: &str) -> Vec<Attack> {
     ]
 }
 
-/// What is too much.
+/// Requests that exceed a limit.
 fn size(key: &str) -> Vec<Attack> {
     let huge = format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}", "a".repeat(ENDLESS));
     let many = format!(
@@ -234,7 +234,7 @@ fn size(key: &str) -> Vec<Attack> {
     ]
 }
 
-/// What JSON can be.
+/// Unusual forms of JSON.
 fn json(key: &str) -> Vec<Attack> {
     let deep = |levels: usize| format!(r#""data":{}{}"#, "[".repeat(levels), "]".repeat(levels));
     vec![
@@ -370,12 +370,12 @@ fn text_of_events_and_settings_cannot_break_a_header() {
     };
     let spec = SubscriptionSpec::new(&sink.url("/hook")).schema("CloudEventSchemaV1_0");
     for value in ["a\r\nx-evil: 1", "a\nb", "a\0b", "a\u{7f}", "\u{e9}"] {
-        let answer = server.ask_for(
+        let response = server.ask_for(
             "clouds",
             "hook",
             &spec.clone().also(&property(value), &serde_json::json!({})),
         );
-        assert_eq!(answer.status, 400, "{value:?}: {}", answer.text());
+        assert_eq!(response.status, 400, "{value:?}: {}", response.text());
     }
     for url in [
         "http://127.0.0.1:1/\r\nx-evil: 1",
@@ -388,12 +388,12 @@ fn text_of_events_and_settings_cannot_break_a_header() {
         "gopher://127.0.0.1/",
         "file:///etc/passwd",
     ] {
-        let answer = server.ask_for(
+        let response = server.ask_for(
             "clouds",
             "hook",
             &SubscriptionSpec::new(url).schema("CloudEventSchemaV1_0"),
         );
-        assert_eq!(answer.status, 400, "{url:?}: {}", answer.text());
+        assert_eq!(response.status, 400, "{url:?}: {}", response.text());
     }
     server.subscribe(
         "clouds",
@@ -408,11 +408,11 @@ fn text_of_events_and_settings_cannot_break_a_header() {
         ("aeg-sas-key", key.as_str()),
         ("content-type", "application/cloudevents+json"),
     ];
-    let answer = server
+    let response = server
         .client()
         .ask("POST", &events_path("clouds"), &headers, body.as_bytes())
-        .expect("an answer");
-    assert_eq!(answer.status, 200, "{}", answer.text());
+        .expect("a response");
+    assert_eq!(response.status, 200, "{}", response.text());
     wait_for("the event", LONG, || sink.taken("/hook") == 1);
     let heads = sink.heads("/hook");
     let [head] = heads.as_slice() else {

@@ -1,5 +1,4 @@
-//! What callers with a scoped token let the server compute. A publisher of another topic is served
-//! meanwhile.
+//! Computations for callers with a scoped token. A publisher of another topic is served meanwhile.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -45,7 +44,7 @@ fn schema(name: &'static str, schema: &Value, is_preview: bool) -> Attack {
     }
 }
 
-/// What a scoped administrator can let the server compute.
+/// The computations that a scoped administrator can request.
 fn computations() -> Vec<Attack> {
     let nested = (0..26).fold(
         json!({}),
@@ -111,14 +110,14 @@ fn publish_beside(server: &Server, key: &str, ended: &AtomicBool) -> usize {
     let mut published = 0;
     while !ended.load(Ordering::Relaxed) || published == 0 {
         let headers = [("aeg-sas-key", key), ("content-type", "application/json")];
-        let answer = client
+        let response = client
             .ask("POST", &events_path("bills"), &headers, EVENT.as_bytes())
-            .expect("an answer");
+            .expect("a response");
         assert_eq!(
-            answer.status,
+            response.status,
             200,
             "the publisher of another topic: {}",
-            answer.text()
+            response.text()
         );
         published += 1;
     }
@@ -153,12 +152,12 @@ fn what_callers_let_the_server_compute_is_bounded_and_delays_no_publisher_for_lo
                 body,
                 statuses,
             } = &attacks[(first + number) % attacks.len()];
-            let answer = ask(&server, &admin, method, path, body);
+            let response = ask(&server, &admin, method, path, body);
             assert!(
-                statuses.contains(&answer.status),
+                statuses.contains(&response.status),
                 "{name}: {} {}",
-                answer.status,
-                answer.text()
+                response.status,
+                response.text()
             );
             made.fetch_add(1, Ordering::Relaxed);
         }

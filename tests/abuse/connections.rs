@@ -126,8 +126,8 @@ fn operators_and_publishers_can_have_addresses_of_their_own() {
         .expect("an address");
     let bearer = format!("Bearer {TOKEN}");
     let ask = |at: SocketAddr, method: &str, path: &str| {
-        let answer = Client::new(at).ask(method, path, &[("authorization", &bearer)], b"{}");
-        answer.expect("an answer").status
+        let response = Client::new(at).ask(method, path, &[("authorization", &bearer)], b"{}");
+        response.expect("a response").status
     };
     let topic = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders";
     assert_eq!(ask(admin, "PUT", topic), 201, "operators make a topic");
@@ -152,10 +152,10 @@ fn operators_and_publishers_can_have_addresses_of_their_own() {
         ),
         ("/metadata/endpoints", "resourceManager"),
     ] {
-        let answer = Client::new(admin)
+        let response = Client::new(admin)
             .ask("GET", path, &[("authorization", &bearer)], b"")
-            .expect("an answer");
-        let link = answer.json()[field].as_str().expect("a link").to_owned();
+            .expect("a response");
+        let link = response.json()[field].as_str().expect("a link").to_owned();
         assert!(
             link.starts_with(&format!("http://{admin}/")),
             "{path}: {link}"

@@ -110,7 +110,7 @@ fn wrong_keys_and_tokens_wait_while_right_ones_do_not() {
         let begun = clock.now();
         let status = Client::new(at)
             .ask(method, path, headers, body)
-            .expect("an answer")
+            .expect("a response")
             .status;
         (status, clock.now().since(begun))
     };

@@ -26,7 +26,7 @@ const DURABLE: Duration = Duration::from_millis(300);
 
 #[test]
 fn a_server_that_stood_still_goes_on_and_loses_nothing() {
-    // Whatever is in flight is out of time when the server goes on.
+    // All requests in flight have timed out when the server continues.
     let concurrency = CONCURRENCY.to_string();
     let settings = [
         ("DELIVERY__RESPONSE_TIMEOUT", "2s"),
@@ -63,7 +63,7 @@ fn a_server_that_stood_still_goes_on_and_loses_nothing() {
 
     let from = sink.now();
     server.signal("STOP");
-    // What had left the server by then is read.
+    // Read what the server had sent by then.
     thread::sleep(Duration::from_millis(500));
     let seen = || {
         (

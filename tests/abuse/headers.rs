@@ -45,11 +45,11 @@ fn status(server: &Server, method: &str, path: &str, lines: &str, body: &[u8]) -
         body.len()
     );
     let request = [head.as_bytes(), body].concat();
-    let answer = server
+    let response = server
         .client()
         .exchange(&request)
         .unwrap_or_else(|error| panic!("{method} {path} {lines}: {error}"));
-    answer.status
+    response.status
 }
 
 #[test]

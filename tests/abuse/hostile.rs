@@ -16,7 +16,7 @@ use crate::support::{
 
 const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders";
 
-/// The number of requests with events to which an endpoint gives bad answers. Then it is a plain
+/// The number of requests with events to which an endpoint sends bad responses. Then it is a plain
 /// one.
 const MISBEHAVED: usize = 2;
 
@@ -24,13 +24,13 @@ const MISBEHAVED: usize = 2;
 const SHARED: usize = MISBEHAVED;
 const OWN: usize = 100;
 
-/// The number of bad answers of one kind that the log would show.
+/// The number of bad responses of one kind in the test of the log.
 const FLOOD: usize = 30;
 
 /// All endpoints together; a buffer without a bound would be many times that.
 const MEMORY_MAX: u64 = 96 << 20;
 
-/// What a bomb inflates to.
+/// The inflated size of a bomb.
 const BOMB: u64 = 4 * MEMORY_MAX;
 
 /// Longer than the response timeout of the test.
@@ -49,7 +49,7 @@ struct Kind {
 enum Behavior {
     /// In its responses alone.
     Answers,
-    /// It answers before it has read the body.
+    /// It responds before it has read the body.
     HeadsOnly,
     /// It speaks HTTP where its address says https.
     Plain,
@@ -525,7 +525,7 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_is_not_af
             },
         );
         let found = found();
-        // One that is read by half may look like several requests to the endpoint.
+        // A request that is read in part may look like several requests to the endpoint.
         let requests = match kind.behavior {
             Behavior::Answers => endpoint.requests().len() - 1,
             Behavior::HeadsOnly => expected.len() * SHARED,
@@ -621,7 +621,7 @@ fn an_unsolicited_response_answers_no_later_request() {
                     .is_some_and(|last| last == "Delivered")
             });
             assert_eq!(outcomes(&server, &id, "hook"), expected, "apart: {apart}");
-            // The unsolicited answer has arrived by now.
+            // The unsolicited response has arrived by now.
             std::thread::sleep(Duration::from_millis(50));
         }
     }

@@ -1,5 +1,5 @@
-//! What strangers, slow peers, floods and silent neighbours can do to the whole server: each loses
-//! its own connection or waits, and affects no other.
+//! Strangers, slow peers, floods and silent neighbours of the whole server: each loses its own
+//! connection or waits, and affects no other.
 //!
 //! Each bound has its counterpart: with the bound set absurdly high the same look finds that it is
 //! missing.

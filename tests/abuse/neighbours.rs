@@ -1,7 +1,7 @@
-//! An endpoint that never answers does not delay the others.
+//! An endpoint that never responds does not delay the others.
 //!
-//! The short form asserts what is no matter of time. The long one (`make soak`) compares latencies:
-//! pairs of runs, with and without black holes, in turns, each after a warm-up.
+//! The short form asserts facts that do not depend on time. The long one (`make soak`) compares
+//! latencies: pairs of runs, with and without black holes, in turns, each after a warm-up.
 
 use std::{
     collections::HashMap,
@@ -84,10 +84,10 @@ impl Street {
                 .collect();
             let body = format!("[{}]", events.join(","));
             let headers = [("aeg-sas-key", self.key.as_str())];
-            let answer = client
+            let response = client
                 .ask("POST", &events_path("street"), &headers, body.as_bytes())
-                .expect("an answer");
-            assert_eq!(answer.status, 200, "{}", answer.text());
+                .expect("a response");
+            assert_eq!(response.status, 200, "{}", response.text());
             thread::sleep(begun.after(pause * (request + 1)).since(clock.now()));
         }
         sent
@@ -166,9 +166,9 @@ fn dear_filters_of_one_topic_do_not_stop_the_others() {
             // At the bound of its rate a topic refuses some.
             let headers = [("aeg-sas-key", key.as_str())];
             let body = event(&format!("dear-{round}"), &long);
-            let answer =
+            let response =
                 Client::new(server.at()).ask("POST", &events_path(name), &headers, body.as_bytes());
-            assert!([200, 429].contains(&answer.expect("an answer").status));
+            assert!([200, 429].contains(&response.expect("a response").status));
         }
         for (name, key) in &quiet {
             server.publish(name, key, event(&format!("quiet-{round}"), "b").as_bytes());
@@ -256,13 +256,13 @@ fn name_servers_that_never_answer_delay_no_other_name() {
             "id": kind, "subject": "/a", "eventType": kind, "eventTime": "2026-11-20T17:18:13Z", "dataVersion": "1", "data": {},
         }]);
         let headers = [("aeg-sas-key", key.as_str())];
-        let answer = server.client().ask(
+        let response = server.client().ask(
             "POST",
             &events_path("names"),
             &headers,
             event.to_string().as_bytes(),
         );
-        assert_eq!(answer.expect("an answer").status, 200);
+        assert_eq!(response.expect("a response").status, 200);
     };
     publish("Silent");
     let clock = Clock::system();

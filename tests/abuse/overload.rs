@@ -24,7 +24,7 @@ use crate::support::{
     sink::Sink,
 };
 
-/// What the topic takes in a second, and ten times that.
+/// The rate of the topic in events a second, and ten times that.
 const TAKEN: usize = 200;
 const OFFERED: usize = 10 * TAKEN;
 
@@ -33,13 +33,14 @@ const PUBLISHERS: usize = 16;
 /// Events of a request.
 const EVENTS: usize = 10;
 
-/// What flat memory is: the caches and tails of these settings, and what an allocator keeps.
+/// The memory that is expected: the caches and tails of these settings, and the reserve of the
+/// allocator.
 const GROWTH_MAX: u64 = 64 * 1024 * 1024;
 
 /// A health check returns within this time, also on a machine that does other things.
 const HEALTH_MAX: Duration = Duration::from_secs(10);
 
-/// What was seen of a flood.
+/// The observations of a flood.
 #[derive(Debug, Default)]
 struct Seen {
     acknowledged: Vec<String>,
@@ -77,7 +78,7 @@ impl Seen {
             .map_or(0, |(first, most)| most.saturating_sub(*first))
     }
 
-    /// What violates a limit or a promise, one line each.
+    /// Violations of a limit or a guarantee, one line each.
     fn complaints(&self) -> Vec<String> {
         let slowest = self.probes.iter().max().copied().unwrap_or(Duration::MAX);
         let mut found = Vec::new();
@@ -151,7 +152,7 @@ fn flood(server: &Server, key: &str, most: Duration) -> Seen {
         server.topic_status("orders");
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.probes.push(clock.now().since(asked));
-        // What a server has at the beginning is not what floods make of it.
+        // The memory of a server at its start does not count.
         if clock.now().since(begun) > most / 4 {
             seen.memory.push(server.resident());
         }
@@ -179,7 +180,7 @@ fn offer(number: usize, at: SocketAddr, key: &str, seen: &Mutex<Seen>, stop: &At
             .map(|event| format!("{number}-{request}-{event}"))
             .collect();
         let body = load::body(&ids, &"/".repeat(1000));
-        let answer = client.ask(
+        let response = client.ask(
             "POST",
             &events_path("orders"),
             &[("aeg-sas-key", key)],
@@ -187,8 +188,8 @@ fn offer(number: usize, at: SocketAddr, key: &str, seen: &Mutex<Seen>, stop: &At
         );
         seen.lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .note(ids, answer);
-        // By plan and not by pause, so that slow answers do not slow the offer down.
+            .note(ids, response);
+        // At planned times, so that slow responses do not reduce the load.
         thread::sleep((begun.after(pause * request)).since(clock.now()));
     }
 }
@@ -321,7 +322,7 @@ fn bodies_of_one_topic_that_stop_leave_room_to_the_others() {
         stream
             .set_write_timeout(Some(Duration::from_secs(5)))
             .expect("a timeout can be set");
-        // Who finds no room is answered at once, and need not be read to the end.
+        // Without room the server responds at once, before the end of the request.
         stream.write_all(&request).ok();
         stuck.push(stream);
     }
@@ -344,13 +345,13 @@ fn bodies_of_one_topic_that_stop_leave_room_to_the_others() {
             format!("/{}", "a".repeat(900_000))
         };
         let body = load::body(&[number.to_string()], &path);
-        let answer = client.ask(
+        let response = client.ask(
             "POST",
             &events_path("quiet"),
             &[("aeg-sas-key", &keys[1])],
             &body,
         );
-        statuses.push(answer.expect("a publisher is answered").status);
+        statuses.push(response.expect("a publisher is answered").status);
     }
     assert_eq!(statuses, [200; 20]);
     assert!(held() > 20e6, "the others hold what they have");

@@ -1,4 +1,4 @@
-//! What is not what the server takes it for: a broker that sends without an end, and files of
+//! Peers and files that are not what they seem: a broker that sends endless data, and files of
 //! backups that are pipes or damaged.
 
 use std::{fs, io::Write, net::TcpListener, path::PathBuf, process::Command};
@@ -12,10 +12,10 @@ use crate::support::{
     server::{Server, SubscriptionSpec, say},
 };
 
-/// What one peer may make the server hold. Without a bound it was 600 MB.
+/// The memory that one peer may use. Without a bound it was 600 MB.
 const MEMORY_MAX: u64 = 96 * 1024 * 1024;
 
-/// What the broker sends, as long as its client reads.
+/// The data that the broker sends as long as its client reads.
 const ENDLESS: u64 = 600 * 1024 * 1024;
 
 /// A broker of NATS that greets, and then sends bytes without an end. The channel has the number of

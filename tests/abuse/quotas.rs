@@ -133,9 +133,9 @@ fn a_scoped_token_cannot_create_all_resources_that_there_may_be() {
         };
         let create = |number: usize| {
             let path = format!("{RG}/{kind}/{name}-topic-{number:02}");
-            let answer = ask(&server, &teams[team], "PUT", &path, body);
-            assert!([201, 409].contains(&answer.status), "{}", answer.text());
-            answer.status == 201
+            let response = ask(&server, &teams[team], "PUT", &path, body);
+            assert!([201, 409].contains(&response.status), "{}", response.text());
+            response.status == 201
         };
         (0..16).filter(|number| create(*number)).count()
     };

@@ -11,10 +11,10 @@ use gridhook::clock::Clock;
 /// How long a look at a socket takes.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What came of a connection.
+/// The outcome of a connection.
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// What the server response.
+    /// The bytes that the server sent.
     pub(super) response: String,
     /// How long it took until the server closed it; none where it did not.
     pub(super) closed: Option<Duration>,
@@ -31,7 +31,7 @@ impl Ended {
             .ok()
     }
 
-    /// What it came to, for people.
+    /// The outcome in words.
     pub(super) fn shown(&self) -> String {
         match (self.status(), self.closed.is_some()) {
             (Some(status), _) => status.to_string(),

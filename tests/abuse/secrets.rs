@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::LONG;
 use crate::support::{
-    http::Client,
+    http::{Answer, Client},
     load,
     server::{Server, SubscriptionSpec, events_path, subscription, wait_for},
     sink::{Behavior, Sink},
@@ -48,38 +48,30 @@ fn given_away(reported: &str, secrets: &[&str]) -> Vec<String> {
     lines.collect()
 }
 
-#[test]
-fn no_secret_is_in_a_log_an_error_or_an_answer() {
-    let settings = [
-        ("SERVER__ADMIN_TOKEN", TOKEN),
-        ("LOG__FILTER", "debug"),
-        ("CHAOS__ENABLED", "true"),
-        ("LIMITS__FAILED_KEYS", "2"),
-    ];
-    let mut server = Server::start(&settings);
-    let sink = Sink::start();
-    let bearer = format!("Bearer {TOKEN}");
-    let ask = |server: &Server, method: &str, path: &str, body: &Value| {
-        let body = if body.is_null() {
-            String::new()
-        } else {
-            body.to_string()
-        };
-        Client::new(server.at())
-            .ask(method, path, &[("authorization", &bearer)], body.as_bytes())
-            .expect("an answer")
+/// Sends a request of the operator.
+fn send(server: &Server, method: &str, path: &str, body: &Value) -> Answer {
+    let body = if body.is_null() {
+        String::new()
+    } else {
+        body.to_string()
     };
-    let topic = format!("{SCOPE}/topics/orders");
-    ask(&server, "PUT", &topic, &json!({}));
-    let keys = ask(&server, "POST", &format!("{topic}/listKeys"), &Value::Null).json();
-    let [key1, key2] = ["key1", "key2"].map(|name| keys[name].as_str().expect("a key").to_owned());
-    let secrets: Vec<&str> = vec![TOKEN, QUERY, HEADER, SIGNING, WRONG, &key1, &key2, "MARKED"];
+    let bearer = format!("Bearer {TOKEN}");
+    Client::new(server.at())
+        .ask(method, path, &[("authorization", &bearer)], body.as_bytes())
+        .expect("a response")
+}
 
-    let webhook = json!({
+/// Properties of a webhook that has a secret and a signature.
+fn webhook() -> Value {
+    json!({
         "signing": {"secrets": [format!("whsec_{SIGNING}")]},
         "deliveryAttributeMappings": [{"name": "x-secret", "type": "Static", "properties": {"value": HEADER, "isSecret": true}}],
-    });
-    let mut reported = String::new();
+    })
+}
+
+/// Returns the text of the responses.
+fn create_subscriptions(server: &Server, sink: &Sink) -> String {
+    let mut responses = String::new();
     for (name, behavior) in [
         ("good", Behavior::Answer(200)),
         ("bad", Behavior::Answer(500)),
@@ -88,43 +80,64 @@ fn no_secret_is_in_a_log_an_error_or_an_answer() {
     ] {
         sink.set(&format!("/{name}?code={QUERY}"), behavior);
         let spec = SubscriptionSpec::new(&sink.url(&format!("/{name}?code={QUERY}")))
-            .also(&webhook, &json!({}))
+            .also(&webhook(), &json!({}))
             .dead_letters("letters");
-        let answer = ask(
-            &server,
+        let response = send(
+            server,
             "PUT",
             &subscription("orders", name),
             &json!({"properties": spec.properties()}),
         );
-        assert!(answer.status < 300, "{}", answer.text());
-        reported += &answer.text();
+        assert!(response.status < 300, "{}", response.text());
+        responses += &response.text();
     }
-    // Refused ones, with secrets in what is refused.
+    responses
+}
+
+/// The server refuses these addresses, which contain secrets. Returns the text of the responses.
+fn create_impossible_subscriptions(server: &Server) -> String {
+    let mut responses = String::new();
     for url in [
         format!("http://user:{QUERY}@127.0.0.1/"),
         format!("http://169.254.169.254/?code={QUERY}"),
         format!("http://127.0.0.1:1/?code={QUERY}"),
         format!("nonsense:{QUERY}"),
     ] {
-        let spec = SubscriptionSpec::new(&url).also(&webhook, &json!({}));
-        reported += &ask(
-            &server,
+        let spec = SubscriptionSpec::new(&url).also(&webhook(), &json!({}));
+        responses += &send(
+            server,
             "PUT",
             &subscription("orders", "refused"),
             &json!({"properties": spec.properties()}),
         )
         .text();
     }
-    let publish = |headers: &[(&str, &str)], path: &str| {
-        let body = load::body(&["1".to_owned()], "/a");
-        Client::new(server.at())
-            .ask("POST", path, headers, &body)
-            .expect("an answer")
-    };
+    responses
+}
+
+fn publish(server: &Server, headers: &[(&str, &str)], path: &str) -> Answer {
+    let body = load::body(&["1".to_owned()], "/a");
+    Client::new(server.at())
+        .ask("POST", path, headers, &body)
+        .expect("a response")
+}
+
+fn publish_with_secrets(server: &Server, keys: &[&str]) {
     let events = events_path("orders");
-    assert_eq!(publish(&[("aeg-sas-key", &key1)], &events).status, 200);
-    assert_eq!(publish(&[("aeg-sas-key", &key2)], &events).status, 200);
-    assert_eq!(publish(&[("authorization", &bearer)], &events).status, 200);
+    for key in keys {
+        let response = publish(server, &[("aeg-sas-key", key)], &events);
+        assert_eq!(response.status, 200);
+    }
+    let bearer = format!("Bearer {TOKEN}");
+    let response = publish(server, &[("authorization", &bearer)], &events);
+    assert_eq!(response.status, 200);
+}
+
+/// Returns the text of the responses.
+fn publish_with_wrong_secrets(server: &Server) -> String {
+    let topic = format!("{SCOPE}/topics/orders");
+    let events = events_path("orders");
+    let mut responses = String::new();
     for (name, value) in [
         ("aeg-sas-key", WRONG.to_owned()),
         ("aeg-sas-token", format!("r=x&e=y&s={WRONG}")),
@@ -132,33 +145,29 @@ fn no_secret_is_in_a_log_an_error_or_an_answer() {
         ("authorization", format!("Bearer {WRONG}")),
         ("authorization", format!("{WRONG} x")),
     ] {
-        let answer = publish(
+        let response = publish(
+            server,
             &[(name, &value)],
             &format!("{events}?aeg-sas-key-typed-wrong={WRONG}"),
         );
-        assert!(answer.status >= 400, "{name}: {}", answer.status);
-        reported += &answer.text();
-        reported += &Client::new(server.at())
+        assert!(response.status >= 400, "{name}: {}", response.status);
+        responses += &response.text();
+        responses += &Client::new(server.at())
             .ask("GET", &topic, &[(name, &value)], b"")
-            .expect("an answer")
+            .expect("a response")
             .text();
     }
-    wait_for("an attempt at each", LONG, || {
-        ["good", "bad", "dead", "gone"]
-            .iter()
-            .all(|name| !sink.heads(&format!("/{name}?code={QUERY}")).is_empty())
-    });
-    // A panic, too, may say something.
-    ask(
-        &server,
-        "POST",
-        "/chaos/kill",
-        &json!({"actor": "subscription", "topic": "orders", "subscription": "bad", "by": "panic"}),
-    );
+    responses
+}
+
+/// Returns all resources and states that may contain a secret.
+fn read_everything(server: &Server) -> String {
+    let topic = format!("{SCOPE}/topics/orders");
+    let mut responses = String::new();
     for name in ["good", "bad", "dead", "gone"] {
         for verb in ["", "/status", "/explain?id=1"] {
-            reported += &ask(
-                &server,
+            responses += &send(
+                server,
                 "GET",
                 &format!("{}{verb}", subscription("orders", name)),
                 &Value::Null,
@@ -173,19 +182,55 @@ fn no_secret_is_in_a_log_an_error_or_an_answer() {
         "/openapi.json",
         "/readyz",
     ] {
-        reported += &ask(&server, "GET", path, &Value::Null).text();
+        responses += &send(server, "GET", path, &Value::Null).text();
     }
-    let full = ask(
-        &server,
+    responses
+}
+
+/// The search finds a secret in a response that has one.
+fn assert_secrets_are_recognized(server: &Server, secrets: &[&str]) {
+    let full = send(
+        server,
         "POST",
         &format!("{}/getFullUrl", subscription("orders", "good")),
         &Value::Null,
     )
     .text();
     assert!(
-        !given_away(&full, &secrets).is_empty(),
-        "the look finds a secret where one is: {full}"
+        !given_away(&full, secrets).is_empty(),
+        "no secret found in {full}"
     );
+}
+
+#[test]
+fn no_secret_is_in_a_log_an_error_or_an_answer() {
+    let settings = [
+        ("SERVER__ADMIN_TOKEN", TOKEN),
+        ("LOG__FILTER", "debug"),
+        ("CHAOS__ENABLED", "true"),
+        ("LIMITS__FAILED_KEYS", "2"),
+    ];
+    let mut server = Server::start(&settings);
+    let sink = Sink::start();
+    let topic = format!("{SCOPE}/topics/orders");
+    send(&server, "PUT", &topic, &json!({}));
+    let keys = send(&server, "POST", &format!("{topic}/listKeys"), &Value::Null).json();
+    let [key1, key2] = ["key1", "key2"].map(|name| keys[name].as_str().expect("a key").to_owned());
+    let secrets: Vec<&str> = vec![TOKEN, QUERY, HEADER, SIGNING, WRONG, &key1, &key2, "MARKED"];
+    let mut responses = create_subscriptions(&server, &sink);
+    responses += &create_impossible_subscriptions(&server);
+    publish_with_secrets(&server, &[&key1, &key2]);
+    responses += &publish_with_wrong_secrets(&server);
+    wait_for("an attempt at each", LONG, || {
+        ["good", "bad", "dead", "gone"]
+            .iter()
+            .all(|name| !sink.heads(&format!("/{name}?code={QUERY}")).is_empty())
+    });
+    let subscription_actor =
+        json!({"actor": "subscription", "topic": "orders", "subscription": "bad", "by": "panic"});
+    send(&server, "POST", "/chaos/kill", &subscription_actor);
+    responses += &read_everything(&server);
+    assert_secrets_are_recognized(&server, &secrets);
     server.terminate();
     let log = server.logs();
     assert!(log.len() > 2_000, "at this level the log is long");
@@ -195,7 +240,7 @@ fn no_secret_is_in_a_log_an_error_or_an_answer() {
         "in the log"
     );
     assert_eq!(
-        given_away(&reported, &secrets),
+        given_away(&responses, &secrets),
         Vec::<String>::new(),
         "in the responses"
     );

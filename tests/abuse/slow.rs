@@ -14,7 +14,7 @@ use crate::support::{
 /// Each of the three waits is shorter than this, and two of them are one after the other.
 const MOST: Duration = Duration::from_secs(30);
 
-/// What slow publishers do, and how the server parts with them.
+/// Slow publishers, and how the server closes their connections.
 fn behaviors(key: &str) -> Vec<(&'static str, Vec<u8>, Option<u8>, bool)> {
     let path = events_path("orders");
     let body = format!(

@@ -20,8 +20,8 @@ use crate::support::{
 const HOSTILE: &str =
     "x\u{9b}2J\u{1b}[2J\u{1b}]0;t\u{7}\u{7f}\u{8}\u{202e}\u{2066}\u{200f}\u{2028}\r\nforged line";
 
-/// What is printed has no character that a terminal obeys, no line begins where the event wanted
-/// one, and JSON has the event as it was published.
+/// Asserts that the output has no control character of a terminal, no line that the event began,
+/// and JSON has the event as it was published.
 fn assert_harmless(what: &str, text: &str) {
     let bad: Vec<char> = text
         .chars()
@@ -83,7 +83,7 @@ impl Tail {
 
 impl Drop for Tail {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         self.0.kill().ok();
         self.0.wait().ok();
     }

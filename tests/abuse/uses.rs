@@ -1,6 +1,8 @@
 //! What a body names is used with the server's credentials: a scoped token may name what the
 //! operator lets its resources use.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -48,12 +50,11 @@ fn to_namespace_topic() -> Value {
     })
 }
 
-#[test]
-fn a_scoped_token_names_what_its_resources_may_use_only() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let secret = folder.path().join("secret");
+/// A server whose resources are for the topic `orders`.
+fn start_with_resources(folder: &Path) -> Server {
+    let secret = folder.join("secret");
     std::fs::write(&secret, "s3cret").expect("written");
-    let server = Server::start(&[
+    Server::start(&[
         (
             "DELIVERY__RESOURCES__ARCHIVE__URL",
             "http://127.0.0.1:1/devstoreaccount1",
@@ -89,11 +90,13 @@ fn a_scoped_token_names_what_its_resources_may_use_only() {
         ("DEAD_LETTER__FOLDER_USED_BY", "topics/orders"),
         (
             "DEAD_LETTER__STORES__COLD__URL",
-            &format!("file://{}", folder.path().join("cold").display()),
+            &format!("file://{}", folder.join("cold").display()),
         ),
         ("DEAD_LETTER__STORES__COLD__ACCOUNTS", "cold"),
-    ]);
-    let sink = Sink::start();
+    ])
+}
+
+fn create_topics(server: &Server) {
     server.command(
         "PUT",
         &format!("{RG}/namespaces/plant"),
@@ -103,6 +106,42 @@ fn a_scoped_token_names_what_its_resources_may_use_only() {
     for topic in ["orders", "bills"] {
         server.topic(topic, "EventGridSchema");
     }
+}
+
+/// The status of a request that creates an event subscription. A preview has the same outcome.
+fn put_and_delete(server: &Server, token: &str, topic: &str, properties: &Value) -> u16 {
+    let body = json!({"properties": properties}).to_string();
+    let path = format!("{}?whatIf=true", subscription(topic, "sub"));
+    let planned = ask(server, token, "PUT", &path, &body).status;
+    let response = ask(server, token, "PUT", &subscription(topic, "sub"), &body);
+    // A permitted request may fail later, because no server listens there. A forbidden one is
+    // refused before the server tries anything.
+    assert_eq!(
+        planned == 403,
+        response.status == 403,
+        "{}",
+        response.text()
+    );
+    if response.status == 403 {
+        assert!(
+            response.text().contains("may not use what"),
+            "{}",
+            response.text()
+        );
+    }
+    server.command("DELETE", &subscription(topic, "sub"), &Value::Null);
+    response.status
+}
+
+#[test]
+fn a_scoped_token_names_what_its_resources_may_use_only() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start_with_resources(folder.path());
+    let sink = Sink::start();
+    create_topics(&server);
+    let put = |token: &str, topic: &str, properties: &Value| {
+        put_and_delete(&server, token, topic, properties)
+    };
     let admin = token(
         &server,
         &[
@@ -126,24 +165,6 @@ fn a_scoped_token_names_what_its_resources_may_use_only() {
             &format!("topics/bills,{}", "namespaces/plant"),
         ],
     );
-    let put = |token: &str, topic: &str, properties: &Value| {
-        let body = json!({"properties": properties}).to_string();
-        let path = format!("{}?whatIf=true", subscription(topic, "sub"));
-        let planned = ask(&server, token, "PUT", &path, &body).status;
-        let answer = ask(&server, token, "PUT", &subscription(topic, "sub"), &body);
-        // What is permitted may fail later, because nothing answers there; what is not is refused
-        // before anything is tried.
-        assert_eq!(planned == 403, answer.status == 403, "{}", answer.text());
-        if answer.status == 403 {
-            assert!(
-                answer.text().contains("may not use what"),
-                "{}",
-                answer.text()
-            );
-        }
-        server.command("DELETE", &subscription(topic, "sub"), &Value::Null);
-        answer.status
-    };
     for (name, properties) in [
         ("queue", queue("archive")),
         ("queue by id", queue("/queues/archive/services/x")),

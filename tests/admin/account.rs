@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::control::{ControlFixture, RG, hook};
 
 async fn get(control: &ControlFixture, path: &str) -> Value {
-    let answer = control.call("GET", path, Value::Null).await;
-    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
-    answer.json()
+    let response = control.call("GET", path, Value::Null).await;
+    assert_eq!(response.status, 200, "{path}: {}", response.text);
+    response.json()
 }
 
 fn names(list: &Value, key: &str) -> Vec<String> {
@@ -94,9 +94,9 @@ async fn subscriptions_groups_and_locations_are_those_that_resources_name() {
             "ResourceGroupNotFound",
         ),
     ] {
-        let answer = control.call("GET", path, Value::Null).await;
+        let response = control.call("GET", path, Value::Null).await;
         assert_eq!(
-            (answer.status, &answer.json()["error"]["code"]),
+            (response.status, &response.json()["error"]["code"]),
             (404, &json!(code)),
             "{path}"
         );
@@ -106,10 +106,10 @@ async fn subscriptions_groups_and_locations_are_those_that_resources_name() {
         "/subscriptions",
         "//subscriptions/S-1/resourceGroups",
     ] {
-        let answer = control
+        let response = control
             .send(actix_web::test::TestRequest::with_uri(path))
             .await;
-        assert_eq!(answer.status, 401, "{path}");
+        assert_eq!(response.status, 401, "{path}");
     }
 }
 
@@ -118,13 +118,13 @@ async fn subscriptions_groups_and_locations_are_those_that_resources_name() {
 async fn the_addresses_of_the_cloud_have_the_form_of_the_version_that_is_asked_for() {
     let control = ControlFixture::new(ChaosMode::Disabled);
     let ask = async |query: &str| {
-        let answer = control
+        let response = control
             .send(actix_web::test::TestRequest::with_uri(&format!(
                 "/metadata/endpoints{query}"
             )))
             .await;
-        assert_eq!(answer.status, 200, "{query}: {}", answer.text);
-        answer.json()
+        assert_eq!(response.status, 200, "{query}: {}", response.text);
+        response.json()
     };
     let authentication = json!({
         "loginEndpoint": "http://here/", "audiences": ["http://here/"], "tenant": "common", "identityProvider": "AAD",
@@ -178,10 +178,10 @@ async fn every_resource_has_its_creator_and_its_last_editor() {
         ),
     ];
     for (path, body) in &resources {
-        let made = control.call("PUT", path, body.clone()).await;
-        assert_eq!(made.status, 201, "{}", made.text);
+        let response = control.call("PUT", path, body.clone()).await;
+        assert_eq!(response.status, 201, "{}", response.text);
         let first = get(&control, path).await["systemData"].clone();
-        assert_eq!(first, made.json()["systemData"], "{path}");
+        assert_eq!(first, response.json()["systemData"], "{path}");
         assert_eq!(
             (&first["createdBy"], &first["createdByType"]),
             (&json!("admin"), &json!("Key")),
@@ -199,7 +199,7 @@ async fn every_resource_has_its_creator_and_its_last_editor() {
         assert_eq!(second["createdAt"], first["createdAt"], "{path}");
         assert_ne!(second["lastModifiedAt"], first["lastModifiedAt"], "{path}");
         assert_eq!(second["lastModifiedByType"], "Key", "{path}");
-        // What was read can be put as it is.
+        // The response of a GET can be put unchanged.
         let again = control.call("PUT", path, get(&control, path).await).await;
         let endpoint_is_hidden = path.contains("eventSubscriptions");
         assert!(
@@ -227,14 +227,14 @@ async fn a_new_key_is_a_change_of_its_resource() {
         );
         let before = get(&control, &path).await["systemData"].clone();
         control.hand.advance(Duration::from_secs(60));
-        let answer = control
+        let response = control
             .call(
                 "POST",
                 &format!("{path}/regenerateKey"),
                 json!({"keyName": "key1"}),
             )
             .await;
-        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        assert_eq!(response.status, 200, "{path}: {}", response.text);
         let after = get(&control, &path).await["systemData"].clone();
         assert_eq!(after["createdAt"], before["createdAt"], "{path}");
         assert!(
@@ -256,10 +256,10 @@ async fn a_domain_topic_comes_with_its_first_subscription_in_the_same_name() {
         201
     );
     let path = format!("{RG}/domains/shops/topics/europe");
-    let made = control
+    let response = control
         .call("PUT", &format!("{path}/eventSubscriptions/to-shop"), hook())
         .await;
-    assert_eq!(made.status, 201, "{}", made.text);
+    assert_eq!(response.status, 201, "{}", response.text);
     let first = get(&control, &path).await["systemData"].clone();
     assert_eq!(
         (&first["createdBy"], &first["createdAt"]),

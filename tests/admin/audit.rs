@@ -34,9 +34,12 @@ async fn ask(
 async fn token(control: &ControlFixture, name: &str, body: Value) -> String {
     let mut body = body;
     body["name"] = name.into();
-    let answer = control.call("POST", "/tokens", body).await;
-    assert_eq!(answer.status, 201, "{}", answer.text);
-    answer.json()["token"].as_str().expect("a token").to_owned()
+    let response = control.call("POST", "/tokens", body).await;
+    assert_eq!(response.status, 201, "{}", response.text);
+    response.json()["token"]
+        .as_str()
+        .expect("a token")
+        .to_owned()
 }
 
 /// The entries of the trail, oldest first.
@@ -90,8 +93,8 @@ async fn take_turns() {
 async fn a_change_is_made_with_its_record_and_under_its_lock_though_its_client_goes_away() {
     let control = ControlFixture::audited(100);
     let topic = format!("{RG}/topics/orders");
-    let created = control.call("PUT", &topic, json!({})).await;
-    let tag = created
+    let response = control.call("PUT", &topic, json!({})).await;
+    let tag = response
         .headers
         .get("etag")
         .expect("a tag")
@@ -153,7 +156,7 @@ async fn a_change_is_made_with_its_record_and_under_its_lock_though_its_client_g
     );
 }
 
-/// A resource group that is created by itself.
+/// A resource group that is created implicitly.
 const GROUP: &str = "/subscriptions/S-1/resourceGroups/new";
 
 #[actix_web::test]
@@ -221,16 +224,16 @@ async fn a_deployment_and_each_resource_that_it_changes_have_a_record_without_se
         entries[1]
     );
     assert!(has(&entries[3], "tags.code"), "{}", entries[3]);
-    // Who may only read does not see outputs, which may have access keys.
+    // A reader does not see outputs, which may contain access keys.
     let reader = token(
         &control,
         "reader",
         json!({"name": "reader", "roles": ["read"]}),
     )
     .await;
-    let shown = ask(&control, &reader, Method::GET, path, Value::Null).await;
-    assert_eq!(shown.status, 200, "{}", shown.text);
-    assert!(!shown.text.contains(&key), "{}", shown.text);
+    let response = ask(&control, &reader, Method::GET, path, Value::Null).await;
+    assert_eq!(response.status, 200, "{}", response.text);
+    assert!(!response.text.contains(&key), "{}", response.text);
 }
 
 #[actix_web::test]
@@ -305,11 +308,11 @@ async fn a_change_and_its_record_are_one_write() {
         };
         let before = control.store.writes();
         let records = trail(&control).await.len();
-        let answer = control.call(method, &whole, body).await;
+        let response = control.call(method, &whole, body).await;
         assert!(
-            (200..300).contains(&answer.status),
+            (200..300).contains(&response.status),
             "{method} {path}: {}",
-            answer.brief()
+            response.brief()
         );
         let writes = control.store.writes() - before;
         // The actors of event subscriptions write, too.
@@ -321,7 +324,7 @@ async fn a_change_and_its_record_are_one_write() {
         let entries = trail(&control).await;
         assert_eq!(entries.len(), records + 1, "{method} {path}");
         let last = entries.last().expect("a record");
-        assert_eq!(last["status"], answer.status, "{method} {path}");
+        assert_eq!(last["status"], response.status, "{method} {path}");
         let shown = ["PUT", "PATCH", "DELETE"].contains(&method) && !path.starts_with("/tokens");
         let has_changes = !last["changes"].as_array().expect("a list").is_empty();
         let is_empty = method == "PATCH" && (path.ends_with("/all") || path.ends_with("/heat"));
@@ -438,7 +441,7 @@ async fn an_operator_that_is_no_administrator_loses_its_own_changes_first() {
     }
     for number in 0..100 {
         let body = json!({"tags": {"number": number.to_string()}});
-        let answer = ask(
+        let response = ask(
             &control,
             &busy,
             Method::PUT,
@@ -446,7 +449,7 @@ async fn an_operator_that_is_no_administrator_loses_its_own_changes_first() {
             body,
         )
         .await;
-        assert_eq!(answer.status, 201, "{}", answer.text);
+        assert_eq!(response.status, 201, "{}", response.text);
     }
     let counts = count_by_operator(&control).await;
     assert_eq!(
@@ -514,14 +517,14 @@ async fn a_change_that_cannot_be_written_is_no_change_and_is_recorded_later() {
         next..next + 1,
         crate::support::memory_store::WriteFault::Full,
     );
-    let refused = control
+    let response = control
         .call(
             "PATCH",
             &format!("{RG}/topics/orders"),
             json!({"tags": {"a": "b"}}),
         )
         .await;
-    assert_eq!(refused.status, 503, "{}", refused.text);
+    assert_eq!(response.status, 503, "{}", response.text);
     take_turns().await;
     let entries = trail(&control).await;
     assert_eq!(
@@ -538,8 +541,8 @@ async fn a_command_has_a_record_before_it_begins() {
         let control = ControlFixture::audited(100).with_subscription().await;
         for command in ["hold", "resume"] {
             let path = format!("{subscription}/{command}");
-            let answer = control.call("POST", &path, Value::Null).await;
-            assert_eq!(answer.status, 200, "{}", answer.text);
+            let response = control.call("POST", &path, Value::Null).await;
+            assert_eq!(response.status, 200, "{}", response.text);
         }
         let first = control.store.writes();
         control.store.fail(
@@ -568,8 +571,12 @@ async fn a_command_that_is_refused_never_removes_a_change() {
     let changes = lines(&control).await;
     let pause = format!("{RG}/topics/orders/eventSubscriptions/to-shop/replays/9/pause");
     for _ in 0..40 {
-        let answer = ask(&control, &operator, Method::POST, &pause, Value::Null).await;
-        assert!((400..500).contains(&answer.status), "{}", answer.brief());
+        let response = ask(&control, &operator, Method::POST, &pause, Value::Null).await;
+        assert!(
+            (400..500).contains(&response.status),
+            "{}",
+            response.brief()
+        );
     }
     let after = lines(&control).await;
     let (refused, others): (Vec<_>, Vec<_>) = after

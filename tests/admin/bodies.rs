@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::control::ControlFixture;
 
-/// What an error may say that it expected.
+/// The expectations that an error may name.
 const EXPECTED: [&str; 9] = [
     "a string",
     "a boolean",
@@ -115,18 +115,18 @@ async fn errors_of_bodies_speak_of_json_and_not_of_types_of_the_program() {
                     json!(true),
                     json!({"x": 1}),
                 ] {
-                    let answer = control
+                    let response = control
                         .call(&method.to_ascii_uppercase(), &real, body(&at, &value))
                         .await;
-                    refused += usize::from(answer.status == 400);
+                    refused += usize::from(response.status == 400);
                     assert_ne!(
-                        answer.status, 500,
+                        response.status, 500,
                         "{method} {path} {at:?} {value}: {}",
-                        answer.text
+                        response.text
                     );
-                    if answer.status == 400
+                    if response.status == 400
                         && let Some(foreign) = foreign(
-                            answer.json()["error"]["message"]
+                            response.json()["error"]["message"]
                                 .as_str()
                                 .expect("a message"),
                         )

@@ -34,10 +34,10 @@ async fn a_running_experiment_is_listed_and_ends_on_request() {
             json!({"topic": "orders", "subscription": "to-shop", "eventId": "e", "times": 3}),
         ),
     ] {
-        let answer = control
+        let response = control
             .call("POST", &format!("/chaos/{path}"), body.clone())
             .await;
-        assert_eq!(answer.status, 200, "{path} {body}: {}", answer.text);
+        assert_eq!(response.status, 200, "{path} {body}: {}", response.text);
     }
     assert_eq!(
         on(&control).await,
@@ -51,7 +51,7 @@ async fn a_running_experiment_is_listed_and_ends_on_request() {
         ]
     );
     // There is one clock: the newer step takes the place of the older.
-    let answer = control
+    let response = control
         .call(
             "POST",
             "/chaos/clock",
@@ -60,7 +60,10 @@ async fn a_running_experiment_is_listed_and_ends_on_request() {
         .await
         .json();
     assert_eq!(
-        (answer["fault"].as_str(), answer["request"]["step"].as_str()),
+        (
+            response["fault"].as_str(),
+            response["request"]["step"].as_str()
+        ),
         (Some("clock"), Some("1h"))
     );
     assert_eq!(
@@ -86,14 +89,14 @@ async fn a_running_experiment_is_listed_and_ends_on_request() {
 #[actix_web::test]
 async fn a_running_experiment_ends_by_itself() {
     let control = ControlFixture::new(ChaosMode::Enabled);
-    let answer = control
+    let response = control
         .call(
             "POST",
             "/chaos/clock",
             json!({"step": "1h", "duration": "20ms"}),
         )
         .await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(response.status, 200, "{}", response.text);
     for _ in 0..500 {
         if on(&control).await.is_empty() {
             return;
@@ -170,14 +173,14 @@ async fn an_invalid_experiment_is_refused_with_what_is_allowed() {
             "1 or more",
         ),
     ] {
-        let answer = control
+        let response = control
             .call("POST", &format!("/chaos/{path}"), body.clone())
             .await;
-        assert_eq!(answer.status, 400, "{path} {body}: {}", answer.text);
+        assert_eq!(response.status, 400, "{path} {body}: {}", response.text);
         assert!(
-            answer.text.contains(reported),
+            response.text.contains(reported),
             "{path} {body}: {}",
-            answer.text
+            response.text
         );
     }
     let nobody =
@@ -202,8 +205,8 @@ async fn as_much_as_may_be_goes_on_and_no_more() {
             200
         );
     }
-    let answer = control.call("POST", "/chaos/responses", body.clone()).await;
-    assert_eq!(answer.status, 409, "{}", answer.text);
+    let response = control.call("POST", "/chaos/responses", body.clone()).await;
+    assert_eq!(response.status, 409, "{}", response.text);
     control.call("DELETE", "/chaos", Value::Null).await;
     assert_eq!(
         control.call("POST", "/chaos/responses", body).await.status,
@@ -276,8 +279,8 @@ async fn a_fault_beyond_the_limit_changes_nothing() {
     }
     let poison = json!({"topic": "orders", "subscription": "to-shop", "eventId": "e", "times": 3});
     for (path, body) in [("poison", poison), ("responses", responses)] {
-        let refused = control.call("POST", &format!("/chaos/{path}"), body).await;
-        assert_eq!(refused.status, 409, "{}", refused.text);
+        let response = control.call("POST", &format!("/chaos/{path}"), body).await;
+        assert_eq!(response.status, 409, "{}", response.text);
     }
     let shared = control
         .registry

@@ -282,14 +282,14 @@ impl ControlFixture {
 
     pub(super) async fn with_subscription(self) -> Self {
         let control = self.with_topic().await;
-        let answer = control
+        let response = control
             .call(
                 "PUT",
                 &format!("{RG}/topics/orders/eventSubscriptions/to-shop"),
                 hook(),
             )
             .await;
-        assert_eq!(answer.status, 201, "{}", answer.text);
+        assert_eq!(response.status, 201, "{}", response.text);
         control
     }
 }

@@ -108,7 +108,7 @@ fn either_setting_alone_turns_batching_on_and_the_other_has_its_default() {
     }
 }
 
-/// What the core gets for the batch, and the media type of a request with one event.
+/// The result that the core receives for the batch, and the media type of a request with one event.
 fn served(given: &Value) -> (BatchLimits, String) {
     let mut body = with_batch(given);
     body["properties"]["eventDeliverySchema"] = "CloudEventSchemaV1_0".into();

@@ -21,10 +21,10 @@ impl ControlFixture {
     }
 
     async fn with_domain(self, properties: Value) -> Self {
-        let answer = self
+        let response = self
             .ask("PUT", "domains/shop", json!({"properties": properties}))
             .await;
-        assert_eq!(answer.status, 201, "{}", answer.text);
+        assert_eq!(response.status, 201, "{}", response.text);
         self
     }
 
@@ -511,8 +511,8 @@ async fn a_domain_can_leave_its_topics_to_their_makers() {
         .with_domain(manual)
         .await;
     let subscription = format!("{NORTH}/eventSubscriptions/one");
-    let refused = control.ask("PUT", &subscription, hook()).await;
-    expect![[r#"404 {"error":{"code":"ResourceNotFound","message":"the domain has no topic 'north', and autoCreateTopicWithFirstSubscription is false: PUT the topic first","target":null,"details":[]}}"#]].assert_eq(&refused.brief());
+    let response = control.ask("PUT", &subscription, hook()).await;
+    expect![[r#"404 {"error":{"code":"ResourceNotFound","message":"the domain has no topic 'north', and autoCreateTopicWithFirstSubscription is false: PUT the topic first","target":null,"details":[]}}"#]].assert_eq(&response.brief());
     assert_eq!(control.ask("PUT", NORTH, Value::Null).await.status, 201);
     assert_eq!(control.ask("PUT", &subscription, hook()).await.status, 201);
     assert_eq!(

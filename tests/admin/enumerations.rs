@@ -1,11 +1,11 @@
-//! Enumerations are compared without case, as Azure does, and answered in their canonical case.
+//! Enumerations are compared without case, as Azure does, and returned in their canonical case.
 
 use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
 
 use super::control::{ControlFixture, RG};
 
-/// `value` with every string in it in capitals, but for those that are no enumerations.
+/// `value` with the strings of these keys in capitals.
 fn in_capitals(value: &Value, keys: &[&str]) -> Value {
     fn walk(value: &mut Value, keys: &[&str]) {
         match value {
@@ -32,11 +32,11 @@ fn in_capitals(value: &Value, keys: &[&str]) -> Value {
 async fn check(control: &ControlFixture, path: &str, body: &Value, keys: &[&str]) {
     let shouted = in_capitals(body, keys);
     assert_ne!(shouted, *body);
-    let answer = control.call("PUT", &format!("{RG}/{path}"), shouted).await;
+    let response = control.call("PUT", &format!("{RG}/{path}"), shouted).await;
     assert!(
-        [200, 201].contains(&answer.status),
+        [200, 201].contains(&response.status),
         "{path}: {}",
-        answer.text
+        response.text
     );
     let shown = control
         .call("GET", &format!("{RG}/{path}"), Value::Null)
@@ -65,6 +65,22 @@ fn contains(at: &str, shown: &Value, body: &Value) {
 #[actix_web::test]
 async fn enumerations_are_compared_without_case_and_answered_in_their_own() {
     let control = ControlFixture::new(ChaosMode::Disabled);
+    check_topic(&control).await;
+
+    check_subscription(&control).await;
+
+    check_namespace(&control).await;
+    let key = json!({"keyName": "KEY2"});
+    assert_eq!(
+        control
+            .call("POST", &format!("{RG}/topics/orders/regenerateKey"), key)
+            .await
+            .status,
+        200
+    );
+}
+
+async fn check_topic(control: &ControlFixture) {
     let topic = json!({
         "location": "here",
         "sku": {"name": "Basic"},
@@ -93,7 +109,7 @@ async fn enumerations_are_compared_without_case_and_answered_in_their_own() {
         "dataResidencyBoundary",
         "inputSchemaMappingType",
     ];
-    check(&control, "topics/custom", &topic, &keys).await;
+    check(control, "topics/custom", &topic, &keys).await;
     // These keys are of tags, too, which stay as they are.
     let mut shouted = topic.clone();
     for at in [
@@ -117,14 +133,11 @@ async fn enumerations_are_compared_without_case_and_answered_in_their_own() {
         .await
         .json();
     contains("topics/custom", &shown, &topic);
+}
 
-    assert_eq!(
-        control
-            .call("PUT", &format!("{RG}/topics/orders"), json!({}))
-            .await
-            .status,
-        201
-    );
+async fn check_subscription(control: &ControlFixture) {
+    let orders = format!("{RG}/topics/orders");
+    assert_eq!(control.call("PUT", &orders, json!({})).await.status, 201);
     let subscription = json!({"properties": {
         "destination": {"endpointType": "WebHook", "properties": {
             "endpointUrl": "http://127.0.0.1:9/",
@@ -150,7 +163,7 @@ async fn enumerations_are_compared_without_case_and_answered_in_their_own() {
         "operatorType",
     ];
     check(
-        &control,
+        control,
         "topics/orders/eventSubscriptions/billing",
         &subscription,
         &keys,
@@ -164,7 +177,9 @@ async fn enumerations_are_compared_without_case_and_answered_in_their_own() {
         shown["properties"]["eventDeliverySchema"],
         "EventGridSchema"
     );
+}
 
+async fn check_namespace(control: &ControlFixture) {
     let namespace = json!({
         "sku": {"name": "Standard"},
         "identity": {"type": "None"},
@@ -174,7 +189,7 @@ async fn enumerations_are_compared_without_case_and_answered_in_their_own() {
         },
     });
     check(
-        &control,
+        control,
         "namespaces/plant",
         &namespace,
         &["name", "type", "publicNetworkAccess", "action"],
@@ -183,7 +198,7 @@ async fn enumerations_are_compared_without_case_and_answered_in_their_own() {
     let topic =
         json!({"properties": {"publisherType": "Custom", "inputSchema": "CloudEventSchemaV1_0"}});
     check(
-        &control,
+        control,
         "namespaces/plant/topics/heat",
         &topic,
         &["publisherType", "inputSchema"],
@@ -195,18 +210,10 @@ async fn enumerations_are_compared_without_case_and_answered_in_their_own() {
     }});
     let keys = ["deliveryMode", "operatorType"];
     check(
-        &control,
+        control,
         "namespaces/plant/topics/heat/eventSubscriptions/work",
         &queue,
         &keys,
     )
     .await;
-    let key = json!({"keyName": "KEY2"});
-    assert_eq!(
-        control
-            .call("POST", &format!("{RG}/topics/orders/regenerateKey"), key)
-            .await
-            .status,
-        200
-    );
 }

@@ -45,11 +45,11 @@ async fn a_time_is_returned_as_it_was_put() {
         "2030-01-31T12:00:00",
         "2030-01-31",
     ] {
-        let answer = control.call("PUT", &subscription(), expiring(given)).await;
+        let response = control.call("PUT", &subscription(), expiring(given)).await;
         lines.push(format!(
             "{given} {} {}",
-            answer.status,
-            answer.json()["properties"]["expirationTimeUtc"]
+            response.status,
+            response.json()["properties"]["expirationTimeUtc"]
         ));
     }
     let patched = control

@@ -67,7 +67,7 @@ impl Followed {
         }
     }
 
-    /// What the control plane has at a position.
+    /// The definitions of the control plane at a position.
     fn definitions(&self, position: u64) -> Arc<Definitions> {
         let applied = AppliedPosition {
             sequence: position,

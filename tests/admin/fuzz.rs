@@ -30,7 +30,7 @@ fn full() -> Value {
         "expirationTimeUtc": "2030-01-31T12:00:00Z", "labels": ["a"], "eventDeliverySchema": "EventGridSchema"}})
 }
 
-/// What may stand in the place of any value.
+/// Replacements for any value.
 fn values() -> [Value; 22] {
     [
         Value::Null,
@@ -94,28 +94,32 @@ const CODES: [&str; 5] = [
 
 async fn check(control: &ControlFixture, body: &[u8]) -> Result<(), TestCaseError> {
     let path = format!("{RG}/topics/orders/eventSubscriptions/fuzzed");
-    let answer = control.put_bytes(&path, body).await;
-    prop_assert!(answer.text.len() < 64 * 1024, "{} bytes", answer.text.len());
-    if answer.status >= 300 {
-        let code = answer.json()["error"]["code"].clone();
+    let response = control.put_bytes(&path, body).await;
+    prop_assert!(
+        response.text.len() < 64 * 1024,
+        "{} bytes",
+        response.text.len()
+    );
+    if response.status >= 300 {
+        let code = response.json()["error"]["code"].clone();
         prop_assert!(
-            (400..500).contains(&answer.status) && CODES.iter().any(|known| code == *known),
+            (400..500).contains(&response.status) && CODES.iter().any(|known| code == *known),
             "{}",
-            answer.brief()
+            response.brief()
         );
         prop_assert!(
-            answer.text.len() < 16 * 1024,
+            response.text.len() < 16 * 1024,
             "{} bytes of a complaint",
-            answer.text.len()
+            response.text.len()
         );
         prop_assert!(
-            !answer.text.contains("code=secret") && !answer.text.contains("MDEyMzQ1"),
+            !response.text.contains("code=secret") && !response.text.contains("MDEyMzQ1"),
             "{}",
-            answer.text
+            response.text
         );
         return Ok(());
     }
-    prop_assert!(!answer.text.contains("code=secret"), "{}", answer.text);
+    prop_assert!(!response.text.contains("code=secret"), "{}", response.text);
     // The response is accepted again, except for what it leaves out.
     let mut reported = control.call("GET", &path, Value::Null).await.json();
     reported["properties"]["destination"]["properties"]["endpointUrl"] =

@@ -164,9 +164,9 @@ fn a_node_is_ready_while_it_can_answer_or_forward_and_says_what_it_is_for_each_s
         &[&following, &ownerless, &following],
         &[&ownerless, &ownerless, &following],
         &[&damaged, &starting, &following],
-        // The others answer, and a rolling upgrade waits for this node.
+        // The others serve, and a rolling upgrade waits for this node.
         &[&following, &late, &fetching, &following],
-        // What it owns needs it.
+        // Its shards need it.
         &[&own, &late, &fetching, &following],
         // A shard fails alone.
         &[&own, &failed, &following],

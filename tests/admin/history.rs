@@ -55,7 +55,7 @@ async fn the_course_of_the_figures_is_recorded_for_the_dashboard_only() {
             "{query}"
         );
     }
-    // It goes on, so it is asked for a moment only.
+    // The response does not end, so that only its beginning is read.
     assert!(
         timeout(Duration::from_millis(20), control.recorder())
             .await

@@ -109,13 +109,16 @@ async fn without_the_token_nothing_is_answered() {
             if let Some(header) = header {
                 request = request.insert_header(("Authorization", header));
             }
-            let answer = control.send(request).await;
-            assert_eq!(answer.status, 401);
+            let response = control.send(request).await;
+            assert_eq!(response.status, 401);
             assert_eq!(
-                answer.headers.get("WWW-Authenticate").expect("it is there"),
+                response
+                    .headers
+                    .get("WWW-Authenticate")
+                    .expect("it is there"),
                 "Bearer"
             );
-            lines.push(format!("{header:?} {}", answer.text));
+            lines.push(format!("{header:?} {}", response.text));
         }
     }
     lines.dedup();
@@ -199,18 +202,18 @@ async fn errors_of_the_registry_have_their_statuses() {
     let mut lines = Vec::new();
     let mut put = async |url: &str| {
         let body = json!({"properties": {"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": url}}}});
-        let answer = control
+        let response = control
             .call(
                 "PUT",
                 &format!("{RG}/topics/orders/eventSubscriptions/to-shop"),
                 body,
             )
             .await;
-        let after = answer
+        let after = response
             .headers
             .get("Retry-After")
             .map(|value| value.to_str().expect("it is text").to_owned());
-        lines.push(format!("{after:?} {}", answer.brief()));
+        lines.push(format!("{after:?} {}", response.brief()));
     };
     put("http://10.0.0.1/hook").await;
     control
@@ -244,10 +247,10 @@ async fn keys_are_returned_by_their_own_calls_only_and_survive_an_update() {
         ("PATCH", json!({})),
         ("GET", Value::Null),
     ] {
-        let reported = control.call(method, &topic, body).await.text;
+        let response = control.call(method, &topic, body).await.text;
         assert!(
-            !reported.contains(key1) && !reported.contains(key2),
-            "{reported}"
+            !response.contains(key1) && !response.contains(key2),
+            "{response}"
         );
     }
     assert_eq!(
@@ -285,10 +288,10 @@ async fn only_get_full_url_returns_the_query() {
         ),
         ("GET", format!("{nested}/to-shop/status"), Value::Null),
     ] {
-        let reported = control.call(method, &path, body).await.text;
+        let response = control.call(method, &path, body).await.text;
         assert!(
-            reported.contains("to-shop") && !reported.contains("secret"),
-            "{reported}"
+            response.contains("to-shop") && !response.contains("secret"),
+            "{response}"
         );
     }
     let full = control
@@ -340,10 +343,10 @@ async fn an_edition_with_smaller_ranges_is_refused_while_a_subscription_asks_for
         .with_subscription()
         .await;
     let patch = json!({"properties": {"edition": "short"}});
-    let refused = control
+    let response = control
         .call("PATCH", &format!("{RG}/topics/orders"), patch.clone())
         .await;
-    expect![[r#"400 {"error":{"code":"InvalidRequest","message":"properties.edition does not fit the event subscription to-shop, whose maxDeliveryAttempts is 30; expected 1 to 5.","target":"properties.edition","details":[]}}"#]].assert_eq(&refused.brief());
+    expect![[r#"400 {"error":{"code":"InvalidRequest","message":"properties.edition does not fit the event subscription to-shop, whose maxDeliveryAttempts is 30; expected 1 to 5.","target":"properties.edition","details":[]}}"#]].assert_eq(&response.brief());
     let fewer = json!({"retryPolicy": {"maxDeliveryAttempts": 5}});
     let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
     assert_eq!(
@@ -394,13 +397,13 @@ async fn a_command_that_has_no_sense_is_a_conflict_that_says_why() {
     let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
     let mut lines = Vec::new();
     for verb in ["probe", "release", "hold", "probe"] {
-        let answer = control
+        let response = control
             .call("POST", &format!("{subscription}/{verb}"), Value::Null)
             .await;
-        lines.push(if answer.status == 200 {
+        lines.push(if response.status == 200 {
             "200".to_owned()
         } else {
-            answer.brief()
+            response.brief()
         });
     }
     expect![[r#"
@@ -525,12 +528,12 @@ async fn a_question_about_an_event_says_once_which_one() {
         "?sequence=-1",
         "?at=1",
     ] {
-        let answer = ask(query).await;
-        assert_eq!(answer.status, 400, "{query}: {}", answer.text);
+        let response = ask(query).await;
+        assert_eq!(response.status, 400, "{query}: {}", response.text);
         assert!(
-            answer.text.contains("expected") || answer.text.contains("which event"),
+            response.text.contains("expected") || response.text.contains("which event"),
             "{query}: {}",
-            answer.text
+            response.text
         );
     }
     let unpublished = ask("?sequence=1&api-version=2025-02-15").await;
@@ -582,8 +585,8 @@ async fn head_is_get_without_its_body() {
     assert_eq!(control.send(unknown).await.status, 401);
     // A stream would have no end.
     assert_eq!(control.call("HEAD", "/tail", Value::Null).await.status, 405);
-    let refused = control.call("PUT", "/top", json!({})).await;
-    assert_eq!(refused.headers.get("allow").expect("a list"), "GET, HEAD");
+    let response = control.call("PUT", "/top", json!({})).await;
+    assert_eq!(response.headers.get("allow").expect("a list"), "GET, HEAD");
 }
 
 #[actix_web::test]
@@ -620,9 +623,9 @@ async fn tags_and_labels_have_azures_bounds() {
             "a name of 513 and a value of 1 characters",
         ),
     ] {
-        let refused = control.call("PUT", &format!("{RG}/{path}"), body).await;
-        assert_eq!(refused.status, 400, "{}", refused.text);
-        assert!(refused.text.contains(reason), "{}", refused.text);
+        let response = control.call("PUT", &format!("{RG}/{path}"), body).await;
+        assert_eq!(response.status, 400, "{}", response.text);
+        assert!(response.text.contains(reason), "{}", response.text);
     }
     for (labels, reason) in [
         (
@@ -634,11 +637,11 @@ async fn tags_and_labels_have_azures_bounds() {
             "labels has a label of 257 characters at 0; expected at most 256",
         ),
     ] {
-        let refused = control
+        let response = control
             .call("PATCH", &subscription, json!({"labels": labels}))
             .await;
-        assert_eq!(refused.status, 400, "{}", refused.text);
-        assert!(refused.text.contains(reason), "{}", refused.text);
+        assert_eq!(response.status, 400, "{}", response.text);
+        assert!(response.text.contains(reason), "{}", response.text);
     }
     let most = json!({"tags": many(50)});
     assert_eq!(

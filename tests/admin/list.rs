@@ -97,8 +97,8 @@ async fn a_page_that_cannot_be_is_refused() {
 async fn event_subscriptions_are_listed_by_place_location_and_type() {
     let control = with_topics(&[]).await;
     let put = async |path: &str, body: Value| {
-        let answer = control.call("PUT", &format!("{RG}/{path}"), body).await;
-        assert_eq!(answer.status, 201, "{path}: {}", answer.text);
+        let response = control.call("PUT", &format!("{RG}/{path}"), body).await;
+        assert_eq!(response.status, 201, "{path}: {}", response.text);
     };
     put("topics/orders", json!({"location": "West US 2"})).await;
     put("domains/shop", json!({"location": "elsewhere"})).await;

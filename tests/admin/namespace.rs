@@ -71,8 +71,12 @@ async fn statuses_are_those_that_every_client_accepts() {
         ("GET", "plant", Value::Null, 404),
         ("POST", "plant", Value::Null, 405),
     ] {
-        let answer = control.call(method, &place(path), body).await;
-        assert_eq!(answer.status, expected, "{method} {path}: {}", answer.text);
+        let response = control.call(method, &place(path), body).await;
+        assert_eq!(
+            response.status, expected,
+            "{method} {path}: {}",
+            response.text
+        );
     }
 }
 
@@ -203,9 +207,9 @@ async fn limits_of_throughput_units_are_stored_and_returned() {
     assert_eq!(changed.status, 201, "{}", changed.text);
     let patch = json!({"tags": {"a": "b"}});
     control.call("PATCH", &place("plant"), patch).await;
-    let shown = control.call("GET", &place("plant"), Value::Null).await;
+    let response = control.call("GET", &place("plant"), Value::Null).await;
     assert_eq!(
-        shown.json()["properties"]["autoScaleConfiguration"],
+        response.json()["properties"]["autoScaleConfiguration"],
         json!({"enableAutoScale": true, "minimumThroughputUnits": 1, "maximumThroughputUnits": 10})
     );
 }
@@ -277,10 +281,10 @@ async fn a_refused_value_is_reported_with_the_allowed_ones() {
             "namespace",
         ),
     ] {
-        let answer = control.call("PUT", &place(path), body.clone()).await;
-        let error = answer.json()["error"].clone();
+        let response = control.call("PUT", &place(path), body.clone()).await;
+        let error = response.json()["error"].clone();
         assert_eq!(
-            (answer.status, error["target"].as_str()),
+            (response.status, error["target"].as_str()),
             (400, Some(target)),
             "{body}: {error}"
         );
@@ -292,8 +296,8 @@ async fn a_refused_value_is_reported_with_the_allowed_ones() {
         );
     }
     let elsewhere = place("plant").replace("/rg/", "/other/");
-    let answer = control.call("PUT", &elsewhere, json!({})).await;
-    assert_eq!(answer.status, 409, "{}", answer.text);
+    let response = control.call("PUT", &elsewhere, json!({})).await;
+    assert_eq!(response.status, 409, "{}", response.text);
     assert_eq!(
         control.call("GET", &elsewhere, Value::Null).await.status,
         404
@@ -346,10 +350,10 @@ async fn the_window_of_duplicate_detection_is_set_kept_and_removed() {
             ("PATCH", json!({key: "PT90M1S"}), json!("PT1H30M1S")),
             ("PUT", json!({}), Value::Null),
         ] {
-            let answer = control
+            let response = control
                 .call(method, &topic, json!({"properties": properties}))
                 .await;
-            let body = answer.json();
+            let body = response.json();
             assert_eq!(
                 body["properties"][key], window,
                 "{method} {topic} {properties} {body}"

@@ -27,7 +27,7 @@ fn destination(url: String) -> Destination {
     }
 }
 
-/// What both delivery modes have, without the destinations.
+/// The properties of both delivery modes, without the destinations.
 fn terms() -> impl Strategy<Value = SubscriptionProperties> {
     let types = option::of(prop::collection::vec("[a-z]{1,4}", 0..3));
     let filters = option::of(prop::collection::vec(any::<i64>(), 1..3));

@@ -78,11 +78,11 @@ fn refused(answer: &Answer, target: &str, says: &str) {
 #[actix_web::test]
 async fn without_a_delivery_configuration_clients_pull() {
     let control = control().await;
-    let answer = control
+    let response = control
         .call("PUT", &place("plain"), json!({"properties": {}}))
         .await;
-    assert_eq!(answer.status, 201, "{}", answer.text);
-    let delivery = &answer.json()["properties"]["deliveryConfiguration"];
+    assert_eq!(response.status, 201, "{}", response.text);
+    let delivery = &response.json()["properties"]["deliveryConfiguration"];
     assert_eq!(delivery["deliveryMode"], "Queue", "{delivery}");
 }
 
@@ -98,16 +98,16 @@ async fn a_push_subscription_is_returned_as_it_was_put_without_its_secrets() {
         "includedEventTypes": ["hot"],
         "filters": [{"operatorType": "NumberGreaterThan", "key": "data.degrees", "value": 80}],
     });
-    let answer = control.call("PUT", &place("alarm"), body).await;
-    assert_eq!(answer.status, 201, "{}", answer.text);
-    let reported = answer.json();
+    let response = control.call("PUT", &place("alarm"), body).await;
+    assert_eq!(response.status, 201, "{}", response.text);
+    let reported = response.json();
     assert_eq!(reported["id"], place("alarm"));
     assert_eq!(
         reported["type"],
         "Microsoft.EventGrid/namespaces/topics/eventSubscriptions"
     );
     assert!(
-        !answer.text.contains("code=secret") && !answer.text.contains("hidden\""),
+        !response.text.contains("code=secret") && !response.text.contains("hidden\""),
         "{reported}"
     );
     let properties = &reported["properties"];
@@ -195,19 +195,19 @@ async fn dead_letters_are_asked_for_as_the_documents_have_it_or_as_the_sdks_have
     let sdk = json!({"identity": {"type": "SystemAssigned"}, "deadLetterDestination": {
         "endpointType": "StorageBlob", "properties": {"resourceId": "/r", "blobContainerName": "data"}}});
     let key = "deadLetterDestinationWithResourceIdentity";
-    let answer = control
+    let response = control
         .call("PUT", &place("one"), push(&json!({ key: sdk.clone() })))
         .await;
     assert_eq!(
-        answer.json()["properties"]["deliveryConfiguration"]["push"][key],
+        response.json()["properties"]["deliveryConfiguration"]["push"][key],
         sdk,
         "{}",
-        answer.text
+        response.text
     );
     // On one that is there, it can be asked for in the other form.
     let patch = json!({"properties": {"deliveryConfiguration": {"push": {key: letters()}}}});
-    let answer = control.call("PATCH", &place("one"), patch).await;
-    let reported = &answer.json()["properties"]["deliveryConfiguration"]["push"][key];
+    let response = control.call("PATCH", &place("one"), patch).await;
+    let reported = &response.json()["properties"]["deliveryConfiguration"]["push"][key];
     let stored = &reported["deadLetterDestination"];
     assert_eq!(
         stored["properties"]["resourceId"],
@@ -299,7 +299,7 @@ async fn an_event_is_kept_no_longer_than_the_retention_of_its_topic() {
         ("PT120S", "PT2M"),
         ("P0DT1H", "PT1H"),
     ] {
-        let answer = control
+        let response = control
             .call(
                 "PUT",
                 &place("alarm"),
@@ -307,7 +307,7 @@ async fn an_event_is_kept_no_longer_than_the_retention_of_its_topic() {
             )
             .await;
         assert_eq!(
-            answer.json()["properties"]["deliveryConfiguration"]["push"]["eventTimeToLive"],
+            response.json()["properties"]["deliveryConfiguration"]["push"]["eventTimeToLive"],
             reported
         );
     }
@@ -323,7 +323,7 @@ async fn an_event_is_kept_no_longer_than_the_retention_of_its_topic() {
         201
     );
     let shorter = json!({"properties": {"eventRetentionInDays": 1}});
-    let answer = control
+    let response = control
         .call(
             "PATCH",
             &format!("{RG}/namespaces/plant/topics/heat"),
@@ -331,7 +331,7 @@ async fn an_event_is_kept_no_longer_than_the_retention_of_its_topic() {
         )
         .await;
     refused(
-        &answer,
+        &response,
         "properties.eventRetentionInDays",
         "of the event subscription alarm is 2880 minutes",
     );
@@ -340,12 +340,12 @@ async fn an_event_is_kept_no_longer_than_the_retention_of_its_topic() {
 #[actix_web::test]
 async fn a_pull_subscription_has_a_lock_duration_and_keeps_its_delivery_mode() {
     let control = control().await;
-    let answer = control
+    let response = control
         .call("PUT", &place("pulled"), queue(&json!({})))
         .await;
-    assert_eq!(answer.status, 201, "{}", answer.text);
+    assert_eq!(response.status, 201, "{}", response.text);
     assert_eq!(
-        answer.json()["properties"]["deliveryConfiguration"],
+        response.json()["properties"]["deliveryConfiguration"],
         json!({"deliveryMode": "Queue", "queue": {
             "receiveLockDurationInSeconds": 60, "maxDeliveryCount": 10, "eventTimeToLive": "P1D"}})
     );
@@ -485,6 +485,9 @@ async fn labels_are_stored_shown_where_there_are_any_and_kept_by_a_patch() {
     let patch = json!({"properties": {"expirationTimeUtc": "2040-01-01T00:00:00Z"}});
     let changed = control.call("PATCH", &place("labelled"), patch).await;
     assert_eq!(changed.status, 200, "{}", changed.json());
-    let shown = control.call("GET", &place("labelled"), json!(null)).await;
-    assert_eq!(shown.json()["properties"]["labels"], json!(["team=shop"]));
+    let response = control.call("GET", &place("labelled"), json!(null)).await;
+    assert_eq!(
+        response.json()["properties"]["labels"],
+        json!(["team=shop"])
+    );
 }

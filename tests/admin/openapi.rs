@@ -176,35 +176,35 @@ async fn described_operations_are_answered_and_others_are_refused_with_the_allow
             .into_iter()
             .filter(|method| !(path == "/tail" && *method == "GET"))
         {
-            let answer = control.call(method, &real, Value::Null).await;
+            let response = control.call(method, &real, Value::Null).await;
             // HEAD is GET without its body, except for a stream and for a confirmation.
             let has_head = method == "HEAD" && path != "/tail" && !path.ends_with("/validate");
             if has_head && reported.contains(&(path.clone(), "GET".to_owned())) {
-                assert_ne!(answer.status, 405, "{method} {path}");
+                assert_ne!(response.status, 405, "{method} {path}");
                 continue;
             }
             let is_described = reported.contains(&(path.clone(), method.to_owned()));
             assert_eq!(
-                answer.status != 405,
+                response.status != 405,
                 is_described,
                 "{method} {path}: {}",
-                answer.brief()
+                response.brief()
             );
-            assert_ne!(answer.status, 500, "{method} {path}: {}", answer.text);
+            assert_ne!(response.status, 500, "{method} {path}: {}", response.text);
             if is_described {
                 assert!(
-                    !answer.text.contains("No HTTP resource"),
+                    !response.text.contains("No HTTP resource"),
                     "{method} {path}: {}",
-                    answer.text
+                    response.text
                 );
-                let status = answer.status.to_string();
+                let status = response.status.to_string();
                 assert!(
                     !item[method.to_ascii_lowercase()]["responses"][&status].is_null(),
                     "{method} {path}: {status}"
                 );
                 asked += 1;
             } else {
-                let allowed = answer
+                let allowed = response
                     .headers
                     .get("Allow")
                     .expect("it says what is allowed")
@@ -227,7 +227,7 @@ async fn the_examples_of_the_description_are_taken() {
     let control = ControlFixture::new(ChaosMode::Disabled);
     let document = generate_document(ChaosMode::Disabled);
     let paths = document["paths"].as_object().expect("paths");
-    // What hangs on something is made after it: its path is longer.
+    // Create a child after its parent: its path is longer.
     let is_supported = |item: &Value| item["put"]["tags"] != json!(["not supported"]);
     let mut puts: Vec<_> = paths
         .iter()
@@ -248,14 +248,18 @@ async fn the_examples_of_the_description_are_taken() {
             }
             let body =
                 item[method]["requestBody"]["content"]["application/json"]["example"].clone();
-            let answer = control
+            let response = control
                 .call(&method.to_ascii_uppercase(), &real, body)
                 .await;
             // Azure's clients want it so of what belongs to namespaces.
             let is_group = path.ends_with("/{resourceGroupName}");
             let is_updated = method == "patch" && (is_group || path.contains("/namespaces/"));
             let expected = if is_updated { 200 } else { 201 };
-            assert_eq!(answer.status, expected, "{method} {path}: {}", answer.text);
+            assert_eq!(
+                response.status, expected,
+                "{method} {path}: {}",
+                response.text
+            );
         }
     }
 }
@@ -265,17 +269,17 @@ async fn the_description_needs_no_token_and_has_no_secret() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let path = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
     assert_eq!(control.call("PUT", &path, hook()).await.status, 201);
-    let answer = control
+    let response = control
         .send(actix_web::test::TestRequest::with_uri("/openapi.json"))
         .await;
-    assert_eq!(answer.status, 200);
+    assert_eq!(response.status, 200);
     assert_eq!(
-        answer.headers.get("Content-Type").expect("it is there"),
+        response.headers.get("Content-Type").expect("it is there"),
         "application/json"
     );
-    assert_eq!(answer.json(), generate_document(ChaosMode::Disabled));
+    assert_eq!(response.json(), generate_document(ChaosMode::Disabled));
     for secret in ["swordfish", "code=secret", "to-shop", "/chaos/"] {
-        assert!(!answer.text.contains(secret), "{secret}");
+        assert!(!response.text.contains(secret), "{secret}");
     }
 }
 

@@ -55,9 +55,9 @@ fn tag(answer: &Answer) -> String {
 }
 
 async fn present(control: &ControlFixture, path: &str) -> String {
-    let answer = control.call("GET", path, Value::Null).await;
-    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
-    tag(&answer)
+    let response = control.call("GET", path, Value::Null).await;
+    assert_eq!(response.status, 200, "{path}: {}", response.text);
+    tag(&response)
 }
 
 #[track_caller]
@@ -129,25 +129,7 @@ async fn each_resource_has_a_tag_that_changes_with_it_and_a_change_of_another_st
             compared.text
         );
         if let Some(patch) = patch {
-            let late = control
-                .call_if("PATCH", &path, &[("If-Match", &first)], patch.clone())
-                .await;
-            is_refused(&late, &first, &second);
-            // A list of tags, in two headers.
-            let conditions = [("If-Match", "\"other\""), ("If-Match", second.as_str())];
-            let patched = control.call_if("PATCH", &path, &conditions, patch).await;
-            assert!(
-                matches!(patched.status, 200 | 201),
-                "{path}: {}",
-                patched.text
-            );
-            let third = present(&control, &path).await;
-            assert_eq!(
-                tag(&patched),
-                third,
-                "{path}: the response to the PATCH and GET"
-            );
-            assert_ne!(third, second, "{path}");
+            patch_with_conditions(&control, &path, patch, &first, &second).await;
         }
         // A weak tag matches nothing, as RFC 9110 has it.
         let weak = format!("W/{}", present(&control, &path).await);
@@ -160,28 +142,60 @@ async fn each_resource_has_a_tag_that_changes_with_it_and_a_change_of_another_st
         );
     }
     for (path, ..) in resources().into_iter().rev() {
-        let stale = control
-            .call_if("DELETE", &path, &[("If-Match", "\"stale\"")], Value::Null)
-            .await;
-        let now = present(&control, &path).await;
-        is_refused(&stale, "If-Match: \"stale\"", &now);
-        let deleted = control
-            .call_if("DELETE", &path, &[("If-Match", &now)], Value::Null)
-            .await;
-        assert_eq!(deleted.status, 204, "{path}: {}", deleted.text);
-        let again = control
-            .call_if("DELETE", &path, &[("If-Match", &now)], Value::Null)
-            .await;
-        is_refused(&again, &now, "does not exist");
-        let patched = control
-            .call_if("PATCH", &path, &[("If-Match", &now)], json!({}))
-            .await;
-        assert!(
-            matches!(patched.status, 404 | 405),
-            "{path}: {}",
-            patched.text
-        );
+        delete_with_conditions(&control, &path).await;
     }
+}
+
+async fn patch_with_conditions(
+    control: &ControlFixture,
+    path: &str,
+    patch: Value,
+    first: &str,
+    second: &str,
+) {
+    let late = control
+        .call_if("PATCH", path, &[("If-Match", first)], patch.clone())
+        .await;
+    is_refused(&late, first, second);
+    // A list of tags, in two headers.
+    let conditions = [("If-Match", "\"other\""), ("If-Match", second)];
+    let patched = control.call_if("PATCH", path, &conditions, patch).await;
+    assert!(
+        matches!(patched.status, 200 | 201),
+        "{path}: {}",
+        patched.text
+    );
+    let third = present(control, path).await;
+    assert_eq!(
+        tag(&patched),
+        third,
+        "{path}: the response to the PATCH and GET"
+    );
+    assert_ne!(third, second, "{path}");
+}
+
+async fn delete_with_conditions(control: &ControlFixture, path: &str) {
+    let stale = control
+        .call_if("DELETE", path, &[("If-Match", "\"stale\"")], Value::Null)
+        .await;
+    let now = present(control, path).await;
+    is_refused(&stale, "If-Match: \"stale\"", &now);
+    let deleted = control
+        .call_if("DELETE", path, &[("If-Match", &now)], Value::Null)
+        .await;
+    assert_eq!(deleted.status, 204, "{path}: {}", deleted.text);
+    let again = control
+        .call_if("DELETE", path, &[("If-Match", &now)], Value::Null)
+        .await;
+    is_refused(&again, &now, "does not exist");
+    let patched = control
+        .call_if("PATCH", path, &[("If-Match", &now)], json!({}))
+        .await;
+    assert!(
+        matches!(patched.status, 404 | 405),
+        "{path}: {}",
+        patched.text
+    );
 }
 
 #[test]

@@ -70,17 +70,17 @@ async fn resource_types_that_are_not_supported_have_empty_lists_and_are_refused_
         } else {
             "there are no partners"
         };
-        let refused = control
+        let response = control
             .call("PUT", &one, json!({"location": "global"}))
             .await;
         assert_eq!(
-            refused.json()["error"]["message"],
+            response.json()["error"]["message"],
             format!(
                 "type is \"Microsoft.EventGrid/{resource_type}\", which is not supported: {reason}; \
                  expected a topic, a domain, a namespace or an event subscription."
             ),
         );
-        assert_eq!(refused.status, 400);
+        assert_eq!(response.status, 400);
         assert_eq!(control.call("DELETE", &one, Value::Null).await.status, 204);
     }
 }

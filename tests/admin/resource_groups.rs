@@ -9,10 +9,18 @@ use super::control::{ControlFixture, RG};
 const GROUPS: &str = "/subscriptions/S-1/resourcegroups";
 
 async fn get(control: &ControlFixture, path: &str) -> Value {
-    let answer = control.call("GET", path, Value::Null).await;
-    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
-    answer.json()
+    let response = control.call("GET", path, Value::Null).await;
+    assert_eq!(response.status, 200, "{path}: {}", response.text);
+    response.json()
 }
+
+/// The resources of the group, parents first.
+const RESOURCES: [&str; 4] = [
+    "topics/orders",
+    "domains/shops",
+    "namespaces/plant",
+    "namespaces/plant/topics/line",
+];
 
 #[actix_web::test]
 async fn a_group_is_created_changed_and_deleted_with_what_is_in_it() {
@@ -23,109 +31,29 @@ async fn a_group_is_created_changed_and_deleted_with_what_is_in_it() {
         control.call("DELETE", &path, Value::Null).await.json()["error"]["code"],
         "ResourceGroupNotFound"
     );
-    let planned = control
-        .call(
-            "PUT",
-            &format!("{path}?whatIf=true"),
-            json!({"location": "westus2"}),
-        )
-        .await
-        .json();
-    assert_eq!(planned["exists"], false, "{planned}");
-    assert_eq!(control.call("HEAD", &path, Value::Null).await.status, 404);
-    let body = json!({"location": "westus2", "tags": {"team": "a", "cost": "7"}});
-    let made = control.call("PUT", &path, body.clone()).await;
-    assert_eq!(made.status, 201, "{}", made.text);
-    let group = json!({"id": "/subscriptions/S-1/resourceGroups/Shop", "name": "Shop", "location": "westus2",
-        "type": "Microsoft.Resources/resourceGroups", "tags": {"team": "a", "cost": "7"},
-        "properties": {"provisioningState": "Succeeded"}});
-    assert_eq!(made.json(), group);
-    assert_eq!(
-        get(&control, &format!("{GROUPS}/SHOP")).await,
-        group,
-        "names are compared without case"
-    );
-    let exists = control.call("HEAD", &path, Value::Null).await;
-    assert_eq!((exists.status, exists.text.as_str()), (204, ""));
-    assert_eq!(get(&control, GROUPS).await["value"], json!([group]));
-    assert_eq!(
-        get(&control, "/subscriptions").await["value"][0]["subscriptionId"],
-        "S-1"
-    );
-    let again = control
-        .call("PUT", &format!("{path}?whatIf=true"), body)
-        .await
-        .json();
-    assert_eq!(again, json!({"exists": true, "changes": []}));
-    // Tags are replaced as a whole; a PATCH without them leaves them.
-    let patched = control
-        .call("PATCH", &path, json!({"tags": {"team": "b"}}))
-        .await
-        .json();
-    assert_eq!(
-        (&patched["tags"], &patched["location"]),
-        (&json!({"team": "b"}), &json!("westus2"))
-    );
-    assert_eq!(
-        control.call("PATCH", &path, json!({})).await.json()["tags"],
-        json!({"team": "b"})
-    );
-    assert_eq!(
-        control.call("PUT", &path, json!({})).await.json()["tags"],
-        json!({})
-    );
+    create_group(&control, &path).await;
+    change_tags(&control, &path).await;
     for (body, part) in [
         (json!({"location": 5}), "location"),
         (json!({"sku": {}}), "sku"),
         (json!({"tags": {"a": "x".repeat(257)}}), "tags"),
     ] {
-        let refused = control.call("PUT", &path, body).await;
+        let response = control.call("PUT", &path, body).await;
         assert!(
-            refused.status == 400 && refused.text.contains(part),
+            response.status == 400 && response.text.contains(part),
             "{}",
-            refused.text
-        );
-    }
-    let inside = "/subscriptions/S-1/resourceGroups/shop/providers/Microsoft.EventGrid";
-    for resource in [
-        "topics/orders",
-        "domains/shops",
-        "namespaces/plant",
-        "namespaces/plant/topics/line",
-    ] {
-        assert_eq!(
-            control
-                .call("PUT", &format!("{inside}/{resource}"), json!({}))
-                .await
-                .status,
-            201,
-            "{resource}"
+            response.text
         );
     }
     let other = format!("{RG}/topics/bills");
     assert_eq!(control.call("PUT", &other, json!({})).await.status, 201);
-    assert_eq!(control.call("DELETE", &path, Value::Null).await.status, 200);
-    assert_eq!(control.call("HEAD", &path, Value::Null).await.status, 404);
-    for resource in [
-        "topics/orders",
-        "domains/shops",
-        "namespaces/plant",
-        "namespaces/plant/topics/line",
-    ] {
-        assert_eq!(
-            control
-                .call("GET", &format!("{inside}/{resource}"), Value::Null)
-                .await
-                .status,
-            404,
-            "{resource}"
-        );
-    }
+    delete_group_with_resources(&control, &path).await;
     assert_eq!(
         control.call("GET", &other, Value::Null).await.status,
         200,
         "another group is left alone"
     );
+
     // A group that only has resources exists, too, and is deleted with them.
     assert_eq!(
         control
@@ -135,6 +63,90 @@ async fn a_group_is_created_changed_and_deleted_with_what_is_in_it() {
         200
     );
     assert_eq!(control.call("GET", &other, Value::Null).await.status, 404);
+}
+
+/// Creates the group. A preview creates nothing, and names are compared without case.
+async fn create_group(control: &ControlFixture, path: &str) {
+    let planned = control
+        .call(
+            "PUT",
+            &format!("{path}?whatIf=true"),
+            json!({"location": "westus2"}),
+        )
+        .await
+        .json();
+    assert_eq!(planned["exists"], false, "{planned}");
+    assert_eq!(control.call("HEAD", path, Value::Null).await.status, 404);
+    let body = json!({"location": "westus2", "tags": {"team": "a", "cost": "7"}});
+    let made = control.call("PUT", path, body.clone()).await;
+    assert_eq!(made.status, 201, "{}", made.text);
+    let group = json!({"id": "/subscriptions/S-1/resourceGroups/Shop", "name": "Shop", "location": "westus2",
+        "type": "Microsoft.Resources/resourceGroups", "tags": {"team": "a", "cost": "7"},
+        "properties": {"provisioningState": "Succeeded"}});
+    assert_eq!(made.json(), group);
+    assert_eq!(
+        get(control, &format!("{GROUPS}/SHOP")).await,
+        group,
+        "names are compared without case"
+    );
+    let exists = control.call("HEAD", path, Value::Null).await;
+    assert_eq!((exists.status, exists.text.as_str()), (204, ""));
+    assert_eq!(get(control, GROUPS).await["value"], json!([group]));
+    assert_eq!(
+        get(control, "/subscriptions").await["value"][0]["subscriptionId"],
+        "S-1"
+    );
+    let again = control
+        .call("PUT", &format!("{path}?whatIf=true"), body)
+        .await
+        .json();
+    assert_eq!(again, json!({"exists": true, "changes": []}));
+}
+
+/// Tags are replaced as a whole. A PATCH without them leaves them.
+async fn change_tags(control: &ControlFixture, path: &str) {
+    let patched = control
+        .call("PATCH", path, json!({"tags": {"team": "b"}}))
+        .await
+        .json();
+    assert_eq!(
+        (&patched["tags"], &patched["location"]),
+        (&json!({"team": "b"}), &json!("westus2"))
+    );
+    assert_eq!(
+        control.call("PATCH", path, json!({})).await.json()["tags"],
+        json!({"team": "b"})
+    );
+    assert_eq!(
+        control.call("PUT", path, json!({})).await.json()["tags"],
+        json!({})
+    );
+}
+
+async fn delete_group_with_resources(control: &ControlFixture, path: &str) {
+    let inside = "/subscriptions/S-1/resourceGroups/shop/providers/Microsoft.EventGrid";
+    for resource in RESOURCES {
+        assert_eq!(
+            control
+                .call("PUT", &format!("{inside}/{resource}"), json!({}))
+                .await
+                .status,
+            201,
+            "{resource}"
+        );
+    }
+    assert_eq!(control.call("DELETE", path, Value::Null).await.status, 200);
+    assert_eq!(control.call("HEAD", path, Value::Null).await.status, 404);
+    for resource in RESOURCES {
+        assert_eq!(
+            control
+                .call("GET", &format!("{inside}/{resource}"), Value::Null)
+                .await
+                .status,
+            404,
+            "{resource}"
+        );
+    }
 }
 
 #[actix_web::test]
@@ -201,7 +213,7 @@ async fn resources_of_all_types_are_listed_and_filtered() {
         .expect("a next page")
         .replacen("http://here", "", 1);
     assert_eq!(get(&control, &next).await["value"][0]["name"], "shops");
-    let refused = control
+    let response = control
         .call(
             "GET",
             "/subscriptions/S-1/resources?$filter=substringof('a',name)",
@@ -209,9 +221,9 @@ async fn resources_of_all_types_are_listed_and_filtered() {
         )
         .await;
     assert!(
-        refused.status == 400 && refused.text.contains("expected resourceType"),
+        response.status == 400 && response.text.contains("expected resourceType"),
         "{}",
-        refused.text
+        response.text
     );
     let names = get(&control, "/subscriptions/S-1/tagNames").await;
     let team = names["value"]
@@ -271,14 +283,14 @@ async fn a_client_does_not_wait_after_a_change_that_is_done() {
         ("PUT", &subscription, endpoint, true),
         ("DELETE", &topic, Value::Null, true),
     ] {
-        let answer = control.call(method, path, body).await;
-        let header = answer.headers.get("x-go-azure-sdk-skip-polling-delay");
-        let state = answer.text.contains("AwaitingManualAction");
+        let response = control.call(method, path, body).await;
+        let header = response.headers.get("x-go-azure-sdk-skip-polling-delay");
+        let state = response.text.contains("AwaitingManualAction");
         assert_eq!(
             header.is_some(),
             is_done && !state,
             "{method} {path}: {}",
-            answer.brief()
+            response.brief()
         );
     }
 }

@@ -27,18 +27,18 @@ use super::{
 };
 
 async fn put(control: &ControlFixture, path: &str, body: Value) {
-    let answer = control.call("PUT", path, body).await;
-    assert_eq!(answer.status, 201, "{path}: {}", answer.text);
+    let response = control.call("PUT", path, body).await;
+    assert_eq!(response.status, 201, "{path}: {}", response.text);
 }
 
 /// Reads the response to a GET, and checks that no field of the server is unknown to the type.
 async fn whole<T: DeserializeOwned + Serialize>(control: &ControlFixture, path: &str) -> T {
-    let answer = control.call("GET", path, Value::Null).await;
-    let read: T = serde_json::from_str(&answer.text)
-        .unwrap_or_else(|error| panic!("{path}: {error}: {}", answer.text));
+    let response = control.call("GET", path, Value::Null).await;
+    let read: T = serde_json::from_str(&response.text)
+        .unwrap_or_else(|error| panic!("{path}: {error}: {}", response.text));
     assert_eq!(
         serde_json::to_value(&read).expect("JSON"),
-        answer.json(),
+        response.json(),
         "{path}"
     );
     read
@@ -228,7 +228,7 @@ async fn a_namespace_its_topics_and_their_subscriptions_are_read_whole() {
     whole_list::<SubscriptionView>(&control, &format!("{topic}/eventSubscriptions")).await;
 }
 
-/// What a server with an identity and with the services of other destinations would show.
+/// The view of a server with an identity and with the services of other destinations.
 fn shown(topic: &TopicRecord, properties: Value) -> SubscriptionView {
     let body = json!({ "properties": properties }).to_string();
     let record = subscription::read_put(

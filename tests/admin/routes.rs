@@ -1,4 +1,4 @@
-//! The table of routes: each route is described, answers, and needs a token of its role.
+//! The table of routes: each route is described, responds, and needs a token of its role.
 
 use actix_web::{http::Method, test::TestRequest};
 use gridhook::admin::{
@@ -141,7 +141,7 @@ fn only_resources_with_an_etag_can_lose_an_update() {
     }
 }
 
-/// What changes something or shows a secret is not for readers; what only shows is.
+/// Readers may not change a resource or see a secret. They may read everything else.
 #[test]
 fn readers_cannot_change_anything_or_see_a_secret() {
     let secret = [
@@ -195,18 +195,18 @@ async fn every_route_answers_and_needs_a_token_of_its_role() {
             if is_stream && role == Some(Role::Admin) {
                 continue;
             }
-            let answer = ask(&control, &method, &path, token).await;
+            let response = ask(&control, &method, &path, token).await;
             assert_eq!(
-                ![401, 403].contains(&answer.status),
+                ![401, 403].contains(&response.status),
                 access.admits_role(role),
                 "{of} {role:?}: {}",
-                answer.brief()
+                response.brief()
             );
-            assert_ne!(answer.status, 405, "{of}: {}", answer.brief());
+            assert_ne!(response.status, 405, "{of}: {}", response.brief());
             assert!(
-                !answer.text.contains("No HTTP resource"),
+                !response.text.contains("No HTTP resource"),
                 "{of}: {}",
-                answer.brief()
+                response.brief()
             );
         }
     }
@@ -225,10 +225,10 @@ async fn a_method_that_is_not_allowed_is_reported_to_holders_of_a_token_only() {
             401,
             "{path}"
         );
-        let refused = control.call("PUT", path, Value::Null).await;
-        assert_eq!(refused.status, 405, "{path}");
+        let response = control.call("PUT", path, Value::Null).await;
+        assert_eq!(response.status, 405, "{path}");
         assert_eq!(
-            refused.headers.get("Allow").expect("it is there"),
+            response.headers.get("Allow").expect("it is there"),
             allowed,
             "{path}"
         );

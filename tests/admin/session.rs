@@ -44,9 +44,9 @@ fn bearer_of(sign_in: &Answer) -> String {
 }
 
 async fn signed_in(control: &ControlFixture) -> String {
-    let answer = control.call("POST", "/ui/session", Value::Null).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    bearer_of(&answer)
+    let response = control.call("POST", "/ui/session", Value::Null).await;
+    assert_eq!(response.status, 200, "{}", response.text);
+    bearer_of(&response)
 }
 
 #[actix_web::test]
@@ -63,10 +63,10 @@ async fn a_session_opens_every_path_that_its_token_opens_until_it_is_ended() {
         "/metrics".to_owned(),
         "/chaos".to_owned(),
     ] {
-        let answer = ask(&control, Method::GET, &path, &session).await;
-        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        let response = ask(&control, Method::GET, &path, &session).await;
+        assert_eq!(response.status, 200, "{path}: {}", response.text);
         assert_eq!(
-            answer.headers.get("Cache-Control").expect("it is there"),
+            response.headers.get("Cache-Control").expect("it is there"),
             "no-store",
             "{path}"
         );
@@ -224,10 +224,10 @@ async fn a_tail_ends_when_its_access_token_expires_and_so_does_that_of_its_sessi
     let long = token(3600.0);
     let session = bearer_of(&ask(&control, Method::POST, "/ui/session", &short).await);
     for token in [&short, &session] {
-        let answer = timeout(LONG, ask(&control, Method::GET, "/tail", token))
+        let response = timeout(LONG, ask(&control, Method::GET, "/tail", token))
             .await
             .expect("the tail ends");
-        assert_eq!(answer.status, 200, "{}", answer.text);
+        assert_eq!(response.status, 200, "{}", response.text);
     }
     let open = timeout(
         Duration::from_millis(50),

@@ -8,7 +8,7 @@ use expect_test::expect;
 use gridhook::{
     admin::{
         ChaosMode, GridhookRoute, Merge, Placement,
-        arm::routes::ROUTES,
+        arm::routes::{ROUTES, Route},
         merge::{
             PartRequest, PartsMerge, ShardAnswer, SpreadShards, add_work, merge_expositions,
             shard_in, shard_in_path,
@@ -79,8 +79,8 @@ impl Stores {
             .skip_while(|segment| !["topics", "domains", "namespaces"].contains(segment));
         let name = segments.nth(1).expect("a resource");
         for store in [&self.whole, &self.shards[shard_of(name, self.shards.len())]] {
-            let answer = store.call(method, path, body.clone()).await;
-            assert!(answer.status < 300, "{path}: {}", answer.text);
+            let response = store.call(method, path, body.clone()).await;
+            assert!(response.status < 300, "{path}: {}", response.text);
         }
     }
 
@@ -95,11 +95,11 @@ impl Stores {
         let mut answers = Vec::new();
         for (shard, store) in self.shards.iter().enumerate() {
             let query = merge.query_of_shard(query, shard).expect("it is asked");
-            let answer = store.part(&format!("{path}?{query}")).await;
-            assert_eq!(answer.status, 200, "{target}: {}", answer.text);
+            let response = store.part(&format!("{path}?{query}")).await;
+            assert_eq!(response.status, 200, "{target}: {}", response.text);
             answers.push(ShardAnswer {
                 shard,
-                body: answer.text.into(),
+                body: response.text.into(),
             });
         }
         [
@@ -199,20 +199,20 @@ async fn pages_of_the_top_of_all_shards_are_parts_of_one_order() {
             );
         }
     }
-    let answer = stores.shards[0].part("/top?top=500&skip=9501").await;
-    assert_eq!(answer.status, 400, "{}", answer.text);
+    let response = stores.shards[0].part("/top?top=500&skip=9501").await;
+    assert_eq!(response.status, 400, "{}", response.text);
 }
 
 #[actix_web::test]
 async fn a_report_names_the_shards_that_are_missing() {
     let stores = Stores::new(2).await;
-    let answer = ShardAnswer {
+    let response = ShardAnswer {
         shard: 0,
         body: stores.shards[0].part("/jobs").await.text.into(),
     };
     let merged = Merge::Jobs
-        .merge_answers("", &[answer], &[1])
-        .expect("an answer");
+        .merge_answers("", &[response], &[1])
+        .expect("a response");
     assert_eq!(merged["missingShards"], json!([1]));
 }
 
@@ -332,61 +332,129 @@ fn metrics_of_shards_are_one_exposition() {
 
 #[test]
 fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
-    let mut in_topics = BTreeSet::new();
-    let mut in_namespaces = BTreeSet::new();
-    let shown =
-        |method: &Method, path: &str, query: &str| format!("{:?}", placement(method, path, query));
+    let mut scopes = RouteScopes::default();
     for route in ROUTES.iter() {
+        scopes.add_route(route);
+    }
+    assert_scopes_are_listed(scopes);
+}
+
+/// Where requests to a topic go, by route.
+#[derive(Default)]
+struct RouteScopes {
+    in_topics: BTreeSet<String>,
+    in_namespaces: BTreeSet<String>,
+}
+
+impl RouteScopes {
+    /// Checks that the operations of a route go to the resource that its path names.
+    fn add_route(&mut self, route: &Route) {
         let path = route.template.replace(['{', '}'], "");
         let name = ["namespaceName", "domainName", "topicName"]
             .into_iter()
             .find(|name| path.contains(&format!("/{name}")));
         for operation in route.operations {
-            let found = placement(&operation.method, &path, "");
+            let placement = placement(&operation.method, &path, "");
             match name {
                 Some(name) => {
-                    let of = match &found {
-                        Placement::Named(of) => of,
-                        Placement::Topic(topic, _) => topic.leading_name(),
-                        // What changes or shows only records.
-                        Placement::Control => name,
-                        placed => panic!("{path}: {placed:?}"),
-                    };
-                    assert_eq!(of, name, "{path}");
-                    // Domains are never spread.
-                    assert!(
-                        name != "domainName" || !matches!(found, Placement::Topic(..)),
-                        "{path}: {found:?}"
-                    );
-                    let is_change = [Method::PUT, Method::PATCH, Method::DELETE];
-                    assert!(
-                        !is_change.contains(&operation.method) || found == Placement::Control,
-                        "{path}: {found:?}"
-                    );
-                    if let (Placement::Topic(topic, scope), true) =
-                        (&found, path.contains("/resourceGroupName/"))
-                    {
-                        let end = path.rsplit_once("/topicName").map_or("", |(_, end)| end);
-                        let line = format!("{} {end}: {scope:?}", operation.method);
-                        if topic.namespace.is_some() {
-                            in_namespaces.insert(line)
-                        } else {
-                            in_topics.insert(line)
-                        };
-                    }
+                    assert_placement_is_of(name, &operation.method, &path, &placement);
+                    self.add_scope(&operation.method, &path, &placement);
                 }
-                None => assert_eq!(found, Placement::Control, "{path}"),
+                None => assert_eq!(placement, Placement::Control, "{path}"),
             }
         }
     }
+
+    fn add_scope(&mut self, method: &Method, path: &str, placement: &Placement) {
+        let Placement::Topic(topic, scope) = placement else {
+            return;
+        };
+        if !path.contains("/resourceGroupName/") {
+            return;
+        }
+        let end = path.rsplit_once("/topicName").map_or("", |(_, end)| end);
+        let line = format!("{method} {end}: {scope:?}");
+        if topic.namespace.is_some() {
+            self.in_namespaces.insert(line);
+        } else {
+            self.in_topics.insert(line);
+        }
+    }
+}
+
+fn assert_placement_is_of(name: &str, method: &Method, path: &str, placement: &Placement) {
+    let resource = match placement {
+        Placement::Named(resource) => resource,
+        Placement::Topic(topic, _) => topic.leading_name(),
+        // A request that changes or returns only records.
+        Placement::Control => name,
+        other => panic!("{path}: {other:?}"),
+    };
+    assert_eq!(resource, name, "{path}");
+    // Domains are never spread.
+    assert!(
+        name != "domainName" || !matches!(placement, Placement::Topic(..)),
+        "{path}: {placement:?}"
+    );
+    let is_change = [Method::PUT, Method::PATCH, Method::DELETE].contains(method);
+    assert!(
+        !is_change || *placement == Placement::Control,
+        "{path}: {placement:?}"
+    );
+}
+
+fn assert_scopes_are_listed(scopes: RouteScopes) {
+    let in_topics: Vec<String> = scopes
+        .in_topics
+        .into_iter()
+        .filter(|line| !line.contains("providers"))
+        .collect();
+    assert_eq!(
+        scopes.in_namespaces.into_iter().collect::<Vec<_>>(),
+        in_topics
+    );
+    expect![[r#"
+        GET /eventSubscriptions/eventSubscriptionName/deadLetters/deadLetterKey: One
+        GET /eventSubscriptions/eventSubscriptionName/deadLetters: Parts(DeadLetters)
+        GET /eventSubscriptions/eventSubscriptionName/explain: All(Found)
+        GET /eventSubscriptions/eventSubscriptionName/ledger: Parts(Pages)
+        GET /eventSubscriptions/eventSubscriptionName/metrics: Parts(Figures)
+        GET /eventSubscriptions/eventSubscriptionName/replays/replayId: Parts(Replays)
+        GET /eventSubscriptions/eventSubscriptionName/replays: Parts(Replays)
+        GET /eventSubscriptions/eventSubscriptionName/request: One
+        GET /eventSubscriptions/eventSubscriptionName/status: Parts(Figures)
+        GET /events/sequence: One
+        GET /events: Parts(Events)
+        GET /status: Parts(Figures)
+        GET /trace: Parts(Pages)
+        POST /eventSubscriptions/eventSubscriptionName/deadLetters/purge: Parts(DeadLetters)
+        POST /eventSubscriptions/eventSubscriptionName/deadLetters/redrive: Parts(DeadLetters)
+        POST /eventSubscriptions/eventSubscriptionName/hold: Parts(Commands)
+        POST /eventSubscriptions/eventSubscriptionName/probe: Parts(Commands)
+        POST /eventSubscriptions/eventSubscriptionName/release: Parts(Commands)
+        POST /eventSubscriptions/eventSubscriptionName/replays/replayId/cancel: Parts(Replays)
+        POST /eventSubscriptions/eventSubscriptionName/replays/replayId/pause: Parts(Replays)
+        POST /eventSubscriptions/eventSubscriptionName/replays/replayId/resume: Parts(Replays)
+        POST /eventSubscriptions/eventSubscriptionName/replays: Parts(Replays)
+        POST /eventSubscriptions/eventSubscriptionName/resume: Parts(Commands)
+        POST /eventSubscriptions/eventSubscriptionName/retry: Parts(Retries)
+        POST /eventSubscriptions/eventSubscriptionName/testFilter: Parts(Tests)
+        POST /eventSubscriptions/eventSubscriptionName/testTransform: Parts(Tests)
+        POST /eventSubscriptions/eventSubscriptionName/unblock: Parts(Commands)
+        POST /publish: Near
+        POST /testFilter: Parts(Tests)"#]]
+    .assert_eq(&in_topics.join("\n"));
+}
+
+#[test]
+fn a_request_without_a_topic_in_its_path_goes_to_the_owner_of_its_topic_or_to_all() {
+    let show =
+        |method: &Method, path: &str, query: &str| format!("{:?}", placement(method, path, query));
     let mut lines = Vec::new();
     for route in GridhookRoute::all_routes(ChaosMode::Enabled) {
-        let methods: Vec<&Method> = route.operations().map(|(method, _)| method).collect();
-        lines.push(format!(
-            "{}: {}",
-            route.template,
-            shown(methods[0], route.template, "")
-        ));
+        let (method, _) = route.operations().next().expect("an operation");
+        let placement = show(method, route.template, "");
+        lines.push(format!("{}: {placement}", route.template));
     }
     for target in [
         "/top?by=name&topic=/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/Orders",
@@ -398,7 +466,7 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
         "/unknown",
     ] {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        lines.push(format!("{target}: {}", shown(&Method::GET, path, query)));
+        lines.push(format!("{target}: {}", show(&Method::GET, path, query)));
     }
     for body in [
         r#"{"actor": "topic", "topic": "orders", "by": "panic"}"#,
@@ -459,45 +527,9 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
         {"actor": "random", "by": "panic"}: All(Found)
         x: Any"#]]
     .assert_eq(&lines.join("\n"));
-    let in_topics: Vec<String> = in_topics
-        .into_iter()
-        .filter(|line| !line.contains("providers"))
-        .collect();
-    assert_eq!(in_namespaces.into_iter().collect::<Vec<_>>(), in_topics);
-    expect![[r#"
-        GET /eventSubscriptions/eventSubscriptionName/deadLetters/deadLetterKey: One
-        GET /eventSubscriptions/eventSubscriptionName/deadLetters: Parts(DeadLetters)
-        GET /eventSubscriptions/eventSubscriptionName/explain: All(Found)
-        GET /eventSubscriptions/eventSubscriptionName/ledger: Parts(Pages)
-        GET /eventSubscriptions/eventSubscriptionName/metrics: Parts(Figures)
-        GET /eventSubscriptions/eventSubscriptionName/replays/replayId: Parts(Replays)
-        GET /eventSubscriptions/eventSubscriptionName/replays: Parts(Replays)
-        GET /eventSubscriptions/eventSubscriptionName/request: One
-        GET /eventSubscriptions/eventSubscriptionName/status: Parts(Figures)
-        GET /events/sequence: One
-        GET /events: Parts(Events)
-        GET /status: Parts(Figures)
-        GET /trace: Parts(Pages)
-        POST /eventSubscriptions/eventSubscriptionName/deadLetters/purge: Parts(DeadLetters)
-        POST /eventSubscriptions/eventSubscriptionName/deadLetters/redrive: Parts(DeadLetters)
-        POST /eventSubscriptions/eventSubscriptionName/hold: Parts(Commands)
-        POST /eventSubscriptions/eventSubscriptionName/probe: Parts(Commands)
-        POST /eventSubscriptions/eventSubscriptionName/release: Parts(Commands)
-        POST /eventSubscriptions/eventSubscriptionName/replays/replayId/cancel: Parts(Replays)
-        POST /eventSubscriptions/eventSubscriptionName/replays/replayId/pause: Parts(Replays)
-        POST /eventSubscriptions/eventSubscriptionName/replays/replayId/resume: Parts(Replays)
-        POST /eventSubscriptions/eventSubscriptionName/replays: Parts(Replays)
-        POST /eventSubscriptions/eventSubscriptionName/resume: Parts(Commands)
-        POST /eventSubscriptions/eventSubscriptionName/retry: Parts(Retries)
-        POST /eventSubscriptions/eventSubscriptionName/testFilter: Parts(Tests)
-        POST /eventSubscriptions/eventSubscriptionName/testTransform: Parts(Tests)
-        POST /eventSubscriptions/eventSubscriptionName/unblock: Parts(Commands)
-        POST /publish: Near
-        POST /testFilter: Parts(Tests)"#]]
-    .assert_eq(&in_topics.join("\n"));
 }
 
-/// Asks the shards for a part each, and merges what they answer.
+/// Requests a part from each shard, and merges the responses.
 fn in_parts(
     merge: PartsMerge,
     asked: &PartRequest,

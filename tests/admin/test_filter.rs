@@ -47,10 +47,10 @@ async fn the_report_names_the_part_of_the_filter_that_stops_each_event() {
         event("5", "Made", "/a/1", json!({})),
         event("6", "Made", "/a/1", json!({"total": [1, 2]})),
     ]);
-    let answer = ask(&control, events.clone()).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    let pretty = |answer: &Answer| {
-        let lines: Vec<String> = answer.json()["results"]
+    let response = ask(&control, events.clone()).await;
+    assert_eq!(response.status, 200, "{}", response.text);
+    let pretty = |response: &Answer| {
+        let lines: Vec<String> = response.json()["results"]
             .as_array()
             .expect("results")
             .iter()
@@ -64,9 +64,9 @@ async fn the_report_names_the_part_of_the_filter_that_stops_each_event() {
         {"id":"3","matches":false,"reason":"the subject begins otherwise","stoppedBy":"subjectBeginsWith","value":"\"/b/1\""}
         {"id":"4","matches":false,"reason":"the value is not what the operator asks for","stoppedBy":"advancedFilters[1] (NumberGreaterThan data.total)","value":"100"}
         {"id":"5","matches":false,"reason":"the event has nothing at this key","stoppedBy":"advancedFilters[0] (IsNotNull data.total)"}
-        {"id":"6","matches":false,"reason":"the value is an array, and enableAdvancedFilteringOnArrays is not true","stoppedBy":"advancedFilters[1] (NumberGreaterThan data.total)","value":"[1,2]"}"#]].assert_eq(&pretty(&answer));
+        {"id":"6","matches":false,"reason":"the value is an array, and enableAdvancedFilteringOnArrays is not true","stoppedBy":"advancedFilters[1] (NumberGreaterThan data.total)","value":"[1,2]"}"#]].assert_eq(&pretty(&response));
     assert_eq!(
-        (&answer.json()["tested"], &answer.json()["matched"]),
+        (&response.json()["tested"], &response.json()["matched"]),
         (&json!(6), &json!(1))
     );
     let thought = ask(
@@ -96,11 +96,11 @@ async fn cloud_events_are_tried_as_well() {
     let event = json!({"specversion": "1.0", "id": "c", "source": "/s", "type": "MADE", "subject": "/a", "ext": "x", "data": {"total": 5}});
     let filter =
         json!({"advancedFilters": [{"operatorType": "StringIn", "key": "ext", "values": ["X"]}]});
-    let answer = ask(&control, json!({"filter": filter, "events": event})).await;
-    assert_eq!(answer.json()["matched"], 1, "{}", answer.text);
-    let answer = ask(&control, json!([event])).await;
+    let response = ask(&control, json!({"filter": filter, "events": event})).await;
+    assert_eq!(response.json()["matched"], 1, "{}", response.text);
+    let response = ask(&control, json!([event])).await;
     assert_eq!(
-        answer.json()["results"][0]["stoppedBy"],
+        response.json()["results"][0]["stoppedBy"],
         "advancedFilters[1] (NumberGreaterThan data.total)"
     );
 }
@@ -122,11 +122,11 @@ async fn a_filter_that_cannot_be_tested_is_refused() {
     ];
     let mut lines = Vec::new();
     for body in bodies {
-        let answer = ask(&control, body).await;
+        let response = ask(&control, body).await;
         lines.push(format!(
             "{} {}",
-            answer.status,
-            answer.json()["error"]["message"]
+            response.status,
+            response.json()["error"]["message"]
         ));
     }
     expect![[r#"
@@ -226,22 +226,22 @@ async fn what_a_transformation_makes_of_all_events_is_bounded() {
     let copies = vec!["@"; 190].join(",");
     let body = json!({"events": events, "transform": {"body": format!("[{copies}]")}});
     let path = format!("{RG}/topics/orders/eventSubscriptions/to-shop/testTransform");
-    let answer = control.call("POST", &path, body).await;
-    assert_eq!(answer.status, 400, "{}", answer.text);
+    let response = control.call("POST", &path, body).await;
+    assert_eq!(response.status, 400, "{}", response.text);
     assert!(
-        answer
+        response
             .text
             .contains("needs more than 33554432 bytes of memory"),
         "{}",
-        answer.text
+        response.text
     );
     let few = json!({"events": events[..3], "transform": {"body": format!("[{copies}]")}});
-    let answer = control.call("POST", &path, few).await;
+    let response = control.call("POST", &path, few).await;
     assert_eq!(
-        (answer.status, &answer.json()["tested"]),
+        (response.status, &response.json()["tested"]),
         (200, &json!(3)),
         "{}",
-        answer.text
+        response.text
     );
 }
 
@@ -263,14 +263,14 @@ async fn a_schema_without_a_bound_is_refused_by_name_and_in_a_preview() {
         json!({"properties": {"versions": {"1": {"schema": nested, "examples": [{"a": 1}]}}}});
     let path = format!("{RG}/topics/orders/eventTypes/Order.Placed");
     for path in [path.clone(), format!("{path}?whatIf=true")] {
-        let answer = control.call("PUT", &path, body.clone()).await;
-        assert_eq!(answer.status, 400, "{}", answer.text);
+        let response = control.call("PUT", &path, body.clone()).await;
+        assert_eq!(response.status, 400, "{}", response.text);
         let named =
             "properties.eventTypeInfo.inlineEventTypes.Order.Placed.versions.1.schema could take";
         assert!(
-            answer.text.contains(named) && answer.text.contains("unevaluatedProperties"),
+            response.text.contains(named) && response.text.contains("unevaluatedProperties"),
             "{}",
-            answer.text
+            response.text
         );
     }
     let sound = json!({"properties": {"versions": {"1": {"schema": {"type": "object"}, "examples": [{"a": 1}]}}}});

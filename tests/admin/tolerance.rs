@@ -1,5 +1,5 @@
-//! What Azure accepts in bodies besides the documented form, and templates and Terraform therefore
-//! send.
+//! Properties that Azure accepts in bodies besides the documented form. Templates and Terraform
+//! send them.
 
 use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::control::{ControlFixture, RG, hook};
 
 async fn put(control: &ControlFixture, path: &str, body: Value) -> Value {
-    let answer = control.call("PUT", &format!("{RG}/{path}"), body).await;
-    assert_eq!(answer.status, 201, "{path}: {}", answer.text);
-    answer.json()
+    let response = control.call("PUT", &format!("{RG}/{path}"), body).await;
+    assert_eq!(response.status, 201, "{path}: {}", response.text);
+    response.json()
 }
 
 #[actix_web::test]
@@ -55,14 +55,14 @@ async fn empty_text_is_no_value_for_optional_properties() {
     .await;
     // A required property is not optional because it is empty.
     let empty = json!({"properties": {"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": ""}}}});
-    let refused = control
+    let response = control
         .call(
             "PUT",
             &format!("{RG}/topics/orders/eventSubscriptions/other"),
             empty,
         )
         .await;
-    assert_eq!(refused.status, 400, "{}", refused.text);
+    assert_eq!(response.status, 400, "{}", response.text);
 }
 
 #[actix_web::test]
@@ -112,11 +112,11 @@ async fn what_azure_ignores_in_event_subscriptions_is_ignored() {
         (201, &json!(["one"]))
     );
     // Other unknown keys are still named.
-    let refused = control.call("PATCH", &path, json!({"sku": {}})).await;
+    let response = control.call("PATCH", &path, json!({"sku": {}})).await;
     assert!(
-        refused.status == 400 && refused.text.contains("sku"),
+        response.status == 400 && response.text.contains("sku"),
         "{}",
-        refused.text
+        response.text
     );
 }
 

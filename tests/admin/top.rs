@@ -27,10 +27,10 @@ async fn fixture() -> ControlFixture {
             let url = format!("http://{host}?code=secret{number}");
             let hook = json!({"endpointType": "WebHook", "properties": {"endpointUrl": url}});
             let path = format!("{RG}/topics/{topic}/eventSubscriptions/Sub-{number:02}");
-            let answer = control
+            let response = control
                 .call("PUT", &path, json!({"properties": {"destination": hook}}))
                 .await;
-            assert_eq!(answer.status, 201, "{}", answer.text);
+            assert_eq!(response.status, 201, "{}", response.text);
             if number % 4 == 0 {
                 assert_eq!(
                     control
@@ -46,11 +46,11 @@ async fn fixture() -> ControlFixture {
 }
 
 async fn ask(control: &ControlFixture, query: &str) -> Value {
-    let answer = control
+    let response = control
         .call("GET", &format!("/top?{query}"), Value::Null)
         .await;
-    assert_eq!(answer.status, 200, "{query}: {}", answer.text);
-    answer.json()
+    assert_eq!(response.status, 200, "{query}: {}", response.text);
+    response.json()
 }
 
 fn names(report: &Value) -> Vec<String> {
@@ -125,10 +125,10 @@ async fn pages_by_name_merge_topics_and_a_domain_also_where_names_are_equal() {
         );
         for number in numbers {
             let path = format!("{kind}/eventSubscriptions/sub-{number}");
-            let answer = control
+            let response = control
                 .call("PUT", &path, json!({"properties": {"destination": hook}}))
                 .await;
-            assert_eq!(answer.status, 201, "{}", answer.text);
+            assert_eq!(response.status, 201, "{}", response.text);
             expected.push(format!("sub-{number}"));
         }
     }
@@ -207,16 +207,16 @@ async fn a_query_that_cannot_be_used_is_refused_with_what_is_allowed() {
         ("window=1d", "1m, 1h or 24h"),
         ("topic=orders", "resource id"),
     ] {
-        let answer = control
+        let response = control
             .call("GET", &format!("/top?{query}"), Value::Null)
             .await;
-        assert_eq!(answer.status, 400, "{query}");
-        assert!(answer.text.contains(text), "{query}: {}", answer.text);
+        assert_eq!(response.status, 400, "{query}");
+        assert!(response.text.contains(text), "{query}: {}", response.text);
     }
-    let answer = control
+    let response = control
         .call("GET", &format!("/top?topic={RG}/topics/none"), Value::Null)
         .await;
-    assert_eq!(answer.status, 404);
+    assert_eq!(response.status, 404);
 }
 
 #[actix_web::test]

@@ -345,7 +345,7 @@ async fn an_expiration_time_is_returned_and_a_subscription_that_awaits_validatio
         open(&control, &validation_path(&endpoint)).await.status,
         200
     );
-    // A proposal that expires later does not end what is in force, nor wait for it.
+    // A proposal that expires later neither ends the current address nor waits for it.
     webhook["destination"]["properties"]["endpointUrl"] = format!("{}&x=2", endpoint.url()).into();
     webhook["expirationTimeUtc"] = "2021-03-10T22:00:00Z".into();
     assert_eq!(put_north(&control, &webhook).await.status, 201);

@@ -27,7 +27,7 @@ fn all_eligible(
     (0..shards).map(of).collect()
 }
 
-/// What a node does that stops if it leaves.
+/// The steps of a node. It stops if it is leaving.
 fn decided(
     me: &NodeId,
     alive: &BTreeSet<NodeId>,
@@ -124,7 +124,7 @@ fn the_next_step_of_a_node_follows_from_the_records() {
         ("10 10 1 1", &[0, 1], [0, 0, 0]),
         ("10 1 1 1", &[0, 1], [0, 1, 0]),
         ("12 1 1 2", &[0, 1, 2], [0, 1, 0]),
-        // What an owner gave up is for the node that asked.
+        // A shard that an owner gave up is for the node that asked.
         (".0 0 1 1", &[0, 1], [1, 0, 0]),
         (".1 0 0 1", &[0, 1], [0, 0, 0]),
         (".2 0 1 1", &[0, 1], [1, 0, 0]),
@@ -439,7 +439,7 @@ fn a_shard_that_a_node_cannot_serve_keeps_it_from_nothing_else() {
     assert_eq!(steps(". 1 1 1", &[]), [BalanceStep::Claim(0)]);
 }
 
-/// What `n0` does with shards of which these nodes have complete copies.
+/// The actions of `n0` for shards of which these nodes have complete copies.
 fn with_copies(
     text: &str,
     eligible: &[&[usize]],

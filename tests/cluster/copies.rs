@@ -1,5 +1,6 @@
-//! The copies of shards: a cluster in virtual time whose changelogs are trimmed while nodes join, are
-//! killed, paused, cut off, drained and forgotten, against a naive model of what is on the disks.
+//! The copies of shards: a cluster in virtual time whose changelogs are trimmed while nodes join,
+//! are killed, paused, cut off, drained and forgotten, against a naive model of what is on the
+//! disks.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -27,7 +28,7 @@ const TRANSFER: u32 = 3;
 /// A fault of a node, and the steps before the next one.
 type Fault = (usize, u8, u8, u8);
 
-/// What a node has of a shard on its disk.
+/// The copy of a shard on the disk of a node.
 #[derive(Clone, Copy, Debug, Default)]
 struct Disk {
     is_there: bool,
@@ -35,7 +36,7 @@ struct Disk {
     flushed: u64,
 }
 
-/// What a process does with a shard.
+/// The role of a process for a shard.
 #[derive(Clone, Copy, Debug, Default)]
 struct Serving {
     is_complete: bool,
@@ -236,7 +237,7 @@ impl SimulatedCopies {
         Ok(())
     }
 
-    /// What the server of a node does for a shard after a turn.
+    /// Acts as the server of a node for a shard after a turn.
     fn serve(
         &mut self,
         number: usize,
@@ -341,7 +342,7 @@ impl SimulatedCopies {
         let with_record = |machine: &&Machine| read.contains_key(&machine.name());
         for machine in self.machines.iter().filter(with_record) {
             let of_record = &read[&machine.name()].value;
-            // What its record says of an earlier process of it does not bind the owner.
+            // A record of an earlier process of the node does not bind the owner.
             let is_current = machine
                 .process
                 .as_ref()
@@ -505,7 +506,7 @@ proptest! {
     }
 }
 
-/// A node joins, one is killed, another one joins, and the one that was killed comes back.
+/// A node joins, one is killed, another one joins, and the killed one returns.
 const JOINS: [Fault; 4] = [(3, 1, 0, 39), (1, 0, 0, 39), (4, 1, 0, 39), (1, 1, 0, 39)];
 
 #[test]
@@ -516,7 +517,7 @@ fn nodes_that_join_fetch_copies_and_changelogs_are_trimmed_meanwhile() {
 
 #[test]
 fn a_node_that_reads_old_records_while_it_starts_again_renews_its_record() {
-    // Node 2 reads what is old, is killed and starts again meanwhile.
+    // Node 2 reads old records, is killed and starts again meanwhile.
     let behind = [(2, 252, 144, 121), (2, 7, 54, 40), (2, 169, 1, 1)];
     run(&behind, Trim::AsTheRecordsSay)
         .map(drop)

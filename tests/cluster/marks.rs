@@ -1,5 +1,5 @@
-//! What nodes know of records that a changelog has acknowledged, and a bucket that was restored
-//! from an older backup.
+//! The acknowledged positions that nodes store, and a bucket that was restored from an older
+//! backup.
 
 use std::time::Duration;
 

@@ -1031,7 +1031,7 @@ fn an_owner_that_cannot_reach_the_records_may_not_act_and_goes_on_when_it_can() 
     });
 }
 
-/// Records whose store answers late, as on a busy machine.
+/// Records whose store responds late, as on a busy machine.
 struct LateRecords(MemoryRecords);
 
 impl LateRecords {
@@ -1067,7 +1067,7 @@ fn a_store_that_answers_later_than_the_next_renewal_is_due_is_waited_for() {
     });
 }
 
-/// What a store of records does, whichever it is.
+/// Checks the contract of a store of records.
 async fn keeps_the_contract(one: &impl RecordStore, other: &impl RecordStore) {
     assert_eq!(one.read().await, Ok(Vec::new()), "an empty bucket");
     let first = one.write("node.a", "1".into(), 0).await.expect("it is new");

@@ -34,7 +34,7 @@ const STEP: Duration = Duration::from_millis(100);
 /// How often a change is tried while the owner renews its record, as by a member.
 const CHANGE_TRIES: u32 = 4;
 
-/// What prevents that two nodes act for a shard.
+/// The mechanism that prevents two nodes from acting for a shard.
 #[derive(Clone, Copy)]
 struct Rules {
     /// An owner stops before its lease ends.
@@ -80,13 +80,13 @@ fn with_everything(settings: ClaimSettings) -> Claims {
 pub(super) struct Node {
     pub(super) claims: Claims,
     pub(super) records: MemoryRecords,
-    /// What its store has applied.
+    /// The position that its store has applied.
     pub(super) mark: StreamMark,
     name: String,
     /// How far its clock is ahead of those of the others.
     ahead: Duration,
     looked: Duration,
-    /// Whether it never finishes what is in flight, and so never gives a shard up.
+    /// Whether it never finishes its requests in flight, and therefore never gives up a shard.
     is_stuck: bool,
     rules: Rules,
     is_acting: bool,
@@ -245,7 +245,7 @@ fn run(faults: &[Fault], delays: &[u8], stuck: Option<usize>, rules: Rules) -> O
     let mut now = Duration::ZERO;
     let mut twice = 0;
     let mut turn = 0;
-    // What the nodes do in a number of instants. Returns the time afterwards.
+    // Lets the nodes act for a number of instants. Returns the time afterwards.
     let mut run_instants = |nodes: &mut [Node], instants: u32| {
         for _ in 0..instants {
             for node in nodes
@@ -284,7 +284,7 @@ fn run(faults: &[Fault], delays: &[u8], stuck: Option<usize>, rules: Rules) -> O
         let node = &mut nodes[*at % NODES];
         let faults = &node.records.faults;
         match kind % 4 {
-            // When it resumes it goes on with what it did, before it looks again.
+            // When it resumes, it continues its work before it looks again.
             PAUSED => (node.paused_until, node.next) = (until, node.next.max(until + STEP)),
             CUT => faults.is_cut.store(true, Ordering::Relaxed),
             2 => {
@@ -363,7 +363,7 @@ fn without_the_self_fence_a_paused_or_cut_off_owner_acts_beside_its_successor() 
     assert!(run(&PAUSE, &[], None, without).twice > 0);
 }
 
-/// What the nodes own after these instants: each looks and acts in turn.
+/// Lets each node look and act in turn for these instants. Returns the time afterwards.
 fn settle(nodes: &mut [&mut Node], from: Duration, instants: u32) -> Duration {
     let mut now = from;
     for _ in 0..instants {

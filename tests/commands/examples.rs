@@ -1,8 +1,8 @@
 //! Each command has an example in its help, and its first example runs.
 //!
-//! Those of `cluster` run on a cluster (`server::cluster::membership`). Addresses, folders of the
-//! machine and long times are replaced, and a command that goes on until it is stopped must print
-//! something.
+//! The examples of `cluster` run on a cluster (`server::cluster::membership`). Addresses, folders
+//! of the machine and long times are replaced, and a command that goes on until it is stopped must
+//! print something.
 
 use std::{
     fs::{self, File},
@@ -55,7 +55,7 @@ fn every_command_has_an_example_of_itself() {
     }
 }
 
-/// What makes the names of the examples exist, whatever the example before has changed.
+/// Creates the resources that the examples name, whatever the example before has changed.
 const BASE: &str = r#"
 gridhook topics delete orders --yes || true
 gridhook topics create orders
@@ -92,7 +92,7 @@ ID=$(gridhook replay start orders billing --all --rate 0.001 --yes --output json
 gridhook replay pause orders billing "$ID"
 "#;
 
-/// What an example needs besides, and what is replaced in it.
+/// The needs of an example, and the replacements in it.
 struct ExampleSetup {
     before: &'static str,
     replaced: &'static [(&'static str, &'static str)],
@@ -299,7 +299,7 @@ fn run_until_it_prints(server: &Server, folder: &Folder, script: &str) -> Option
         ended = child.try_wait().expect("a child");
         ended.is_some() || !text().is_empty()
     });
-    // It is stopped, or has ended by itself.
+    // The command is stopped, or has ended.
     child.kill().ok();
     child.wait().expect("an end");
     ended.map(|status| format!("{status}: {}", text()))

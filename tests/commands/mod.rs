@@ -116,7 +116,7 @@ fn leaves() -> Vec<(String, clap::Command)> {
             let name = format!("{above} {}", child.get_name())
                 .trim_start()
                 .to_owned();
-            // `backup` runs by itself, too.
+            // `backup` runs alone, too.
             if child.get_subcommands().next().is_none() || name == "backup" {
                 leaves.push((name.clone(), child.clone()));
             }

@@ -46,7 +46,7 @@ fn unusable_command_lines_end_with_2_and_failures_with_1() {
         "backup list",
         "backup list nonsense://x",
         "listen --status 99",
-        // What is no fault of the command line.
+        // Failures that are not mistakes in the command line.
         "topics list --token-file token --server http://127.0.0.1:9",
         "health --server http://127.0.0.1:9",
         "config check --config broken.toml",

@@ -94,11 +94,11 @@ fn an_operator_publishes_events_and_browses_them_from_the_newest_to_the_oldest()
         ("before=x", "sequence number"),
         ("order=up", "expected"),
     ] {
-        let answer = server.admin("GET", &format!("{TOPIC}/events?{query}"), &Value::Null);
+        let response = server.admin("GET", &format!("{TOPIC}/events?{query}"), &Value::Null);
         assert!(
-            answer.status == 400 && answer.text().contains(text),
+            response.status == 400 && response.text().contains(text),
             "{query}: {}",
-            answer.text()
+            response.text()
         );
     }
 }
@@ -123,7 +123,7 @@ fn one_event_is_returned_as_it_was_published_and_a_refused_one_says_why() {
                 &headers,
                 body.as_bytes(),
             )
-            .expect("an answer")
+            .expect("a response")
     };
     // Neither the number nor the order of keys survives a program that reads the data.
     let data = r#"{"z":9007199254740993,"a":1.10,"text":"\u00e4<script>"}"#;
@@ -277,12 +277,12 @@ fn the_request_of_an_attempt_is_made_again_with_its_body_and_without_secrets() {
         ("to=1", 400, "from"),
         ("from=1&attempt=x", 400, "from, to or attempt"),
     ] {
-        let answer = server.admin("GET", &format!("{path}?{query}"), &Value::Null);
+        let response = server.admin("GET", &format!("{path}?{query}"), &Value::Null);
         assert!(
-            answer.status == status && answer.text().contains(problem),
+            response.status == status && response.text().contains(problem),
             "{query}: {} {}",
-            answer.status,
-            answer.text()
+            response.status,
+            response.text()
         );
     }
 }
@@ -381,10 +381,10 @@ fn the_test_endpoint_receives_without_a_request_and_a_setting_removes_it() {
     assert!(facts.get("testEndpoint").is_none(), "{facts}");
     without.topic("orders", "EventGridSchema");
     let body = json!({"properties": spec.properties()});
-    let refused = without.admin("PUT", &subscription("orders", "first"), &body);
+    let response = without.admin("PUT", &subscription("orders", "first"), &body);
     assert!(
-        refused.status == 400 && refused.text().contains("delivery.test_endpoint"),
+        response.status == 400 && response.text().contains("delivery.test_endpoint"),
         "{}",
-        refused.text()
+        response.text()
     );
 }

@@ -79,11 +79,11 @@ fn the_server_report_has_the_version_and_the_settings_that_differ_and_no_secret(
         );
     }
     assert!(facts["diskFreeBytes"].as_u64() > Some(0), "{facts}");
-    let printed = cli(&server, &["server"]);
+    let output = cli(&server, &["server"]);
     for part in ["delivery.concurrency", env!("CARGO_PKG_VERSION"), " open, "] {
         assert!(
-            printed.contains(part) && !printed.contains(secret),
-            "{part}: {printed}"
+            output.contains(part) && !output.contains(secret),
+            "{part}: {output}"
         );
     }
 }
@@ -156,8 +156,8 @@ fn the_page_offers_the_steps_outcomes_and_reasons_that_the_server_has() {
         assert!(all.contains(&name.as_str()), "{name} is listed");
     }
     for name in all {
-        let answer = server.admin("GET", &format!("{path}?outcome={name}"), &Value::Null);
-        assert_eq!(answer.status, 200, "{name}: {}", answer.text());
+        let response = server.admin("GET", &format!("{path}?outcome={name}"), &Value::Null);
+        assert_eq!(response.status, 200, "{name}: {}", response.text());
     }
 }
 
@@ -233,7 +233,7 @@ fn a_simulation_over_http_is_that_of_the_command_and_is_bounded() {
         "--days",
         "1",
     ];
-    let printed = cli(
+    let output = cli(
         &server,
         &[
             &["simulate"],
@@ -244,7 +244,7 @@ fn a_simulation_over_http_is_that_of_the_command_and_is_bounded() {
     );
     assert_eq!(
         report,
-        serde_json::from_str::<Value>(&printed).expect("JSON")
+        serde_json::from_str::<Value>(&output).expect("JSON")
     );
     assert_eq!(report["models"].as_array().map(Vec::len), Some(2));
     for (body, text) in [
@@ -260,11 +260,11 @@ fn a_simulation_over_http_is_that_of_the_command_and_is_bounded() {
         (json!({"batch": 0}), "from 1 to 5000"),
         (json!({"other": 1}), "other"),
     ] {
-        let answer = server.admin("POST", "/simulate", &body);
+        let response = server.admin("POST", "/simulate", &body);
         assert!(
-            answer.status == 400 && answer.text().contains(text),
+            response.status == 400 && response.text().contains(text),
             "{body}: {}",
-            answer.text()
+            response.text()
         );
     }
 }
@@ -331,12 +331,12 @@ fn open_jobs_and_dead_letters_of_all_event_subscriptions_are_in_one_list() {
         (&json!(2), Some(1))
     );
     assert_eq!(server.admin("GET", "/jobs?top=0", &Value::Null).status, 400);
-    let printed = cli(&server, &["replay", "running"]);
+    let output = cli(&server, &["replay", "running"]);
     assert!(
         ["orders", "payments", "paused"]
             .iter()
-            .all(|part| printed.contains(part)),
-        "{printed}"
+            .all(|part| output.contains(part)),
+        "{output}"
     );
 
     let top = get(&server, "/top?by=deadLetters");
@@ -346,25 +346,48 @@ fn open_jobs_and_dead_letters_of_all_event_subscriptions_are_in_one_list() {
     );
 }
 
+/// Topics and event subscriptions, and the status that their endpoints return.
+const FAILING: [(&str, &str, u16); 3] = [
+    ("orders", "billing", 400),
+    ("orders", "crm", 503),
+    ("payments", "billing", 400),
+];
+
 #[test]
 fn the_newest_dead_letters_of_all_event_subscriptions_are_in_one_list_also_after_a_crash() {
     let sink = Sink::start();
     let mut server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
-    let publish = |server: &Server, topic: &str, id: &str| {
-        let event = json!([{"id": id, "eventType": "Made", "subject": "/a", "dataVersion": "1",
-            "eventTime": "2026-11-22T12:00:00Z", "data": {}}]);
-        server.command(
-            "POST",
-            &format!("{}/publish", topic_of(&subscription(topic, "x"))),
-            &event,
-        );
-    };
-    let places = [
-        ("orders", "billing", 400),
-        ("orders", "crm", 503),
-        ("payments", "billing", 400),
-    ];
-    for (topic, name, status) in places {
+    create_failing_subscriptions(&server, &sink);
+    assert_eq!(get(&server, "/deadLetters")["value"], json!([]));
+    for (round, topic) in (1..).zip(["orders", "payments", "orders"]) {
+        publish_and_give_up(&server, topic, round);
+    }
+    server.kill_9();
+    server.assert_sound();
+    server.restart();
+    // The outcome of the last moment may not have been on disk. Its event is then sent and given up
+    // again.
+    for (topic, name, _) in FAILING {
+        let expected = if topic == "orders" { 2 } else { 1 };
+        wait_for("the dead letter", LONG, || {
+            server.counter(topic, name, "deadLettered") == expected
+        });
+    }
+    assert_newest_are_listed_first(&server);
+    assert_pages_have_all_lines(&server);
+    assert_lines_are_filtered(&server);
+    let table = cli(
+        &server,
+        &["dead-letters", "newest", "--search", "crm", "--limit", "1"],
+    );
+    assert!(
+        table.contains("MaxDeliveryAttemptsExceeded") && table.lines().count() == 2,
+        "{table}"
+    );
+}
+
+fn create_failing_subscriptions(server: &Server, sink: &Sink) {
+    for (topic, name, status) in FAILING {
         if name == "billing" {
             server.topic(topic, "EventGridSchema");
         }
@@ -378,47 +401,43 @@ fn the_newest_dead_letters_of_all_event_subscriptions_are_in_one_list_also_after
         );
         server.subscribe(topic, name, &spec);
     }
-    assert_eq!(get(&server, "/deadLetters")["value"], json!([]));
-    let given_up =
-        |server: &Server, topic: &str, name: &str| server.counter(topic, name, "deadLettered");
-    for (round, topic) in (1..).zip(["orders", "payments", "orders"]) {
-        publish(&server, topic, &round.to_string());
-        let expected = if round == 3 { 2 } else { 1 };
-        for (of, name, _) in places.iter().filter(|(of, ..)| *of == topic) {
-            wait_for("the dead letter", LONG, || {
-                given_up(&server, of, name) == expected
-            });
-        }
-    }
-    server.kill_9();
-    server.assert_sound();
-    server.restart();
-    // The outcome of the last moment was perhaps not on disk yet; then its event is sent, and given
-    // up, again.
-    for (topic, name, _) in places {
-        let expected = if topic == "orders" { 2 } else { 1 };
+}
+
+/// Publishes an event, and waits until all event subscriptions of the topic have given it up.
+fn publish_and_give_up(server: &Server, topic: &str, round: u32) {
+    let event = json!([{"id": round.to_string(), "eventType": "Made", "subject": "/a",
+        "dataVersion": "1", "eventTime": "2026-11-22T12:00:00Z", "data": {}}]);
+    let path = format!("{}/publish", topic_of(&subscription(topic, "x")));
+    server.command("POST", &path, &event);
+    let expected = if round == 3 { 2 } else { 1 };
+    for (_, name, _) in FAILING.iter().filter(|(of, ..)| *of == topic) {
         wait_for("the dead letter", LONG, || {
-            given_up(&server, topic, name) == expected
+            server.counter(topic, name, "deadLettered") == expected
         });
     }
-    let of = |line: &Value| {
+}
+
+/// A page of the list of the newest dead letters.
+fn newest_dead_letters(server: &Server, query: &str) -> Value {
+    get(server, &format!("/deadLetters{query}"))
+}
+
+/// The topic, the event subscription and the sequence of each line of a page.
+fn lines(page: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    for line in page["value"].as_array().expect("a list") {
         let topic = line["topic"]
             .as_str()
             .and_then(|topic| topic.rsplit('/').next())
             .expect("a topic");
         let subscription = line["subscription"].as_str().expect("a name");
-        format!("{topic}/{subscription} {}", line["firstSequence"])
-    };
-    let list = |query: &str| get(&server, &format!("/deadLetters{query}"));
-    let lines = |page: &Value| {
-        page["value"]
-            .as_array()
-            .expect("a list")
-            .iter()
-            .map(of)
-            .collect::<Vec<_>>()
-    };
-    let mut all = lines(&list(""));
+        lines.push(format!("{topic}/{subscription} {}", line["firstSequence"]));
+    }
+    lines
+}
+
+fn assert_newest_are_listed_first(server: &Server) {
+    let mut all = lines(&newest_dead_letters(server, ""));
     assert_eq!(all.len(), 5, "{all:?}");
     all[..2].sort();
     all[3..].sort();
@@ -432,18 +451,23 @@ fn the_newest_dead_letters_of_all_event_subscriptions_are_in_one_list_also_after
             "orders/crm 1"
         ]
     );
-    // In pages.
+}
+
+fn assert_pages_have_all_lines(server: &Server) {
     let mut pages = Vec::new();
     let mut next = String::new();
     for _ in 0..20 {
-        let page = list(&format!("?top=1{next}"));
+        let page = newest_dead_letters(server, &format!("?top=1{next}"));
         pages.extend(lines(&page));
         let Some(token) = page["continue"].as_str() else {
             break;
         };
         next = format!("&continue={token}");
     }
-    assert_eq!(pages, lines(&list("")));
+    assert_eq!(pages, lines(&newest_dead_letters(server, "")));
+}
+
+fn assert_lines_are_filtered(server: &Server) {
     let topic = topic_of(&subscription("orders", "x"));
     for (query, expected) in [
         (
@@ -457,7 +481,11 @@ fn the_newest_dead_letters_of_all_event_subscriptions_are_in_one_list_also_after
         ),
         ("?search=none", Vec::new()),
     ] {
-        assert_eq!(lines(&list(query)), expected, "{query}");
+        assert_eq!(
+            lines(&newest_dead_letters(server, query)),
+            expected,
+            "{query}"
+        );
     }
     for query in ["?reason=soon", "?top=0", "?continue=x", "?topic=orders"] {
         assert_eq!(
@@ -468,14 +496,6 @@ fn the_newest_dead_letters_of_all_event_subscriptions_are_in_one_list_also_after
             "{query}"
         );
     }
-    let printed = cli(
-        &server,
-        &["dead-letters", "newest", "--search", "crm", "--limit", "1"],
-    );
-    assert!(
-        printed.contains("MaxDeliveryAttemptsExceeded") && printed.lines().count() == 2,
-        "{printed}"
-    );
 }
 
 fn topic_of(subscription: &str) -> String {

@@ -159,9 +159,9 @@ fn the_page_is_served_with_its_headers_compressed_and_from_caches() {
             200,
             "{way}"
         );
-        for answer in [plain, small, known] {
+        for response in [plain, small, known] {
             for (name, value) in SECURITY_HEADERS {
-                assert_eq!(answer.header(name), Some(value), "{way}: {name}");
+                assert_eq!(response.header(name), Some(value), "{way}: {name}");
             }
         }
     }
@@ -170,8 +170,8 @@ fn the_page_is_served_with_its_headers_compressed_and_from_caches() {
         ("/ui/../Cargo.toml", 404),
         ("/ui/%2e%2e/index.html", 404),
     ] {
-        let answer = server.open("GET", way, &[]);
-        assert_eq!(answer.status, status, "{way}");
+        let response = server.open("GET", way, &[]);
+        assert_eq!(response.status, status, "{way}");
     }
     assert_eq!(
         server
@@ -185,10 +185,10 @@ fn the_page_is_served_with_its_headers_compressed_and_from_caches() {
         (405, Some("GET, HEAD"))
     );
     for way in ["/", "/ui"] {
-        let answer = server.open("GET", way, &[]);
+        let response = server.open("GET", way, &[]);
         // Relative: the browser is below the path prefix of a proxy, maybe.
         assert_eq!(
-            (answer.status, answer.header("location")),
+            (response.status, response.header("location")),
             (307, Some("ui/")),
             "{way}"
         );
@@ -265,7 +265,7 @@ fn the_page_is_at_the_operators_address_only_and_can_be_removed() {
     let ask = |way: &str| {
         Client::with_tls(at, None)
             .ask("GET", way, &[], b"")
-            .expect("an answer")
+            .expect("a response")
             .status
     };
     assert_eq!((ask("/"), ask("/ui/"), ask("/ui/session")), (307, 200, 401));
@@ -311,9 +311,9 @@ fn every_chapter_of_the_manual_is_served_and_listed() {
             "js/views/help.js lists {}",
             chapter.name
         );
-        let answer = server.open("GET", &format!("/ui/manual/{}.md", chapter.name), &[]);
+        let response = server.open("GET", &format!("/ui/manual/{}.md", chapter.name), &[]);
         assert_eq!(
-            (answer.status, answer.text().as_str()),
+            (response.status, response.text().as_str()),
             (200, chapter.markdown),
             "{}",
             chapter.name

@@ -29,8 +29,8 @@ fn publish(server: &Server, ids: impl IntoIterator<Item = u64>) {
     server.command("POST", &format!("{TOPIC}/publish"), &events.into());
 }
 
-/// A server with an event subscription whose dead letters are kept, and whose endpoint answers with
-/// this status.
+/// A server with an event subscription whose dead letters are kept, and whose endpoint responds
+/// with this status.
 fn server_with(sink: &Sink, status: u16) -> Server {
     let server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
     server.topic("orders", "EventGridSchema");

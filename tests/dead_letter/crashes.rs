@@ -33,7 +33,7 @@ async fn finish(world: &DeadLetterService) -> DeadLetterTotals {
         .await
 }
 
-/// When the process is killed, and what is kept.
+/// When the process is killed, and which writes are kept.
 #[derive(Clone, Copy)]
 pub(super) struct Kill {
     /// The number of the actor's write that fails, from 0.
@@ -44,7 +44,7 @@ pub(super) struct Kill {
     pub(super) more_meanwhile: u32,
 }
 
-/// Runs until the process is killed, then a new process on what is left.
+/// Runs until the process is killed, then a new process on the same store.
 pub(super) async fn survive<S: Store>(kill: Kill, through: impl Fn(MemoryStore) -> S) {
     let Kill {
         write: killed,

@@ -190,7 +190,7 @@ fn a_failed_notification_is_retried_at_the_next_turn() {
     });
 }
 
-/// Runs until write `killed` (from 0) fails, then a new process on what is left.
+/// Runs until write `killed` (from 0) fails, then a new process on the same store.
 async fn killed_at(killed: u64, kept: usize) {
     let memory = MemoryStore::new();
     let folder = tempfile::tempdir().expect("a folder");

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::support::memory_store::MemoryStore;
 
-/// What is omitted.
+/// The omitted step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
     /// The name of a file, before it is stored: its repeat has another name.

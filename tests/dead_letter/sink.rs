@@ -368,7 +368,7 @@ fn only_regular_files_are_read() {
     });
 }
 
-/// A store whose list has no end: each page says that the list goes on where it began.
+/// A store whose list has no end: each page says that the list continues at its beginning.
 #[derive(Debug)]
 struct EndlessList;
 

@@ -192,7 +192,7 @@ impl DeadLetterService {
             WriteUrgency::Now,
             done,
         );
-        receiver.await.expect("an answer").expect("written");
+        receiver.await.expect("a response").expect("written");
     }
 
     pub(super) fn enqueue(

@@ -1,4 +1,4 @@
-//! Which addresses may be called. No network is needed: the tests answer name lookups.
+//! Which addresses may be called. The tests resolve names themselves, so that no network is needed.
 
 use std::{io, net::SocketAddr};
 
@@ -217,15 +217,15 @@ async fn a_name_without_an_address_is_a_resolution_error() {
     let unknown = WebhookClient::new(with_names(|_, _| {
         Some(Err(io::Error::other("no such host")))
     }));
-    let answer = post_to(&unknown, "http://nowhere.test/", AMPLE).await;
-    assert_eq!(answer.outcome, Outcome::Failed(Failure::ResolutionError));
-    fact("S000-150", &answer.outcome.to_string().into());
+    let response = post_to(&unknown, "http://nowhere.test/", AMPLE).await;
+    assert_eq!(response.outcome, Outcome::Failed(Failure::ResolutionError));
+    fact("S000-150", &response.outcome.to_string().into());
     assert!(
-        answer
+        response
             .detail
             .contains("cannot resolve the name nowhere.test: no such host"),
         "{}",
-        answer.detail
+        response.detail
     );
     let empty = WebhookClient::new(with_names(|_, _| Some(Ok(Vec::new()))));
     assert_eq!(

@@ -19,13 +19,13 @@ async fn check(scripts: Vec<Script>, statuses: &[u16], connections: usize) {
     let endpoint = Endpoint::start(scripts);
     let client = WebhookClient::new(options());
     for (number, status) in statuses.iter().enumerate() {
-        let answer = post_to(&client, &endpoint.url(), AMPLE).await;
+        let response = post_to(&client, &endpoint.url(), AMPLE).await;
         assert_eq!(
-            answer.status,
+            response.status,
             Some(*status),
             "request {number}: {} {}",
-            answer.outcome,
-            answer.detail
+            response.outcome,
+            response.detail
         );
     }
     assert_eq!(endpoint.connections(), connections);

@@ -199,12 +199,12 @@ async fn a_rejection_is_read_while_the_request_is_still_being_written() {
 #[actix_rt::test]
 async fn a_name_service_that_hangs_is_a_timeout_that_says_so() {
     let client = WebhookClient::new(with_names(|_, _| None));
-    let answer = post_to(&client, "http://slow.test/", BRIEF).await;
-    assert_eq!(answer.outcome, Outcome::Failed(Failure::TimedOut));
+    let response = post_to(&client, "http://slow.test/", BRIEF).await;
+    assert_eq!(response.outcome, Outcome::Failed(Failure::TimedOut));
     assert!(
-        answer.detail.contains("no address for slow.test within"),
+        response.detail.contains("no address for slow.test within"),
         "{}",
-        answer.detail
+        response.detail
     );
 }
 
@@ -238,15 +238,15 @@ async fn a_refused_connection_is_a_socket_error_with_its_address() {
     let port = ReservedPort::new();
     let gone = port.address;
     let client = WebhookClient::new(options());
-    let answer = post_to(&client, &format!("http://{gone}/"), AMPLE).await;
-    assert_eq!(answer.outcome, Outcome::Failed(Failure::SocketError));
-    fact("S000-149", &answer.outcome.to_string().into());
+    let response = post_to(&client, &format!("http://{gone}/"), AMPLE).await;
+    assert_eq!(response.outcome, Outcome::Failed(Failure::SocketError));
+    fact("S000-149", &response.outcome.to_string().into());
     assert!(
-        answer
+        response
             .detail
             .contains(&format!("no connection to {gone}: Connection refused")),
         "{}",
-        answer.detail
+        response.detail
     );
 }
 

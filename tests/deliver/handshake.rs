@@ -111,7 +111,7 @@ async fn the_code_is_posted_to_the_exact_address_in_event_grid_s_form() {
     let endpoint = Endpoint::start(vec![answer(200, "", r#"{"validationResponse":"CODE"}"#)]);
     let response = handshake_with(options(), &endpoint.url(), Handshake::EventGrid, AMPLE)
         .await
-        .expect("an answer");
+        .expect("a response");
     assert_eq!(
         (response.status, &response.body[..]),
         (200, &br#"{"validationResponse":"CODE"}"#[..])
@@ -143,7 +143,7 @@ async fn a_permission_is_requested_with_options_and_read_from_headers() {
         let endpoint = Endpoint::start(vec![script]);
         let response = handshake_with(options(), &endpoint.url(), Handshake::CloudEvents, AMPLE)
             .await
-            .expect("an answer");
+            .expect("a response");
         assert_eq!(
             response.allowed_origin.as_deref(),
             Some("eventgrid.azure.net")
@@ -171,7 +171,7 @@ async fn a_redirect_is_reported_and_not_followed() {
     let endpoint = Endpoint::start(vec![answer(307, &headers, "")]);
     let response = handshake_with(options(), &endpoint.url(), Handshake::EventGrid, AMPLE)
         .await
-        .expect("an answer");
+        .expect("a response");
     assert_eq!((response.status, elsewhere.requests().len()), (307, 0));
 }
 
@@ -326,7 +326,7 @@ async fn each_handshake_has_its_own_connection() {
         client
             .send_handshake(Handshake::EventGrid, &destination, &outgoing, AMPLE)
             .await
-            .expect("an answer");
+            .expect("a response");
     }
     assert_eq!((endpoint.requests().len(), endpoint.connections()), (3, 3));
 }

@@ -116,7 +116,7 @@ async fn awc_fails_a_request_on_an_http_2_connection_that_the_endpoint_closed_wh
     assert_eq!(
         post(&client, &endpoint.url, Bytes::from_static(b"[{}]"))
             .await
-            .expect("an answer"),
+            .expect("a response"),
         200
     );
     endpoint.ended.notified().await;

@@ -117,7 +117,7 @@ async fn post_large(url: &str, waits: RequestTimeouts) -> RequestResult {
         .await
 }
 
-/// A resolver that answers what the test says, by name and number of the lookup.
+/// A resolver that returns the addresses of the test, by name and number of the lookup.
 struct Scripted<F>(F, Mutex<usize>);
 
 impl<F> NameResolver for Scripted<F>
@@ -138,7 +138,7 @@ where
     }
 }
 
-/// The usual client, with names that are answered by `lookup`; `None` is silence.
+/// The usual client, with names that `lookup` resolves; `None` is no response.
 fn with_names(
     lookup: impl Fn(&str, usize) -> Option<io::Result<Vec<SocketAddr>>> + Send + Sync + 'static,
 ) -> ClientOptions {

@@ -22,7 +22,7 @@ fn fields(count: usize) -> String {
         .collect()
 }
 
-/// What is expected of a response.
+/// The expected outcome of a response.
 struct Expected {
     outcome: Outcome,
     status: u16,

@@ -211,14 +211,14 @@ async fn an_unanswered_name_fails_with_its_cause() {
         ("broken.test", "cannot resolve the name broken.test"),
         ("no.test", "has no address"),
     ] {
-        let answer = post_to(&client, &format!("http://{name}/"), AMPLE).await;
+        let response = post_to(&client, &format!("http://{name}/"), AMPLE).await;
         assert_eq!(
-            answer.outcome,
+            response.outcome,
             Outcome::Failed(Failure::ResolutionError),
             "{}",
-            answer.detail
+            response.detail
         );
-        assert!(answer.detail.contains(detail), "{}", answer.detail);
+        assert!(response.detail.contains(detail), "{}", response.detail);
     }
 }
 

@@ -180,9 +180,13 @@ async fn an_old_version_of_tls_is_refused() {
         post(MinimumTlsVersion::Tls12).await.outcome,
         Outcome::Delivered
     );
-    let refused = post(MinimumTlsVersion::Tls13).await;
-    assert_eq!(refused.outcome, Outcome::Failed(Failure::SocketError));
-    assert!(refused.detail.contains("no TLS with"), "{}", refused.detail);
+    let response = post(MinimumTlsVersion::Tls13).await;
+    assert_eq!(response.outcome, Outcome::Failed(Failure::SocketError));
+    assert!(
+        response.detail.contains("no TLS with"),
+        "{}",
+        response.detail
+    );
 }
 
 #[actix_rt::test]

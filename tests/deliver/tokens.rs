@@ -186,7 +186,7 @@ async fn a_certificate_is_read_for_each_token_and_must_fit_its_key() {
     assert_eq!(issuer.requests().len(), 2);
 }
 
-/// What an assertion says of the certificate.
+/// The claims of an assertion about the certificate.
 fn thumbprint(request: &Received) -> String {
     let form: BTreeMap<String, String> = url::form_urlencoded::parse(&request.body)
         .into_owned()

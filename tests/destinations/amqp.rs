@@ -124,11 +124,11 @@ fn amqp_messages_are_persistent_and_one_that_no_queue_takes_is_sent_again_until_
         SubscriptionSpec::new("").also(&json!({}), &destination)
     };
     for (exchange, routing_key) in [("", "missing"), ("missing", "orders")] {
-        let answer = server.ask_for("orders", "missing", &spec(exchange, routing_key));
+        let response = server.ask_for("orders", "missing", &spec(exchange, routing_key));
         assert!(
-            answer.status == 400 && answer.text().contains("NOT_FOUND"),
+            response.status == 400 && response.text().contains("NOT_FOUND"),
             "{}",
-            answer.text()
+            response.text()
         );
     }
     server.subscribe("orders", "queue", &spec("", "orders"));

@@ -192,11 +192,11 @@ fn a_function_is_called_at_its_trigger_with_its_key() {
     ] {
         let properties = json!({"endpointType": "AzureFunction", "properties": {"resourceId": id}});
         let spec = SubscriptionSpec::new("").also(&json!({}), &json!({"destination": properties}));
-        let answer = server.ask_for("orders", "wrong", &spec);
+        let response = server.ask_for("orders", "wrong", &spec);
         assert!(
-            answer.status == 400 && answer.text().contains(says),
+            response.status == 400 && response.text().contains(says),
             "{id}: {}",
-            answer.text()
+            response.text()
         );
     }
 }

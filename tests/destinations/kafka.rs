@@ -179,8 +179,8 @@ fn a_broker_that_is_killed_in_the_middle_of_deliveries_has_each_event_once() {
         ("DELIVERY__RESOURCES__SERVICE__URL", &url),
         ("DELIVERY__RESOURCES__SERVICE__USERNAME", "gridhook"),
         ("DELIVERY__RESOURCES__SERVICE__PASSWORD", PASSWORD),
-        // Longer than the broker needs for its start: until then a request whose answer was lost is
-        // repeated.
+        // Longer than the broker needs for its start: until then a request whose response was lost
+        // is repeated.
         ("DELIVERY__RESPONSE_TIMEOUT", "230s"),
     ]);
     let key = server.topic("orders", "EventGridSchema");
@@ -266,15 +266,15 @@ fn properties_become_keys_and_headers_of_records() {
     // A topic that does not exist is found when the subscription is created.
     let missing = json!({"destination": {"endpointType": "Kafka",
         "properties": {"resourceId": "service", "topicName": "missing"}}});
-    let answer = server.ask_for(
+    let response = server.ask_for(
         "orders",
         "missing",
         &SubscriptionSpec::new("").also(&json!({}), &missing),
     );
     assert!(
-        answer.status == 400 && answer.text().contains("the topic missing does not exist"),
+        response.status == 400 && response.text().contains("the topic missing does not exist"),
         "{}",
-        answer.text()
+        response.text()
     );
 
     // The partitions that Kafka's own clients choose among three for these keys, by murmur2.
@@ -366,7 +366,7 @@ fn a_broker_with_tls_is_trusted_by_its_certificate_and_demands_the_password() {
     });
     assert_eq!(kafka.records("orders", 0, 0).0.len(), 1);
 
-    // Who does not know the authority, or the password, sends nothing.
+    // A client without the authority or the password sends nothing.
     let other = folder.path().join("other.pem");
     std::fs::write(&other, Authority::new().pem()).expect("written");
     let wrong = "another-password-that-nobody-sees";

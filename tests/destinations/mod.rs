@@ -127,7 +127,7 @@ fn files(folder: &Path) -> String {
     text.collect()
 }
 
-/// What every destination promises.
+/// Checks the guarantees of every destination.
 fn conform<S: Service>(mut service: S) {
     service.resume();
     service.create("orders");
@@ -188,26 +188,26 @@ fn bring_back<S: Service>(server: &Server, service: &mut S) {
 fn names_are_checked<S: Service>(server: &Server, service: &S) {
     let mut elsewhere = spec(service, "orders").properties();
     elsewhere["destination"]["properties"]["resourceId"] = S::ELSEWHERE.into();
-    let answer = server.ask_for(
+    let response = server.ask_for(
         "orders",
         "wrong",
         &SubscriptionSpec::new("").also(&json!({}), &elsewhere),
     );
-    let text = answer.text();
-    assert_eq!(answer.status, 400, "{text}");
+    let text = response.text();
+    assert_eq!(response.status, 400, "{text}");
     assert!(
         text.contains("elsewhere") && text.contains("expected one of service"),
         "{text}"
     );
     let mut unknown = spec(service, "orders").properties();
     unknown["destination"]["properties"]["color"] = "red".into();
-    let answer = server.ask_for(
+    let response = server.ask_for(
         "orders",
         "wrong",
         &SubscriptionSpec::new("").also(&json!({}), &unknown),
     );
-    let text = answer.text();
-    assert_eq!(answer.status, 400, "{text}");
+    let text = response.text();
+    assert_eq!(response.status, 400, "{text}");
     assert!(text.contains("color"), "{text}");
 }
 
@@ -218,7 +218,7 @@ fn every_acknowledged_event_arrives<S: Service>(
     arrivals: &mut Arrivals,
     key: &str,
 ) {
-    // What is published while a slow service is down is to be delivered soon after.
+    // Events that are published while a slow service is down are delivered soon after.
     let pause = Duration::from_millis(if S::IS_DURABLE { 25 } else { 100 });
     let rate = Rate {
         topic: "orders".to_owned(),
@@ -281,8 +281,8 @@ fn every_acknowledged_event_arrives<S: Service>(
     );
 }
 
-/// What a service took and forgot is lost with it. What it did not take before it was killed
-/// arrives.
+/// Events that a service accepted and lost are lost. Events that it did not accept before it was
+/// killed arrive.
 fn a_service_that_is_killed_during_a_delivery_gets_the_rest<S: Service>(
     server: &Server,
     service: &mut S,
@@ -397,9 +397,9 @@ fn an_unreachable_service_is_reported<S: Service>(
     key: &str,
 ) {
     service.stop();
-    let answer = server.ask_for("orders", "late", &spec(service, "orders"));
-    let text = answer.text();
-    assert_eq!(answer.status, 400, "{text}");
+    let response = server.ask_for("orders", "late", &spec(service, "orders"));
+    let text = response.text();
+    assert_eq!(response.status, 400, "{text}");
     assert!(text.contains("cannot be reached"), "{text}");
     server.publish(
         "orders",

@@ -72,12 +72,12 @@ fn pull(server: &Server, key: &str) -> Vec<String> {
     ];
     let ask = |verb: &str, body: &str| {
         let path = format!("{path}:{verb}?api-version=2024-06-01&maxEvents=100&maxWaitTime=10");
-        let answer = server
+        let response = server
             .client()
             .ask("POST", &path, &headers, body.as_bytes())
-            .expect("an answer");
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        answer.json()
+            .expect("a response");
+        assert_eq!(response.status, 200, "{}", response.text());
+        response.json()
     };
     let received = ask("receive", "");
     let details = received["value"].as_array().expect("a list");
@@ -138,20 +138,20 @@ fn a_topic_that_cannot_take_the_events_is_refused() {
         ),
         ("heat", "EventGridSchema", "takes CloudEvents only"),
     ] {
-        let answer = server.ask_for("orders", "wrong", &spec(name, schema));
-        let status = answer.status;
-        let text = answer.text();
+        let response = server.ask_for("orders", "wrong", &spec(name, schema));
+        let status = response.status;
+        let text = response.text();
         assert!(status == 400 && text.contains(says), "{status} {text}");
     }
     // Events cannot go round from namespace to namespace.
     let push = json!({"deliveryMode": "Push", "push": {"destination": spec("heat", "").properties()["destination"]}});
     let body = json!({"properties": {"deliveryConfiguration": push}});
     let path = format!("{NAMESPACES}/plant/topics/heat/eventSubscriptions/round");
-    let answer = server.admin("PUT", &path, &body);
+    let response = server.admin("PUT", &path, &body);
     assert!(
-        answer.status == 400 && answer.text().contains("NamespaceTopic"),
+        response.status == 400 && response.text().contains("NamespaceTopic"),
         "{}",
-        answer.text()
+        response.text()
     );
 
     // A topic that was deleted later is not found.

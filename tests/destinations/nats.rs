@@ -101,15 +101,15 @@ fn properties_become_headers_of_nats_messages_and_each_subscription_has_its_ids(
     }
     let missing = json!({"destination": {"endpointType": "Nats",
         "properties": {"resourceId": "service", "subject": "missing"}}});
-    let answer = server.ask_for(
+    let response = server.ask_for(
         "orders",
         "missing",
         &SubscriptionSpec::new("").also(&json!({}), &missing),
     );
     assert!(
-        answer.status == 400 && answer.text().contains("no stream takes the subject"),
+        response.status == 400 && response.text().contains("no stream takes the subject"),
         "{}",
-        answer.text()
+        response.text()
     );
 
     // The stream drops messages with an id that it has: both are there, so their ids differ.

@@ -41,7 +41,7 @@ fn function() -> SubscriptionSpec {
     spec("AzureFunction", "service/functions/bill")
 }
 
-/// Delivers an event to an endpoint that answers so. Returns the line of the ledger after the
+/// Delivers an event to an endpoint with this response. Returns the line of the ledger after the
 /// attempt, and whether the event is tried again.
 fn attempt(
     edition: &str,

@@ -16,13 +16,13 @@ fn destinations_that_cannot_be_are_refused_by_name() {
     ] {
         let destination =
             json!({"destination": {"endpointType": kind, "properties": {"resourceId": "r"}}});
-        let answer = server.ask_for(
+        let response = server.ask_for(
             "orders",
             "none",
             &SubscriptionSpec::new("").also(&json!({}), &destination),
         );
-        let status = answer.status;
-        let text = answer.text();
+        let status = response.status;
+        let text = response.text();
         assert!(
             status == 400 && text.contains(kind) && text.contains(why),
             "{status} {text}"

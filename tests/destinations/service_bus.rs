@@ -1,5 +1,5 @@
 //! Queues and topics of Service Bus. Microsoft's own server is not available: a scripted endpoint
-//! checks the signature and the documented form of the REST interface, and answers as documented.
+//! checks the signature and the documented form of the REST interface, and responds as documented.
 
 use std::{
     collections::BTreeMap,
@@ -253,14 +253,14 @@ fn delivery_properties_become_broker_properties_of_a_service_bus_topic() {
     // A queue is no topic.
     let wrong = json!({"destination": {"endpointType": "ServiceBusTopic",
         "properties": {"resourceId": "service/queues/orders"}}});
-    let answer = server.ask_for(
+    let response = server.ask_for(
         "orders",
         "wrong",
         &SubscriptionSpec::new("").also(&json!({}), &wrong),
     );
     assert!(
-        answer.status == 400 && answer.text().contains("/topics/NAME"),
+        response.status == 400 && response.text().contains("/topics/NAME"),
         "{}",
-        answer.text()
+        response.text()
     );
 }

@@ -62,11 +62,11 @@ impl Queues {
                 "AWS4-HMAC-SHA256 Credential=k/20261120/us-east-1/sqs/aws4_request",
             ),
         ];
-        let answer =
+        let response =
             Client::new(self.port.address).ask("POST", "/", &headers, body.to_string().as_bytes());
-        let answer = answer.expect("an answer");
-        assert_eq!(answer.status, 200, "{operation}: {}", answer.text());
-        answer.json()
+        let response = response.expect("a response");
+        assert_eq!(response.status, 200, "{operation}: {}", response.text());
+        response.json()
     }
 
     fn url(&self, name: &str) -> String {

@@ -77,14 +77,14 @@ impl Service for Queues {
         let mut events = Vec::new();
         loop {
             let query = [("numofmessages", "32"), ("visibilitytimeout", "86400")];
-            let answer = ask(
+            let response = ask(
                 self.azurite.at(),
                 "GET",
                 &format!("{name}/messages"),
                 &query,
             );
-            assert_eq!(answer.status, 200, "{}", answer.text());
-            let text = answer.text();
+            assert_eq!(response.status, 200, "{}", response.text());
+            let text = response.text();
             let messages = text
                 .split("<MessageText>")
                 .skip(1)

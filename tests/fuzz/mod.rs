@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::support::fuzz::{cases, changed, changes};
 
-/// What may stand where a setting was.
+/// Replacements for a setting.
 const VALUES: [&str; 18] = [
     "0",
     "-1",

@@ -122,7 +122,7 @@ impl BoundedJournal {
         let done = Box::new(move |result| done.send(result).expect("the test listens"));
         self.journal
             .write_changes(owner, vec![cursor], WriteUrgency::Now, done);
-        answer.recv().expect("an answer").expect("written");
+        answer.recv().expect("a response").expect("written");
     }
 
     fn stop(self) {

@@ -1,9 +1,10 @@
 //! Random damage of a store's files: the store is refused, reports the damage, or the damage has no
 //! effect. It never silently has less than it acknowledged.
 //!
-//! All acknowledged records are remembered and compared with what is read after the damage. Below
-//! the watermark nothing may be missing. Above it, if the store was killed within a second of the
-//! last watermark, the end of the log may be missing as a whole; this is counted separately.
+//! All acknowledged records are remembered and compared with the records that are read after the
+//! damage. Below the watermark nothing may be missing. Above it, if the store was killed within a
+//! second of the last watermark, the end of the log may be missing as a whole; this is counted
+//! separately.
 
 use std::{
     collections::BTreeMap,
@@ -302,7 +303,7 @@ fn read(folder: &Path) -> Result<Result<Records, String>, String> {
     let mut records = Records::new();
     for family in Family::ALL {
         let scanned = store.scan(family, &[0], &[0xff; 4], &mut |key, value| {
-            // What pages have is read as records.
+            // The contents of pages are read as records.
             if keys::parse_outcome_page(key).is_none() {
                 records.insert((family, key.to_vec()), value.to_vec());
             }

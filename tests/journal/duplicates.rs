@@ -212,7 +212,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What should be stored: every id once in each window.
+/// The expected events: every id once in each window.
 #[derive(Default)]
 struct Model {
     accepted: HashMap<u8, Timestamp>,

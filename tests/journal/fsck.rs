@@ -99,7 +99,7 @@ impl ClockedJournal {
         let done = Box::new(move |result| done.send(result).expect("the test listens"));
         self.journal
             .write_changes(owner, changes, WriteUrgency::Now, done);
-        answer.recv().expect("an answer").expect("written");
+        answer.recv().expect("a response").expect("written");
     }
 
     /// Advances the clock by a second, so that the writer runs maintenance.

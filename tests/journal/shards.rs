@@ -134,7 +134,7 @@ impl ShardedJournal {
             .collect()
     }
 
-    /// Lets each writer finish what is queued, and run its maintenance.
+    /// Lets each writer finish its queue, and run its maintenance.
     fn housekeep(&self) {
         self.hand.advance(Duration::from_secs(2));
         for _ in 0..2 {
@@ -195,7 +195,7 @@ fn a_store_is_the_same_for_any_number_of_shards() {
         journal
             .journal
             .write_changes(owner, vec![cursor(read)], WriteUrgency::Now, answered);
-        answer.recv().expect("an answer").expect("written");
+        answer.recv().expect("a response").expect("written");
     }
     let ends = journal.ends();
     assert!(

@@ -138,7 +138,7 @@ fn read(journal: &Journal, partition: u32, slice: usize) -> (Vec<u64>, Vec<(u64,
                     .reader_pool()
                     .read_log(PartitionId(partition), at, end, slice),
             )
-            .expect("an answer");
+            .expect("a response");
         assert!(read.upto > at, "it gets on at {at:?} of {partition}");
         assert!(read.chunks.is_empty() || !read.is_missing);
         if read.is_missing {
@@ -343,7 +343,7 @@ fn a_read_apart_does_not_fill_the_block_cache() {
                 keys::log(partition, Seq(*first))
             );
         }
-        // What the opening of the store left there may go meanwhile.
+        // Files that the opening of the store left may be deleted meanwhile.
         let filled = used().saturating_sub(before);
         assert_eq!(filled < 128 << 10, apart, "{filled} bytes, apart: {apart}");
     }
@@ -429,7 +429,7 @@ fn due_records_that_cannot_be_read_are_made_from_the_pending_records() {
                 .reader_pool()
                 .read_due_keys(OF, DueKey::first_at(Timestamp(0)), 100),
         )
-        .expect("an answer");
+        .expect("a response");
     let mut expected: Vec<DueKey> = (1..=20)
         .map(|seq| DueKey {
             due: pending(seq).due,
@@ -482,7 +482,7 @@ fn the_keys_of_a_job_behind_many_others_are_read_to_the_last() {
             journal
                 .reader_pool()
                 .due_of(OF, Traffic::Jobs, DueKey::first_at(Timestamp(0)), max);
-        let (keys, all) = runtime.block_on(due).expect("an answer");
+        let (keys, all) = runtime.block_on(due).expect("a response");
         (keys.iter().map(|key| key.seq.0).collect::<Vec<_>>(), all)
     };
     assert_eq!(read(100), (vec![50_000, 100_000, 150_000], true));
@@ -495,7 +495,7 @@ fn the_keys_of_a_job_behind_many_others_are_read_to_the_last() {
 struct CountingStore {
     store: crate::support::memory_store::MemoryStore,
     visits: AtomicU64,
-    /// Those of the longest scan.
+    /// The number of records of the longest scan.
     longest: AtomicU64,
 }
 
@@ -565,7 +565,7 @@ fn a_walk_over_the_keys_of_a_job_looks_once_at_each_key() {
         store.visits.store(0, Ordering::Relaxed);
         loop {
             let due = journal.reader_pool().due_of(OF, Traffic::Jobs, from, max);
-            let (keys, all) = runtime.block_on(due).expect("an answer");
+            let (keys, all) = runtime.block_on(due).expect("a response");
             job_keys += keys.len() as u64;
             match keys.last() {
                 Some(last) if !all => from = last.next(),
@@ -596,7 +596,7 @@ fn a_pending_event_whose_record_cannot_be_read_is_delivered_all_the_same() {
     let wanted = (1..=20).map(|seq| (Lane::LIVE, Seq(seq))).collect();
     let found = runtime
         .block_on(journal.reader_pool().fetch_pending(OF, wanted, 1 << 20))
-        .expect("an answer");
+        .expect("a response");
     assert_eq!(found.len(), 20);
     for fetched in found {
         let known = fetched.pending.expect("it is pending");
@@ -627,7 +627,7 @@ fn an_event_that_cannot_be_read_is_missing_and_the_others_of_the_fetch_come() {
     let wanted = (1..=20).map(|seq| (Lane::LIVE, Seq(seq))).collect();
     let found = runtime
         .block_on(journal.reader_pool().fetch_pending(OF, wanted, 1 << 20))
-        .expect("an answer");
+        .expect("a response");
     let missing: Vec<u64> = found
         .iter()
         .filter(|found| found.event.is_none())

@@ -393,7 +393,7 @@ impl ModeledJournal {
         wait_for_looks(&self.queue.journal);
         self.gate.close(reads);
         self.queue.hand.advance(Duration::from_secs(2));
-        // The second entry is answered after the effects of the first.
+        // The response to the second entry follows the effects of the first.
         for _ in 0..2 {
             self.queue
                 .wait(self.queue.journal.write_meta_changes(Vec::new()))

@@ -1,4 +1,4 @@
-//! The writer: groups, order of answers, fencing, failures, trimming, and recovery.
+//! The writer: groups, order of responses, fencing, failures, trimming, and recovery.
 
 mod replicated;
 
@@ -193,7 +193,7 @@ impl ListenedJournal {
     pub(super) fn write(&self, owner: SubscriptionOwner, changes: Vec<RecordChange>) {
         self.append(owner, changes, true)
             .recv()
-            .expect("an answer")
+            .expect("a response")
             .expect("written");
     }
 
@@ -300,7 +300,7 @@ pub(super) fn count(store: &impl Store, family: Family) -> usize {
     keys_in(store, family, &range.start, &range.end).len()
 }
 
-// --- groups and answers ---
+// --- groups and responses ---
 
 #[test]
 fn publishers_that_wait_together_share_a_sync_and_are_answered_after_it() {
@@ -372,7 +372,7 @@ fn a_group_of_outcomes_waits_for_company_and_an_urgent_one_does_not() {
     let lazy = queue.append(owners[0], vec![cursor(1)], false);
     let urgent = queue.append(owners[1], vec![cursor(1)], true);
     for answer in [lazy, urgent] {
-        answer.recv().expect("an answer").expect("written");
+        answer.recv().expect("a response").expect("written");
     }
     assert_eq!(store.writes() - before, 1);
     queue.stop();
@@ -386,7 +386,7 @@ fn outcomes_that_need_not_wait_for_company_are_written_alone() {
     queue
         .append(owner, vec![cursor(1)], false)
         .recv()
-        .expect("an answer")
+        .expect("a response")
         .expect("written");
     queue.stop();
 }
@@ -403,7 +403,7 @@ fn outcomes_behind_a_publish_are_written_although_they_wake_no_actor() {
         for answer in answers {
             answer
                 .recv_timeout(Duration::from_secs(60))
-                .expect("an answer")
+                .expect("a response")
                 .expect("written");
         }
     }
@@ -422,7 +422,7 @@ fn where_events_come_seldom_outcomes_share_their_sync() {
         let before = store.writes();
         queue.hand.advance(Duration::from_millis(2));
         queue.publish(1);
-        outcome.recv().expect("an answer").expect("written");
+        outcome.recv().expect("a response").expect("written");
         assert_eq!(store.writes() - before, 1);
     }
     let outcomes: Vec<_> = (4..21)
@@ -438,7 +438,7 @@ fn where_events_come_seldom_outcomes_share_their_sync() {
     for outcome in outcomes {
         outcome
             .recv()
-            .expect("an answer")
+            .expect("a response")
             .expect("written at the end");
     }
 }
@@ -466,7 +466,7 @@ fn outcomes_that_nothing_waits_for_wait_several_times_as_long() {
     queue.hand.advance(delay);
     let before = store.writes();
     queue.publish(1);
-    first.recv().expect("an answer").expect("written");
+    first.recv().expect("a response").expect("written");
     assert_eq!(store.writes() - before, 1, "it shares that of later ones");
 
     let second = relaxed(2);
@@ -477,12 +477,14 @@ fn outcomes_that_nothing_waits_for_wait_several_times_as_long() {
     for outcome in [second, usual] {
         outcome
             .recv()
-            .expect("an answer")
+            .expect("a response")
             .expect("what something waits for takes the others along");
     }
     let last = relaxed(3);
     queue.stop();
-    last.recv().expect("an answer").expect("written at the end");
+    last.recv()
+        .expect("a response")
+        .expect("written at the end");
 }
 
 #[test]
@@ -503,7 +505,7 @@ fn outcomes_wait_for_others_while_events_are_written_and_precede_everything_else
     let before = store.writes();
     queue.publish(1);
     for answer in [first, second] {
-        answer.recv().expect("an answer").expect("written");
+        answer.recv().expect("a response").expect("written");
     }
     assert_eq!(
         store.writes() - before,
@@ -522,7 +524,9 @@ fn outcomes_wait_for_others_while_events_are_written_and_precede_everything_else
     let last = outcome(0, 3);
     queue.publish(1);
     queue.stop();
-    last.recv().expect("an answer").expect("written at the end");
+    last.recv()
+        .expect("a response")
+        .expect("written at the end");
 }
 
 // --- fencing ---
@@ -540,7 +544,7 @@ fn an_append_of_an_older_incarnation_is_fenced_and_not_written_also_in_the_group
     drop(hold);
     before
         .recv()
-        .expect("an answer")
+        .expect("a response")
         .expect("it was before the opening");
     let opened = queue.wait(open).expect("it is there");
     assert_eq!(opened.cursor.lanes[0].read, Seq(2));
@@ -593,7 +597,7 @@ fn on_a_full_disk_publishes_are_refused_and_appends_wait_in_their_order() {
     drop(hold);
     append
         .recv()
-        .expect("an answer")
+        .expect("a response")
         .expect("nobody had fenced it when it was asked for");
     assert_eq!(
         queue.wait(open).expect("it is there").cursor.lanes[0].read,

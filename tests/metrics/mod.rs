@@ -36,12 +36,12 @@ fn publish(server: &Server, topic: &str, key: &str, ids: &[&str]) {
 /// `/metrics` with the watcher's token.
 fn scrape(server: &Server) -> String {
     let bearer = format!("Bearer {WATCHER}");
-    let answer = server
+    let response = server
         .client()
         .ask("GET", "/metrics", &[("authorization", &bearer)], b"")
-        .expect("an answer");
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    answer.text()
+        .expect("a response");
+    assert_eq!(response.status, 200, "{}", response.text());
+    response.text()
 }
 
 fn samples(text: &str) -> Samples {
@@ -164,7 +164,7 @@ fn the_figures_of_a_subscription_say_what_became_of_each_event_also_after_a_kill
     assert!((1..=5).contains(&phase("connect")), "{flaky}");
     server.kill_9();
     server.restart();
-    // What nobody was sent is passed again where that was not written down yet.
+    // Events that were sent to nobody are passed again if this was not yet on disk.
     wait_until_passed(&server, "orders", "picky", 3);
     let flaky = look(&server);
     assert_eq!(
@@ -295,12 +295,12 @@ fn answers_to_publishers_and_callers_are_counted() {
     let server = Server::start(&[("METRICS__TOKEN", WATCHER)]);
     let key = server.topic("orders", "EventGridSchema");
     publish(&server, "orders", &key, &["1", "2", "3"]);
-    let refused = server.open(
+    let response = server.open(
         "POST",
         "/topics/orders/api/events",
         &[("aeg-sas-key", "not-the-key")],
     );
-    assert_eq!(refused.status, 401);
+    assert_eq!(response.status, 401);
     assert_eq!(
         server
             .open(

@@ -72,7 +72,7 @@ impl Prometheus {
     /// The value of a query that has one; nothing before it is known.
     fn value(&self, query: &str) -> Option<f64> {
         let query: String = url::form_urlencoded::byte_serialize(query.as_bytes()).collect();
-        let answer = Client::new(self.at).exchange(
+        let response = Client::new(self.at).exchange(
             format!(
                 "GET /api/v1/query?query={query} HTTP/1.0\r\nhost: {}\r\naccept-encoding: \
                  identity\r\n\r\n",
@@ -80,7 +80,10 @@ impl Prometheus {
             )
             .as_bytes(),
         );
-        let reported: Value = answer.ok().filter(|answer| answer.status == 200)?.json();
+        let reported: Value = response
+            .ok()
+            .filter(|response| response.status == 200)?
+            .json();
         reported["data"]["result"][0]["value"][1]
             .as_str()?
             .parse()
@@ -90,7 +93,7 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         self.child.kill().ok();
         self.child.wait().ok();
     }

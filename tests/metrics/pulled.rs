@@ -45,7 +45,7 @@ fn each_operation_of_a_pull_client_is_counted_also_after_a_kill() {
             "{verb}"
         );
     }
-    // What is refused is no step.
+    // A refused request is no step.
     assert_eq!(succeeded(&work.settle("acknowledge", &tokens[..2])), 0);
     assert_eq!(work.receive(10).len(), 1, "what was released");
     Consumer::new(&server, &shown, "short").receive(2);

@@ -51,7 +51,7 @@ fn call(stage: &Path, arguments: &[&str], fails: &str) -> Output {
         .expect("bash is there")
 }
 
-/// What the compiler was called with, and what it read.
+/// The arguments of the compiler, and its input.
 fn compiled(stage: &Path, arguments: &[&str]) -> (String, Vec<String>) {
     let output = call(stage, arguments, "no");
     let printed = output_text(&output);

@@ -130,7 +130,7 @@ pub(super) fn package(folder: &Path) -> Option<PathBuf> {
     ) {
         return None;
     }
-    // What `make deb` does, below a target folder of the test's own.
+    // The steps of `make deb`, in a target folder of the test.
     let target = folder.join("target");
     let release = target.join("release");
     let made = release.join("packaging");

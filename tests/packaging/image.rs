@@ -61,7 +61,7 @@ fn every_path_that_the_image_copies_is_there_and_goes_into_the_build() {
         }
     }
     assert!(copied >= 5, "{copied} paths");
-    // What is built needs all that is embedded.
+    // The build needs all embedded files.
     assert!(
         ignored.lines().any(|line| line == "*"),
         "and nothing else does"

@@ -46,7 +46,7 @@ impl Buildah {
             .to_owned()
     }
 
-    /// What a command of the image prints.
+    /// The output of a command in the image.
     fn within(&self, container: &str, listen: &str, command: &[&str]) -> String {
         self.run(
             &[
@@ -81,7 +81,7 @@ fn copy(from: &Path, to: &Path) {
     fs::copy(from, to).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
 }
 
-/// What the base has for the binary: its libraries, and a user.
+/// Writes the parts of the base image that the binary needs: its libraries, and a user.
 fn base(folder: &Path) {
     let libraries = Command::new("ldd")
         .arg(BINARY)

@@ -211,7 +211,7 @@ fn variables(documents: &[Value]) -> Vec<(OsString, OsString)> {
             value.into(),
         )
     };
-    // Those of commands in the pod are no settings.
+    // Variables of commands in the pod are no settings.
     all.iter()
         .map(of_pod)
         .filter(|(name, _)| name != "GRIDHOOK_SERVER" && name != "GRIDHOOK_TOKEN")
@@ -296,21 +296,7 @@ fn the_pod_is_confined_and_its_parts_fit_together() {
             set.get("podManagementPolicy").is_none()
                 && pod["affinity"].get("podAntiAffinity").is_none()
         );
-        let user = &pod["securityContext"];
-        assert_eq!(
-            (&user["runAsNonRoot"], &user["fsGroup"]),
-            (&true.into(), &user["runAsUser"])
-        );
-        assert_ne!(user["runAsUser"], 0);
-        let confined = &container["securityContext"];
-        assert_eq!(confined["readOnlyRootFilesystem"], true);
-        assert_eq!(
-            (
-                &confined["allowPrivilegeEscalation"],
-                &confined["capabilities"]["drop"][0]
-            ),
-            (&false.into(), &"ALL".into())
-        );
+        assert_pod_is_confined(pod, container);
 
         let config = config(&documents);
         let grace = Duration::from_secs(
@@ -330,61 +316,89 @@ fn the_pod_is_confined_and_its_parts_fit_together() {
         );
         assert_eq!(set["volumeClaimTemplates"][0]["metadata"]["name"], "data");
 
-        let ports = container["ports"].as_array().expect("ports");
-        let port = |name: &Value| {
-            let port = ports
-                .iter()
-                .find(|port| &port["name"] == name)
-                .unwrap_or_else(|| panic!("no port {name}"));
-            port["containerPort"].as_u64().expect("a number")
-        };
-        let listens = [
-            config.server.listen,
-            config.server.admin_listen.expect("an address of its own"),
-        ];
-        assert!(listens.iter().all(|address| address.ip().is_unspecified()));
-        assert_eq!(
-            listens.map(|address| u64::from(address.port())),
-            ["publish", "admin"].map(|name| port(&name.into()))
-        );
-        for (probe, path) in [
-            ("startupProbe", "/healthz"),
-            ("livenessProbe", "/healthz"),
-            ("readinessProbe", "/readyz"),
-        ] {
-            let request = &container[probe]["httpGet"];
-            assert_eq!(request["path"], path, "{probe}");
-            assert_eq!(
-                request["scheme"] == "HTTPS",
-                config.server.tls_key.is_some(),
-                "{probe}"
-            );
-            port(&request["port"]);
-        }
+        assert_ports_are_those_of_the_settings(container, &config);
 
-        let labels = set["template"]["metadata"]["labels"]
-            .as_object()
-            .expect("labels");
-        let services = documents_with_kind(&documents, "Service");
-        assert!(
-            services
-                .iter()
-                .any(|service| service["metadata"]["name"] == set["serviceName"])
-        );
-        for service in &services {
-            let selector = service["spec"]["selector"].as_object().expect("a selector");
-            assert!(
-                selector
-                    .iter()
-                    .all(|(name, value)| labels.get(name) == Some(value)),
-                "{selector:?}"
-            );
-            for exposed in service["spec"]["ports"].as_array().expect("ports") {
-                port(&exposed["targetPort"]);
-            }
-        }
+        assert_services_select_the_pod(&documents, set);
         let budget = &only(&documents, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"];
         assert_eq!(budget, &set["selector"]["matchLabels"]);
+    }
+}
+
+fn assert_pod_is_confined(pod: &Value, container: &Value) {
+    let user = &pod["securityContext"];
+    assert_eq!(
+        (&user["runAsNonRoot"], &user["fsGroup"]),
+        (&true.into(), &user["runAsUser"])
+    );
+    assert_ne!(user["runAsUser"], 0);
+    let confined = &container["securityContext"];
+    assert_eq!(confined["readOnlyRootFilesystem"], true);
+    assert_eq!(
+        (
+            &confined["allowPrivilegeEscalation"],
+            &confined["capabilities"]["drop"][0]
+        ),
+        (&false.into(), &"ALL".into())
+    );
+}
+
+/// The number of the container's port with this name.
+fn find_port(container: &Value, name: &Value) -> u64 {
+    let ports = container["ports"].as_array().expect("ports");
+    let port = ports
+        .iter()
+        .find(|port| &port["name"] == name)
+        .unwrap_or_else(|| panic!("no port {name}"));
+    port["containerPort"].as_u64().expect("a number")
+}
+
+fn assert_ports_are_those_of_the_settings(container: &Value, config: &Config) {
+    let listens = [
+        config.server.listen,
+        config.server.admin_listen.expect("an address of its own"),
+    ];
+    assert!(listens.iter().all(|address| address.ip().is_unspecified()));
+    assert_eq!(
+        listens.map(|address| u64::from(address.port())),
+        ["publish", "admin"].map(|name| find_port(container, &name.into()))
+    );
+    for (probe, path) in [
+        ("startupProbe", "/healthz"),
+        ("livenessProbe", "/healthz"),
+        ("readinessProbe", "/readyz"),
+    ] {
+        let request = &container[probe]["httpGet"];
+        assert_eq!(request["path"], path, "{probe}");
+        assert_eq!(
+            request["scheme"] == "HTTPS",
+            config.server.tls_key.is_some(),
+            "{probe}"
+        );
+        find_port(container, &request["port"]);
+    }
+}
+
+fn assert_services_select_the_pod(documents: &[Value], set: &Value) {
+    let labels = set["template"]["metadata"]["labels"]
+        .as_object()
+        .expect("labels");
+    let services = documents_with_kind(documents, "Service");
+    assert!(
+        services
+            .iter()
+            .any(|service| service["metadata"]["name"] == set["serviceName"])
+    );
+    for service in &services {
+        let selector = service["spec"]["selector"].as_object().expect("a selector");
+        assert!(
+            selector
+                .iter()
+                .all(|(name, value)| labels.get(name) == Some(value)),
+            "{selector:?}"
+        );
+        for exposed in service["spec"]["ports"].as_array().expect("ports") {
+            find_port(container(documents), &exposed["targetPort"]);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the server is shipped in: the unit and its sandbox, the protocol of readiness, manual and
+//! The packages of the server: the unit and its sandbox, the protocol of readiness, manual and
 //! completions, the package of Debian, the image, and the manifests of Kubernetes.
 
 mod compiler;

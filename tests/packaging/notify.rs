@@ -79,7 +79,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         self.0.kill().ok();
         self.0.wait().ok();
     }
@@ -128,10 +128,10 @@ fn a_service_manager_receives_ready_watchdog_and_stopping() {
         .next()
         .and_then(|at| at.parse().ok())
         .unwrap_or_else(|| panic!("{ready}"));
-    let answer = Client::with_tls(at, None)
+    let response = Client::with_tls(at, None)
         .ask("GET", "/readyz", &[], b"")
-        .expect("an answer");
-    assert_eq!(answer.status, 200, "{ready}");
+        .expect("a response");
+    assert_eq!(response.status, 200, "{ready}");
     for _ in 0..5 {
         hear_until(&socket, "WATCHDOG=1");
     }

@@ -1,4 +1,4 @@
-//! `.ci/optimized`, which builds what is shipped, and `.ci/train`, the load whose profile it is
+//! `.ci/optimized`, which builds the released binary, and `.ci/train`, the load whose profile it is
 //! compiled with.
 
 use std::process::{Command, Output};

@@ -77,7 +77,7 @@ fn another_program_that_answers_is_no_healthy_server() {
     }
 }
 
-/// What bash offers where `words` stand behind the prompt.
+/// The completions of bash after these words.
 fn completed(script: &Path, words: &str) -> Vec<String> {
     let line = format!(
         "source '{}'; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \

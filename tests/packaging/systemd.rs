@@ -191,20 +191,166 @@ impl Machine {
         } else {
             body.to_string()
         };
-        let answer = self.client().ask(
+        let response = self.client().ask(
             method,
             path,
             &[("authorization", &authorization)],
             body.as_bytes(),
         );
-        let answer = answer.expect("an operator is answered");
+        let response = response.expect("an operator is answered");
         assert!(
-            (200..300).contains(&answer.status),
+            (200..300).contains(&response.status),
             "{method} {path}: {} {}",
-            answer.status,
-            answer.text()
+            response.status,
+            response.text()
         );
-        answer.json()
+        response.json()
+    }
+
+    /// The package created the user and enabled the unit.
+    fn assert_the_unit_is_installed(&self) {
+        let user = self.must(&["getent", "passwd", "gridhook"]);
+        assert!(
+            user.trim()
+                .ends_with(":/var/lib/gridhook:/usr/sbin/nologin"),
+            "{user}"
+        );
+        assert_eq!(
+            self.must(&["systemctl", "is-enabled", "gridhook"]).trim(),
+            "enabled"
+        );
+        assert!(
+            self.property("StatusText").contains(&self.listen),
+            "systemd was notified of readiness"
+        );
+    }
+
+    /// Creates a topic and an event subscription, and returns its key.
+    fn create_topic(&self, sink: &Sink) -> String {
+        self.admin("PUT", TOPIC, &json!({"properties": {}}));
+        let spec = SubscriptionSpec::new(&sink.url("/hook"));
+        self.admin(
+            "PUT",
+            &subscription_of(),
+            &json!({"properties": spec.properties()}),
+        );
+        let keys = self.admin("POST", &format!("{TOPIC}/listKeys"), &Value::Null);
+        keys["key1"].as_str().expect("a key").to_owned()
+    }
+
+    fn publish(&self, key: &str, id: &str) {
+        let body = load::body(&[id.to_owned()], "/a");
+        let response = self.client().ask(
+            "POST",
+            &events_path("orders"),
+            &[("aeg-sas-key", key)],
+            &body,
+        );
+        assert_eq!(response.expect("a response").status, 200);
+    }
+
+    /// Backs up to the folder that the unit has for it. Other folders are refused.
+    fn back_up(&self) {
+        let output = self.operate(&["backup", BACKUP]);
+        assert!(output.status.success(), "{}", output_text(&output));
+        assert!(self.path(BACKUP).join("backup.json").exists());
+        let modes = self.must(&[
+            "find",
+            "/var/lib/gridhook",
+            "/var/lib/gridhook-backups",
+            "-printf",
+            "%u %m %y %p\n",
+        ]);
+        let open: Vec<&str> = modes
+            .lines()
+            .filter(|line| {
+                !line.starts_with("gridhook 600 f") && !line.starts_with("gridhook 700 d")
+            })
+            .collect();
+        assert!(open.is_empty() && modes.lines().count() > 10, "{open:#?}");
+        for elsewhere in [
+            "/srv/backup",
+            "/tmp/backup",
+            "/var/tmp/backup",
+            "/var/lib/other",
+        ] {
+            let output = self.operate(&["backup", elsewhere]);
+            let printed = output_text(&output);
+            assert!(
+                !output.status.success() && printed.contains("or add the folder to ReadWritePaths"),
+                "{elsewhere}: {printed}"
+            );
+        }
+        let read = self.must(&["gridhook", "fsck", "--data-dir", BACKUP]);
+        assert!(read.contains("the store is sound"), "{read}");
+    }
+
+    /// A reload keeps the process.
+    fn reload(&self, key: &str, sink: &Sink) {
+        let process = self.property("MainPID");
+        self.must(&["systemctl", "reload", "gridhook"]);
+        self.publish(key, "reloaded");
+        wait_for("an event after a reload", LONG, || sink.taken("/hook") == 2);
+        assert_eq!(self.property("MainPID"), process, "{}", self.journal());
+    }
+
+    fn stop_and_start(&self, key: &str, sink: &Sink) {
+        let count = sink.taken("/hook");
+        self.must(&["systemctl", "stop", "gridhook"]);
+        assert_eq!(self.property("Result"), "success", "{}", self.journal());
+        assert_eq!(self.property("ExecMainStatus"), "0");
+        self.must(&["systemctl", "start", "gridhook"]);
+        self.publish(key, "2");
+        wait_for("an event after a restart", LONG, || {
+            sink.taken("/hook") == count + 1
+        });
+    }
+
+    /// After a kill systemd starts the server again.
+    fn kill(&self, key: &str, sink: &Sink) {
+        let process = self.property("MainPID");
+        let count = sink.taken("/hook");
+        self.must(&["systemctl", "kill", "--signal", "KILL", "gridhook"]);
+        wait_for("another process", LONG, || {
+            let current = self.property("MainPID");
+            current != "0"
+                && current != process
+                && self.property("ActiveState") == "active"
+                && self.property("NRestarts") == "1"
+        });
+        self.publish(key, "3");
+        wait_for("an event after a kill", LONG, || {
+            sink.taken("/hook") == count + 1
+        });
+    }
+
+    /// An upgrade restarts the server.
+    fn upgrade(&self, key: &str, sink: &Sink) {
+        let count = sink.taken("/hook");
+        let process = self.property("MainPID");
+        self.must(&["dpkg", "--install", "/gridhook.deb"]);
+        self.wait_until("active");
+        assert_ne!(self.property("MainPID"), process, "{}", self.journal());
+        self.publish(key, "4");
+        wait_for("an event after an upgrade", LONG, || {
+            sink.taken("/hook") == count + 1
+        });
+    }
+
+    /// A purge stops the server, and leaves the store and the backups.
+    fn purge(&self) {
+        let output = self.must(&["dpkg", "--purge", "gridhook"]);
+        assert!(output.contains("are left in /var/lib/gridhook"), "{output}");
+        assert!(
+            self.client().ask("GET", "/healthz", &[], b"").is_err(),
+            "no server runs"
+        );
+        assert!(
+            !self.path("/usr/bin/gridhook").exists()
+                && !self.path("/etc/gridhook/gridhook.toml").exists()
+        );
+        let owner = self.must(&["stat", "-c", "%U %a", "/var/lib/gridhook", BACKUP]);
+        assert_eq!(owner, "gridhook 700\ngridhook 700\n");
     }
 }
 
@@ -227,154 +373,19 @@ fn under_systemd_the_packaged_server_starts_publishes_backs_up_reloads_restarts_
         return;
     };
     machine.wait_until("active");
-    // The package made the user and enabled the unit.
-    let user = machine.must(&["getent", "passwd", "gridhook"]);
-    assert!(
-        user.trim()
-            .ends_with(":/var/lib/gridhook:/usr/sbin/nologin"),
-        "{user}"
-    );
-    assert_eq!(
-        machine
-            .must(&["systemctl", "is-enabled", "gridhook"])
-            .trim(),
-        "enabled"
-    );
-    assert!(
-        machine.property("StatusText").contains(&machine.listen),
-        "systemd was notified of readiness"
-    );
-
-    // Publish, and deliver.
+    machine.assert_the_unit_is_installed();
     let sink = Sink::start();
-    machine.admin("PUT", TOPIC, &json!({"properties": {}}));
-    let spec = SubscriptionSpec::new(&sink.url("/hook"));
-    machine.admin(
-        "PUT",
-        &subscription_of(),
-        &json!({"properties": spec.properties()}),
-    );
-    let keys = machine.admin("POST", &format!("{TOPIC}/listKeys"), &Value::Null);
-    let key = keys["key1"].as_str().expect("a key").to_owned();
-    let publish = |id: &str| {
-        let body = load::body(&[id.to_owned()], "/a");
-        let answer = machine.client().ask(
-            "POST",
-            &events_path("orders"),
-            &[("aeg-sas-key", &key)],
-            &body,
-        );
-        assert_eq!(answer.expect("a publisher is answered").status, 200);
-    };
-    publish("1");
+
+    let key = machine.create_topic(&sink);
+    machine.publish(&key, "1");
     wait_for("an event", LONG, || sink.taken("/hook") == 1);
 
-    // Back up: to the folder that the unit has for it, and nowhere else.
-    let output = machine.operate(&["backup", BACKUP]);
-    assert!(output.status.success(), "{}", output_text(&output));
-    assert!(machine.path(BACKUP).join("backup.json").exists());
-    let modes = machine.must(&[
-        "find",
-        "/var/lib/gridhook",
-        "/var/lib/gridhook-backups",
-        "-printf",
-        "%u %m %y %p\n",
-    ]);
-    let open: Vec<&str> = modes
-        .lines()
-        .filter(|line| !line.starts_with("gridhook 600 f") && !line.starts_with("gridhook 700 d"))
-        .collect();
-    assert!(open.is_empty() && modes.lines().count() > 10, "{open:#?}");
-    for elsewhere in [
-        "/srv/backup",
-        "/tmp/backup",
-        "/var/tmp/backup",
-        "/var/lib/other",
-    ] {
-        let output = machine.operate(&["backup", elsewhere]);
-        let printed = output_text(&output);
-        assert!(
-            !output.status.success() && printed.contains("or add the folder to ReadWritePaths"),
-            "{elsewhere}: {printed}"
-        );
-    }
-    let read = machine.must(&["gridhook", "fsck", "--data-dir", BACKUP]);
-    assert!(read.contains("the store is sound"), "{read}");
-
-    // Reload: the same process goes on.
-    let process = machine.property("MainPID");
-    machine.must(&["systemctl", "reload", "gridhook"]);
-    publish("reloaded");
-    wait_for("an event after a reload", LONG, || sink.taken("/hook") == 2);
-    assert_eq!(
-        machine.property("MainPID"),
-        process,
-        "{}",
-        machine.journal()
-    );
-
-    // Stop, and start again.
-    let taken = sink.taken("/hook");
-    machine.must(&["systemctl", "stop", "gridhook"]);
-    assert_eq!(
-        machine.property("Result"),
-        "success",
-        "{}",
-        machine.journal()
-    );
-    assert_eq!(machine.property("ExecMainStatus"), "0");
-    machine.must(&["systemctl", "start", "gridhook"]);
-    let process = machine.property("MainPID");
-    publish("2");
-    wait_for("an event after a restart", LONG, || {
-        sink.taken("/hook") == taken + 1
-    });
-
-    // Killed, it is started again by systemd.
-    machine.must(&["systemctl", "kill", "--signal", "KILL", "gridhook"]);
-    wait_for("another process", LONG, || {
-        let now = machine.property("MainPID");
-        now != "0"
-            && now != process
-            && machine.property("ActiveState") == "active"
-            && machine.property("NRestarts") == "1"
-    });
-    publish("3");
-    wait_for("an event after a kill", LONG, || {
-        sink.taken("/hook") == taken + 2
-    });
-
-    // An upgrade restarts the server.
-    let process = machine.property("MainPID");
-    machine.must(&["dpkg", "--install", "/gridhook.deb"]);
-    machine.wait_until("active");
-    assert_ne!(
-        machine.property("MainPID"),
-        process,
-        "{}",
-        machine.journal()
-    );
-    publish("4");
-    wait_for("an event after an upgrade", LONG, || {
-        sink.taken("/hook") == taken + 3
-    });
-
-    // A purge stops the server, and leaves the store and the backups.
-    let reported = machine.must(&["dpkg", "--purge", "gridhook"]);
-    assert!(
-        reported.contains("are left in /var/lib/gridhook"),
-        "{reported}"
-    );
-    assert!(
-        machine.client().ask("GET", "/healthz", &[], b"").is_err(),
-        "no server runs"
-    );
-    assert!(
-        !machine.path("/usr/bin/gridhook").exists()
-            && !machine.path("/etc/gridhook/gridhook.toml").exists()
-    );
-    let owner = machine.must(&["stat", "-c", "%U %a", "/var/lib/gridhook", BACKUP]);
-    assert_eq!(owner, "gridhook 700\ngridhook 700\n");
+    machine.back_up();
+    machine.reload(&key, &sink);
+    machine.stop_and_start(&key, &sink);
+    machine.kill(&key, &sink);
+    machine.upgrade(&key, &sink);
+    machine.purge();
 }
 
 fn subscription_of() -> String {

@@ -108,7 +108,7 @@ fn calls(set: &str) -> BTreeSet<String> {
     all.collect()
 }
 
-/// What the unit lets the server call.
+/// The system calls that the unit allows.
 fn allowed() -> BTreeSet<String> {
     let unit = read(UNIT);
     let mut allowed = BTreeSet::new();

@@ -173,8 +173,8 @@ proptest! {
         let well = Rc::new(Cell::new(false));
         let is_well = Rc::clone(&well);
         let endpoint: Endpoint = Box::new(move |_: &OutgoingBatch| {
-            let answer = if is_well.get() { 200 } else { 503 };
-            Some((latency, status(answer)))
+            let response = if is_well.get() { 200 } else { 503 };
+            Some((latency, status(response)))
         });
         let mut driver = Driver::new(strict(), endpoint);
         driver.publish(&vec![("yes", 10); backlog]);

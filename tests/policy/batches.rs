@@ -72,13 +72,13 @@ fn events_that_were_tried_differently_often_do_not_share_a_request() {
 #[test]
 fn a_batch_that_is_too_large_is_halved_and_that_is_no_attempt() {
     let endpoint = Box::new(|request: &gridhook::policy::OutgoingBatch| {
-        let answer = if request.items.len() > 3 {
+        let response = if request.items.len() > 3 {
             status(413)
         } else {
             status(200)
         };
         assert!(request.items.iter().all(|item| item.attempts == 0));
-        Some((std::time::Duration::ZERO, answer))
+        Some((std::time::Duration::ZERO, response))
     });
     let mut driver = Driver::new(in_batches(16, 64 * 1024), endpoint);
     driver.publish(&[("yes", 10); 16]);
@@ -191,14 +191,14 @@ fn retries_get_one_turn_in_five_while_first_attempts_wait() {
         // The first ten fail; all that follows takes a second each, so that retries and first
         // attempts both wait.
         let retry = request.items.iter().any(|item| item.attempts > 0);
-        let answer = if turn <= 10 || retry {
+        let response = if turn <= 10 || retry {
             status(500)
         } else {
             status(200)
         };
         Some((
             std::time::Duration::from_secs(if turn <= 10 { 0 } else { 20 }),
-            answer,
+            response,
         ))
     });
     let mut driver = Driver::new(plain(), endpoint);
@@ -395,7 +395,7 @@ fn first_attempts_and_retries_share_a_pace_and_neither_starves_the_other() {
     );
 }
 
-/// Events in batches as they are sent: what is measured is the request's body, in whichever schema.
+/// Events in batches as they are sent: the limit applies to the body of the request, in any schema.
 #[test]
 fn the_preferred_size_is_that_of_the_body_in_every_schema() {
     let made = |from: Schema, to: Schema, data: usize| {

@@ -450,7 +450,7 @@ fn used() -> (u64, Duration) {
     )
 }
 
-/// What a step costs this thread.
+/// Prints the processor time and the memory of a step.
 fn measure(what: &str, step: impl FnOnce()) {
     let (bytes, busy) = used();
     step();

@@ -19,7 +19,7 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 const TICK: Duration = Duration::from_millis(1);
 
-/// What an endpoint does with a request: how it ends, and after how long. It gets the number in
+/// How an endpoint handles a request: the result, and the time until then. It gets the number in
 /// flight.
 pub(super) type Behavior<'a> = &'a mut dyn FnMut(Timestamp, usize) -> (Outcome, Duration);
 
@@ -77,7 +77,7 @@ impl Caller {
                     break;
                 }
             }
-            // What was not sent in time is not made up for.
+            // Requests that were not sent in time are not sent later.
             next = next.max(self.now.before(pause));
             self.now = self.now.after(TICK);
         }
@@ -166,7 +166,7 @@ impl Caller {
         self.in_flight.push((self.now.after(latency), received));
     }
 
-    /// One answer comes, if any is due.
+    /// Delivers one response, if any is due.
     fn land(&mut self) -> bool {
         let Some(place) = self.in_flight.iter().position(|(at, _)| *at <= self.now) else {
             return false;

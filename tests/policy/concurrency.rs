@@ -46,7 +46,7 @@ fn the_limit_rises_to_the_setting_while_it_is_reached_and_all_goes_well() {
 }
 
 /// The threads of a busy server and of an endpoint beside it wait for a processor for longer than a
-/// request takes: then all requests in flight are answered, and the next ones sent, together.
+/// request takes: then all requests in flight finish together, and the next ones are sent together.
 #[test]
 fn the_default_limit_keeps_up_with_bursts_whose_answers_come_in_rounds() {
     const ROUND: Duration = Duration::from_micros(2_500);

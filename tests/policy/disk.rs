@@ -70,7 +70,7 @@ pub(super) fn load(store: &dyn Store, subscription_key: SubscriptionKey) -> Simu
     disk
 }
 
-/// What is counted by why is what is counted.
+/// Checks that the counts by reason add up to the totals.
 pub(super) fn check_tally(
     Cursor {
         counters,

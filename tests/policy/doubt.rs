@@ -82,7 +82,7 @@ fn without_memory_for_bodies_nothing_leaves_and_no_timer_spins() {
         None,
         "the release of memory wakes it"
     );
-    // A request is measured by its body, and the last one may exceed what is left.
+    // A request counts with its body, and the last one may exceed the rest.
     driver.core.limit_resources(usize::MAX, 1);
     driver.absorb(Input::Tick);
     driver.run_for(HOUR);

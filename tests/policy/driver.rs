@@ -30,7 +30,7 @@ use super::sealed;
 /// Far from the epoch.
 pub(super) const START: Timestamp = Timestamp(1_000_000_000_000);
 
-/// What the endpoint does with a request: answers after so long, or never.
+/// How the endpoint handles a request: it responds after this time, or never.
 pub(super) type Endpoint = Box<dyn FnMut(&OutgoingBatch) -> Option<(Duration, RequestResult)>>;
 
 pub(super) struct Driver {
@@ -38,7 +38,7 @@ pub(super) struct Driver {
     pub(super) settings: SubscriptionSettings,
     pub(super) now: Timestamp,
     pub(super) disk: SimulatedStore,
-    /// What happened, each with its time.
+    /// The actions, each with its time.
     pub(super) lines: Vec<String>,
     /// How often the log, the due keys or events were asked for.
     pub(super) reads: u32,
@@ -67,7 +67,7 @@ pub(super) struct Driver {
     in_flight: VecDeque<(Timestamp, RequestId, RequestResult)>,
     /// When each dead letter is due.
     pub(super) aside: Vec<Timestamp>,
-    /// Answers about what is pending, where they are to come later.
+    /// Results of reads of pending deliveries that arrive later.
     pub(super) held_back: Option<VecDeque<Input>>,
     /// Every request that left, as the slot has it.
     pub(super) sent: BTreeMap<RequestId, Arc<OutgoingBatch>>,
@@ -170,7 +170,7 @@ impl Driver {
         self.in_flight.clear();
     }
 
-    /// A new process begins with what is on the disk.
+    /// A new process begins with the state on disk.
     pub(super) fn restart(&mut self, settings: SubscriptionSettings) {
         let end = Seq(self.log.len() as u64 + 1);
         // Numbers of requests begin anew in a process; here they go on, so that none is met twice.
@@ -305,8 +305,8 @@ impl Driver {
         let mut idle = 0;
         loop {
             self.check_rest();
-            let answer = self.in_flight.iter().map(|(at, _, _)| *at).min();
-            let next = [answer, self.core.next_due(self.now)]
+            let response = self.in_flight.iter().map(|(at, _, _)| *at).min();
+            let next = [response, self.core.next_due(self.now)]
                 .into_iter()
                 .flatten()
                 .min();
@@ -409,110 +409,109 @@ impl Driver {
             Subscription::from_records(settings, &self.disk.cursor, end, requests, next, self.now);
     }
 
-    /// A request that timed out is answered with success after all.
+    /// A request that timed out succeeds late.
     pub(super) fn late(&mut self, request: u64) {
         let request = Arc::clone(&self.sent[&RequestId(request)]);
         self.absorb(Input::Late { request });
     }
 
     fn perform(&mut self, effect: Effect) {
-        let input =
-            match effect {
-                Effect::HandOver { .. } | Effect::ReportResults { .. } => {
-                    return self.lines.push("handed out".to_owned());
-                }
-                Effect::Connect => {
-                    self.connects.push(self.now);
-                    return self.inputs.push_back(Input::Connected((self.reach)()));
-                }
-                Effect::Send { request, events } => {
-                    let may_leave = |due| due <= self.now || due == HELD_BACK || due == BLOCKING;
-                    assert!(
-                        request
-                            .items
-                            .iter()
-                            .all(|item| item.due.is_none_or(may_leave)),
-                        "early"
-                    );
-                    assert_eq!(request.items.len(), events.len());
-                    self.order.extend(request.items.iter().map(SendItem::key));
-                    let answer = (self.endpoint)(&request);
-                    self.sent.insert(request.id, Arc::clone(&request));
-                    let mark = match &answer {
-                        Some((_, answer)) if answer.outcome == Outcome::Delivered => "ok",
-                        Some(_) => "x",
-                        None => "?",
-                    };
-                    let batch = if request.items.len() > 1 {
-                        format!("×{}", request.items.len())
-                    } else {
-                        String::new()
-                    };
-                    self.left.push(self.now);
-                    if self.thorough {
-                        self.lines
-                            .push(format!("{} {mark}{batch}", self.since_start()));
-                    }
-                    let latency = self.latency;
-                    self.in_flight.extend(answer.map(|(after, answer)| {
-                        (self.now.after(after + latency), request.id, answer)
-                    }));
-                    return;
-                }
-                Effect::ReadLog { lane, from, end } => {
-                    let upto = end
-                        .unwrap_or(Seq(self.log.len() as u64 + 1))
-                        .min(from.plus(self.slice_max));
-                    let slice = &self.log[from.0 as usize - 1..upto.0 as usize - 1];
-                    let events = slice
+        let input = match effect {
+            Effect::HandOver { .. } | Effect::ReportResults { .. } => {
+                return self.lines.push("handed out".to_owned());
+            }
+            Effect::Connect => {
+                self.connects.push(self.now);
+                return self.inputs.push_back(Input::Connected((self.reach)()));
+            }
+            Effect::Send { request, events } => {
+                let may_leave = |due| due <= self.now || due == HELD_BACK || due == BLOCKING;
+                assert!(
+                    request
+                        .items
                         .iter()
-                        .filter(|event| self.filter.matches(event))
-                        .cloned()
-                        .collect();
-                    Input::Read {
-                        lane,
-                        from,
-                        upto,
-                        total: slice.len() as u64,
-                        events,
-                    }
+                        .all(|item| item.due.is_none_or(may_leave)),
+                    "early"
+                );
+                assert_eq!(request.items.len(), events.len());
+                self.order.extend(request.items.iter().map(SendItem::key));
+                let response = (self.endpoint)(&request);
+                self.sent.insert(request.id, Arc::clone(&request));
+                let mark = match &response {
+                    Some((_, response)) if response.outcome == Outcome::Delivered => "ok",
+                    Some(_) => "x",
+                    None => "?",
+                };
+                let batch = if request.items.len() > 1 {
+                    format!("×{}", request.items.len())
+                } else {
+                    String::new()
+                };
+                self.left.push(self.now);
+                if self.thorough {
+                    self.lines
+                        .push(format!("{} {mark}{batch}", self.since_start()));
                 }
-                Effect::FindPosition { before } => {
-                    let at = self.log.partition_point(|event| event.appended < before);
-                    let appended = self.log.get(at).map(|event| event.appended);
-                    Input::Position {
-                        before,
-                        at: Seq(at as u64 + 1),
-                        appended,
-                    }
+                let latency = self.latency;
+                self.in_flight.extend(response.map(|(after, response)| {
+                    (self.now.after(after + latency), request.id, response)
+                }));
+                return;
+            }
+            Effect::ReadLog { lane, from, end } => {
+                let upto = end
+                    .unwrap_or(Seq(self.log.len() as u64 + 1))
+                    .min(from.plus(self.slice_max));
+                let slice = &self.log[from.0 as usize - 1..upto.0 as usize - 1];
+                let events = slice
+                    .iter()
+                    .filter(|event| self.filter.matches(event))
+                    .cloned()
+                    .collect();
+                Input::Read {
+                    lane,
+                    from,
+                    upto,
+                    total: slice.len() as u64,
+                    events,
                 }
-                Effect::ReadDue { of, from } => {
-                    let mut keys = self
-                        .disk
-                        .due
-                        .range(from..)
-                        .filter(|key| Traffic::from_lane(key.lane) == of)
-                        .copied();
-                    let first: Vec<_> = keys.by_ref().take(retry_window::WINDOW).collect();
-                    Input::DueRead {
-                        of,
-                        keys: first,
-                        all: keys.next().is_none(),
-                    }
+            }
+            Effect::FindPosition { before } => {
+                let at = self.log.partition_point(|event| event.appended < before);
+                let appended = self.log.get(at).map(|event| event.appended);
+                Input::Position {
+                    before,
+                    at: Seq(at as u64 + 1),
+                    appended,
                 }
-                Effect::Fetch(keys) => {
-                    Input::Fetched(keys.into_iter().map(|key| self.fetch(key)).collect())
+            }
+            Effect::ReadDue { of, from } => {
+                let mut keys = self
+                    .disk
+                    .due
+                    .range(from..)
+                    .filter(|key| Traffic::from_lane(key.lane) == of)
+                    .copied();
+                let first: Vec<_> = keys.by_ref().take(retry_window::WINDOW).collect();
+                Input::DueRead {
+                    of,
+                    keys: first,
+                    all: keys.next().is_none(),
                 }
-                Effect::ReadPending(keys) => {
-                    let pending =
-                        |(lane, seq)| (lane, seq, self.disk.pending.get(&(lane, seq)).cloned());
-                    let answer = Input::PendingRead(keys.into_iter().map(pending).collect());
-                    match &mut self.held_back {
-                        Some(held_back) => return held_back.push_back(answer),
-                        None => answer,
-                    }
+            }
+            Effect::Fetch(keys) => {
+                Input::Fetched(keys.into_iter().map(|key| self.fetch(key)).collect())
+            }
+            Effect::ReadPending(keys) => {
+                let pending =
+                    |(lane, seq)| (lane, seq, self.disk.pending.get(&(lane, seq)).cloned());
+                let response = Input::PendingRead(keys.into_iter().map(pending).collect());
+                match &mut self.held_back {
+                    Some(held_back) => return held_back.push_back(response),
+                    None => response,
                 }
-            };
+            }
+        };
         self.reads += 1;
         self.inputs.push_back(input);
     }

@@ -1,5 +1,4 @@
-//! What each edition of the program does: attempts over time, and what every status means, as
-//! tables.
+//! The editions of the program as tables: attempts over time, and the meaning of every status.
 
 use std::{collections::BTreeMap, fmt::Write, sync::Arc, time::Duration};
 
@@ -25,7 +24,7 @@ pub(super) fn edition(name: &str) -> Arc<Edition> {
         .expect("it has this one")
 }
 
-/// All attempts at an event whose endpoint always answers 500, with the edition's own limits.
+/// All attempts at an event whose endpoint always returns 500, with the edition's own limits.
 fn attempts(name: &str, expected: Expect) {
     let edition = edition(name);
     let minutes = u64::from(edition.time_to_live_minutes.default);
@@ -40,7 +39,7 @@ fn attempts(name: &str, expected: Expect) {
     expected.assert_eq(&driver.run());
 }
 
-/// When an event is tried again whose endpoint answers so once, and with success from then on.
+/// When the second attempt at an event is due after this result. Later attempts succeed.
 fn again(settings: SubscriptionSettings, answer: &RequestResult) -> String {
     let mut driver = Driver::new(settings, answers(vec![answer.clone(), status(200)]));
     driver.publish(&[("yes", 10)]);
@@ -53,8 +52,8 @@ fn again(settings: SubscriptionSettings, answer: &RequestResult) -> String {
     }
 }
 
-/// What each status means, every one from 200 on: where it differs, without and with a place for
-/// dead letters.
+/// The meaning of every status from 200 on: where it differs, without and with a place for dead
+/// letters.
 fn statuses(name: &str, expected: Expect) {
     let [timeout, reset] =
         [Failure::TimedOut, Failure::SocketError].map(RequestResult::from_outcome);
@@ -470,9 +469,9 @@ fn a_switch_makes_timeouts_final() {
         edition: Arc::new(edition.clone()),
         ..plain()
     };
-    let answer = |outcome| again(settings.clone(), &RequestResult::from_outcome(outcome));
+    let response = |outcome| again(settings.clone(), &RequestResult::from_outcome(outcome));
     assert_eq!(
-        [Failure::TimedOut, Failure::SocketError].map(answer),
+        [Failure::TimedOut, Failure::SocketError].map(response),
         ["never", "10s"]
     );
     edition.webhook.never_retried_without_status = vec![Failure::BadRequest];

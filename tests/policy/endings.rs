@@ -20,7 +20,7 @@ use super::{
     plain,
 };
 
-/// The editions whose documents have output batching and the list of what is never tried again.
+/// The editions whose documents have output batching and the list of statuses without a retry.
 const WITH_A_LIST: [&str; 3] = ["2021", "2023", "current"];
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -83,7 +83,7 @@ fn after_a_day_the_old_events_end_by_ranges_and_the_young_ones_are_delivered() {
         (666, 2000, 0)
     );
     let old = driver.noted(Lane::EXPIRY, TOO_OLD);
-    // What had been tried ends by its own schedule.
+    // Attempted events end by their own schedule.
     let tried = driver.noted(Lane::LIVE, TOO_OLD);
     assert_eq!(old.len() + tried.len(), 2000);
     assert!(tried.len() < 200, "{} were tried", tried.len());

@@ -11,8 +11,8 @@ use gridhook::{
         OutgoingBatch, SendItem, SubscriptionSettings,
         batch::{BatchLimits, LastAttempt},
         explain::{
-            EventState, ExplainInput, Explanation, Forecast, ForecastAttempt, ForecastEnd,
-            Obstacle, StoredEvent, WaitingDeadLetter, explain_event,
+            EventState, ExplainInput, Explanation, Forecast, Obstacle, StoredEvent,
+            WaitingDeadLetter, explain_event,
         },
         outcome::{Failure, RequestResult},
         record::{Command, Cursor, DueKey, EndpointView, Health, LaneCursor},
@@ -33,7 +33,7 @@ fn seconds(seconds: u64) -> Timestamp {
     START.after(Duration::from_secs(seconds))
 }
 
-/// In a line: where it is, what stands before it, its next attempts, its end.
+/// An explanation in one line: state, obstacles, next attempts, end.
 fn line(
     Explanation {
         state,
@@ -41,7 +41,17 @@ fn line(
         forecast,
     }: &Explanation,
 ) -> String {
-    let state = match state {
+    let state = state_text(state);
+    let obstacles = obstacles.iter().map(obstacle_text);
+    let mut parts: Vec<String> = [state].into_iter().chain(obstacles).collect();
+    if let Some(forecast) = forecast {
+        parts.extend(forecast_texts(forecast));
+    }
+    parts.join(" · ")
+}
+
+fn state_text(state: &EventState) -> String {
+    match state {
         EventState::InFlight {
             attempt,
             since,
@@ -118,8 +128,11 @@ fn line(
         EventState::DeadLetter { given_up: None } => "dead letter".to_owned(),
         EventState::Passed => "passed".to_owned(),
         EventState::Unpublished => "unpublished".to_owned(),
-    };
-    let obstacles = obstacles.iter().map(|obstacle| match obstacle {
+    }
+}
+
+fn obstacle_text(obstacle: &Obstacle) -> String {
+    match obstacle {
         Obstacle::Held { by } => format!("held by {by}"),
         Obstacle::Suspended {
             cause,
@@ -149,42 +162,29 @@ fn line(
         }
         Obstacle::Full { pending, most } => format!("{pending} of {most} received"),
         Obstacle::NoReceiver => "nobody waits".to_owned(),
-    });
-    let mut parts: Vec<String> = [state].into_iter().chain(obstacles).collect();
-    if let Some(Forecast {
-        failure,
-        status,
-        attempts,
-        end,
-    }) = forecast
-    {
-        parts.push(format!(
-            "{failure}{}",
-            status.map_or(String::new(), |status| format!(" {status}"))
-        ));
-        parts.extend(attempts.iter().map(
-            |ForecastAttempt {
-                 number,
-                 at: when,
-                 later_max,
-             }| {
-                let later = if later_max.is_zero() {
-                    String::new()
-                } else {
-                    format!("+{}", humantime::format_duration(*later_max))
-                };
-                format!("#{number} {}{later}", at(*when))
-            },
-        ));
-        parts.push(end.map_or(
-            "and so on".to_owned(),
-            |ForecastEnd { reason, at: when }| format!("{} {reason}", at(when)),
-        ));
     }
-    parts.join(" · ")
 }
 
-/// What the driver's disk says of an event, with these requests in flight.
+fn forecast_texts(forecast: &Forecast) -> Vec<String> {
+    let status = forecast
+        .status
+        .map_or(String::new(), |status| format!(" {status}"));
+    let mut texts = vec![format!("{}{status}", forecast.failure)];
+    for attempt in &forecast.attempts {
+        let mut text = format!("#{} {}", attempt.number, at(attempt.at));
+        if !attempt.later_max.is_zero() {
+            text += &format!("+{}", humantime::format_duration(attempt.later_max));
+        }
+        texts.push(text);
+    }
+    texts.push(match &forecast.end {
+        Some(end) => format!("{} {}", at(end.at), end.reason),
+        None => "and so on".to_owned(),
+    });
+    texts
+}
+
+/// Explains an event from the driver's disk, with these requests in flight.
 fn ask(
     driver: &Driver,
     settings: &SubscriptionSettings,
@@ -216,7 +216,8 @@ fn ask(
     })
 }
 
-/// One event, published at the beginning and answered so: what `explain` shows at second `when`.
+/// One event that is published at the beginning and receives these responses: what `explain` shows
+/// at second `when`.
 fn check(settings: &SubscriptionSettings, script: Vec<RequestResult>, when: u64, expected: Expect) {
     let mut driver = Driver::new(settings.clone(), answers(script));
     driver.publish(&[("yes", 10)]);
@@ -520,7 +521,7 @@ fn a_probe_that_was_asked_for_is_waited_for_and_after_a_release_there_is_a_pace(
     let mut turn = 0;
     let endpoint = Box::new(move |_: &OutgoingBatch| {
         turn += 1;
-        // The tenth fails, and the probe is not answered.
+        // The tenth fails, and the probe has no response.
         (turn <= 10).then(|| (Duration::ZERO, status(if turn < 10 { 200 } else { 404 })))
     });
     let mut driver = Driver::new(settings.clone(), endpoint);

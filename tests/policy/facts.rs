@@ -18,7 +18,7 @@ use super::{
 };
 use crate::spec::{fact, shows};
 
-/// Which outcome suspends an endpoint that always answers so, and for how many seconds.
+/// The outcome that suspends an endpoint with this result, and for how many seconds.
 fn probation(name: &str, answer: RequestResult) -> (Failure, u64) {
     let edition = edition(name);
     let suspend_after = edition.probation.after_failures;
@@ -42,8 +42,8 @@ fn probation(name: &str, answer: RequestResult) -> (Failure, u64) {
     }
 }
 
-/// What becomes of an event whose endpoint always answers so: attempts, and whether it was a dead
-/// letter or dropped, why.
+/// What happens to an event whose attempts always have this result: attempts, and whether it was a
+/// dead letter or dropped, why.
 fn end(
     settings: SubscriptionSettings,
     answer: RequestResult,
@@ -64,7 +64,7 @@ fn end(
     )
 }
 
-/// Whether an event is tried again whose endpoint answers with this status.
+/// Whether an event is attempted again after this status.
 fn is_retried(name: &str, destination: EndpointKind, code: u16) -> bool {
     let settings = SubscriptionSettings {
         edition: edition(name),
@@ -162,7 +162,7 @@ fn final_failures_depend_on_the_edition_and_the_kind_of_endpoint() {
             &json!({"endpoint": endpoint, "status": code, "retry": retry}),
         );
     }
-    // The same question has another answer in another edition.
+    // Another edition has another result.
     assert!(
         is_retried("2020", EndpointKind::Webhook, 403)
             && !is_retried("2021", EndpointKind::Webhook, 403)

@@ -1,4 +1,4 @@
-//! A success after the response timeout: it takes out of the retry queue what is still in there.
+//! A success after the response timeout: it removes its events from the retry queue.
 
 use std::{
     collections::VecDeque,
@@ -45,7 +45,7 @@ fn times_out_first(script: Vec<Option<u16>>) -> Endpoint {
     })
 }
 
-/// An event whose requests time out; request number `flight` is answered with success at second
+/// An event whose requests time out; request number `flight` succeeds at second
 /// `at`.
 fn check(
     script: Vec<Option<u16>>,

@@ -94,7 +94,7 @@ impl layer::StoreLayer for FaultyStore {
     }
 }
 
-/// What the test knows about an event, and about each job that sends it again.
+/// The knowledge of the test about an event, and about each job that sends it again.
 #[derive(Debug, Default)]
 struct Truth {
     matches: bool,
@@ -669,7 +669,7 @@ impl Scenario {
                         end: None,
                     })
                 });
-                // What is not in memory arrives later.
+                // Events that are not in memory arrive later.
                 match read {
                     Some(read) if self.dice.below(2) == 0 => self.absorb(read),
                     read => {
@@ -1197,7 +1197,7 @@ impl Scenario {
             .wait(self.journal.open(SUBSCRIPTION_KEY))
             .expect("it is there");
         self.owner = opened.owner;
-        // What was not durable is requested again with the response.
+        // Changes that were not on disk are requested again with the response.
         let longest = self
             .clock
             .now()

@@ -49,7 +49,7 @@ fn absorb(core: &mut Subscription, input: Input) -> CoreStep {
     core.process_input(input, START, Jitter(0.0))
 }
 
-/// The log's answer: of the events from `from` to `upto` these match.
+/// The result of a read of the log: of the events from `from` to `upto` these match.
 fn read(from: u64, upto: u64, matching: usize) -> Input {
     let chunks = sealed(&vec![("yes", 10); matching]).into_iter();
     let chunk = chunks.map(|chunk| {
@@ -362,7 +362,7 @@ fn later_events_of_a_key_do_not_leave_with_a_batch_whose_first_event_is_given_up
     }
 }
 
-/// Each cut waits for its write, and what is behind it for a read. Before each of these, the topic
+/// Each cut waits for its write, and later events wait for a read. Before each of these, the topic
 /// overflows again.
 #[test]
 fn a_topic_that_goes_on_overflowing_does_not_keep_events_with_an_order_from_leaving() {
@@ -412,7 +412,7 @@ fn a_topic_that_goes_on_overflowing_does_not_keep_events_with_an_order_from_leav
     );
 }
 
-/// What was cut off stays in its lane, so nothing is written and nothing waits.
+/// The rest of the range stays in its lane, so that nothing is written and nothing waits.
 #[test]
 fn a_lane_that_cannot_be_split_delays_no_ordered_event() {
     let settings = SubscriptionSettings {

@@ -214,8 +214,8 @@ fn at_the_start_of_the_server_the_first_probe_is_due_at_once_and_fresh_events_ha
         assert!(fresh <= 9, "{fresh}");
     }
 
-    // One that is well, with a backlog: the server was down, or was killed before anything was
-    // sent.
+    // A healthy endpoint with a backlog: the server was down, or was killed before it sent
+    // anything.
     let mut driver = Driver::new(looking(), Box::new(|_| Some((SECOND, status(200)))));
     driver.publish(&[("yes", 10); 1000]);
     driver.run_off(SECOND);

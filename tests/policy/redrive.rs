@@ -22,8 +22,8 @@ use super::{
 
 const JOB: Lane = Lane::FIRST_JOB;
 
-/// An endpoint that answers a number of requests with `first`, and then with `then`; [`None`] is no
-/// answer.
+/// An endpoint that responds to a number of requests with `first`, and then with `then`; [`None`]
+/// is no response.
 fn turns(requests: usize, first: RequestResult, then: Option<RequestResult>) -> Endpoint {
     let mut turn = 0;
     Box::new(move |_: &OutgoingBatch| {
@@ -74,7 +74,7 @@ fn redrive(driver: &mut Driver, pages: usize) {
             totals: None,
             drained,
         };
-        // One that a crash has kept from its beginning takes nothing.
+        // A redrive that a crash has prevented takes nothing.
         if driver.core.refuses_dead_letters(JOB).is_none() {
             driver.absorb(Input::Redrive(Box::new(page)));
         }

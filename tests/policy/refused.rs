@@ -259,7 +259,7 @@ fn probation_lasts_at_least_as_long_as_the_endpoint_asked_for() {
     expect!["0s x · 2m x · 7m x · 7m 40s ok · 7m 40s ok · 7m 40s ok"].assert_eq(&driver.run());
 }
 
-/// One answer suspends the endpoint, another that left before it asks for more time.
+/// One response suspends the endpoint. Another, to an earlier request, asks for more time.
 #[test]
 fn a_straggler_may_ask_for_more_time_while_the_endpoint_is_suspended_or_probed() {
     let mut turn = 0;

@@ -34,7 +34,7 @@ fn replay(from: u64, end: u64, rate: Option<f64>) -> Command {
     })
 }
 
-/// A subscription that has got these many events, and answers like this from then on.
+/// A subscription that has received this number of events. Later requests have this result.
 fn with_history(settings: SubscriptionSettings, events: usize, then: Vec<u16>) -> Driver {
     let mut script = vec![status(200); events];
     script.extend(then.into_iter().map(status));

@@ -1,5 +1,5 @@
-//! Retries that an operator brings forward: what is sent, what is left as it is, and what is
-//! refused.
+//! Retries that an operator brings forward: which events are sent, which stay as they are, and
+//! which are refused.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 

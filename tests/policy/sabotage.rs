@@ -69,7 +69,7 @@ pub(super) enum Bug {
     AdvanceTheCursorTooEarly,
     /// A delivery is counted twice.
     CountTwice,
-    /// The disk's answer about pending deliveries has some that have ended.
+    /// A read of pending deliveries returns some that have ended.
     AnswerWithTheDead,
     /// A failed event does not become pending.
     ForgetToOwe,
@@ -104,7 +104,7 @@ pub(super) enum Bug {
     KeepNoOrder,
     /// A new incarnation keeps no order.
     ForgetTheOrder,
-    /// A new incarnation does not learn what is held back.
+    /// A new incarnation does not load the held-back events.
     LoseWhatIsHeldBack,
     /// A new incarnation does not learn the keys of pending deliveries.
     ForgetTheKeys,
@@ -159,7 +159,7 @@ pub(super) struct Saboteur {
     bug: Option<Bug>,
     /// How often a bug was injected.
     injected: AtomicU32,
-    /// What the store itself noticed.
+    /// The problems that the store noticed.
     noticed: Mutex<Option<String>>,
     /// Every delivery that was ever pending.
     pending: Mutex<BTreeMap<(Lane, Seq), PendingDelivery>>,
@@ -233,7 +233,7 @@ impl Saboteur {
         }
     }
 
-    /// What is pending on disk.
+    /// Remembers the pending deliveries on disk.
     pub(super) fn remember(&self, disk: &SimulatedStore) {
         if self.is(Bug::AnswerWithTheDead) {
             let pending = disk
@@ -247,7 +247,7 @@ impl Saboteur {
         }
     }
 
-    /// The disk's answer about pending deliveries.
+    /// The result of a read of pending deliveries.
     pub(super) fn look_up(&self, found: &mut [(Lane, Seq, Option<PendingDelivery>)]) {
         for (lane, seq, pending) in found.iter_mut().filter(|(_, _, pending)| pending.is_none()) {
             let known = self

@@ -1,4 +1,4 @@
-//! Those of the common helpers that tests of the policy use.
+//! The common helpers that tests of the policy use.
 
 #[path = "../support/chunks.rs"]
 pub(crate) mod chunks;

@@ -159,7 +159,7 @@ fn a_time_that_cloud_events_does_not_allow_is_written_in_utc() {
                 expected,
                 "{sent}"
             );
-            // A topic for CloudEvents takes what is delivered, as a topic of a namespace does.
+            // A topic for CloudEvents accepts the delivered event, as a topic of a namespace does.
             assert!(cloud_event(&form).is_ok(), "{sent}");
         }
     }

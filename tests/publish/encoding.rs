@@ -1,4 +1,4 @@
-//! Compressed requests: what is decoded, what is refused, and how much memory a bomb may reserve.
+//! Compressed requests: accepted and refused encodings, and the memory that a bomb may reserve.
 
 use std::io::Write;
 

@@ -363,7 +363,7 @@ fn data_that_could_take_too_many_steps_is_not_checked_and_does_not_match() {
             .contains("steps for 500002 bytes; expected at most 64000000"),
         "{refused}"
     );
-    // One that was stored before such schemas were refused matches nothing, and takes no time.
+    // A schema that was stored before such schemas were refused matches nothing, and takes no time.
     let stored = json!({"1": {"schema": unevaluated(40)}});
     let refused = publish(
         Schema::EventGrid,

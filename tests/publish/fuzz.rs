@@ -29,7 +29,7 @@ use crate::support::{
     publisher::{KEY, KEY2, domain, topic},
 };
 
-/// What may stand where another value was.
+/// Replacements for another value.
 const VALUES: [&str; 26] = [
     "null",
     "true",
@@ -59,7 +59,7 @@ const VALUES: [&str; 26] = [
     "\"\u{10ffff}\"",
 ];
 
-/// What JSON is made of, and what looks like it.
+/// Pieces of JSON, and text that resembles it.
 const PIECES: [&str; 42] = [
     "{",
     "}",
@@ -105,7 +105,7 @@ const PIECES: [&str; 42] = [
     "nulll",
 ];
 
-/// What may stand in a string, and what may not.
+/// Characters that are allowed in a string, and others.
 const ODD: [&str; 12] = [
     "", "\"", "\\", "\\\"", "\\\\", "\\u12aF", "\\u12", "\\b", "\u{0}", "\u{1f}", "\u{7f}", "\n",
 ];
@@ -243,8 +243,8 @@ fn read_binary(data: &[u8]) -> Result<Vec<Event>, Refusal> {
     schema::read(&target, &content, &body, &PublishLimits::default()).map(decode)
 }
 
-/// What reads events of a schema: a topic, a domain, and topics that note or refuse data of another
-/// form.
+/// The readers of events of a schema: a topic, a domain, and topics that note or refuse data of
+/// another form.
 fn targets_of_one_pass(schema: Schema) -> Vec<EventTarget> {
     let wanted = json!({"type": "object", "required": ["a"]});
     let types = json!({
@@ -269,7 +269,7 @@ fn targets_of_one_pass(schema: Schema) -> Vec<EventTarget> {
         .collect()
 }
 
-/// What the checks of data have found.
+/// The results of the checks of data.
 fn shown_checks(checked: Result<Option<Nonconforming>, Refusal>) -> String {
     format!("{checked:?}")
 }
@@ -297,7 +297,7 @@ fn compare_passes(schema: Schema, content_type: &str, body: &[u8]) -> Result<(),
     Ok(())
 }
 
-/// What becomes of a body: it is refused with a status and a code of the table, or is whole,
+/// Checks the outcome of a body: it is refused with a status and a code of the table, or is whole,
 /// bounded, and read again as it is.
 fn check(schema: Schema, body: &[u8]) -> Result<(), TestCaseError> {
     if body.starts_with(b"[") {
@@ -310,7 +310,7 @@ fn check(schema: Schema, body: &[u8]) -> Result<(), TestCaseError> {
             }
             Schema::CloudEvents => {
                 compare_passes(schema, "application/cloudevents-batch+json", body)?;
-                // One event: what is left of an array of one.
+                // One event: an array of one without its brackets.
                 let event = body.strip_suffix(b"]").unwrap_or(body);
                 let event = [&event[1..], b" "].concat();
                 compare_passes(schema, "application/cloudevents+json", &event)?;

@@ -208,7 +208,7 @@ fn assert_answered(body: &[u8]) {
     }
 }
 
-/// Whatever a custom event is, it can be delivered in the other schemas.
+/// Asserts that a custom event can be delivered in the other schemas.
 fn assert_enveloped(event: &Event) {
     for schema in [Schema::EventGrid, Schema::CloudEvents] {
         let form = convert_event(event, schema).expect("a custom event has an envelope");

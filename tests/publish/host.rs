@@ -118,7 +118,7 @@ async fn forwarded_headers_count_from_a_trusted_proxy_alone() {
             "{headers:?}"
         );
     }
-    // What a stranger says there is not even read, and its own Host is.
+    // The header of a stranger is ignored, and its Host is used.
     for (header, value) in [
         ("x-forwarded-host", "none.example.com"),
         ("x-forwarded-host", "h/topics/heat/api/events?"),
@@ -239,8 +239,8 @@ async fn a_host_is_a_host_and_nothing_else() {
     assert_eq!(found(&endpoint, PROXY, &proto).await, "400");
 }
 
-/// What becomes of a token for `resource` where the topic `orders` is published to at `host`, on
-/// this path.
+/// The outcome of a token for `resource` if the topic `orders` is published to at `host`, on this
+/// path.
 async fn shown(endpoint: &Endpoint, path: &str, host: &str, resource: &str) -> String {
     let request = post(
         path,
@@ -362,7 +362,7 @@ async fn a_token_is_for_the_route_at_a_name_of_the_server() {
             "http://gridhook:1/topics/orders/api/events",
             "another resource",
         ),
-        // Whatever is called, it must be the server's own name.
+        // The called host must be a name of the server.
         (
             PATH,
             "evil.example",

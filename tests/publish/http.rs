@@ -61,8 +61,8 @@ async fn whole_answer(
     )
 }
 
-/// What matters in a response, on a line each: status, headers, codes with the message. `…` is the
-/// invitation to report.
+/// The relevant parts of a response, each on a line: status, headers, codes with the message. `…`
+/// is the invitation to report.
 pub(super) async fn answer(endpoint: &Endpoint, request: TestRequest) -> String {
     let (status, headers, body) = whole_answer(endpoint, request).await;
     let mut shown = status.as_u16().to_string();
@@ -347,19 +347,19 @@ async fn talk(address: SocketAddr, parts: Vec<String>) -> String {
             .set_read_timeout(Some(Duration::from_secs(5)))
             .expect("a timeout can be set");
         for part in parts {
-            // The server may have answered and closed before it read all.
+            // The server may respond and close before it has read everything.
             if socket.write_all(part.as_bytes()).is_err() {
                 break;
             }
         }
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         let mut buffer = [0; 4096];
-        while !is_whole(&answer)
+        while !is_whole(&response)
             && let Ok(read @ 1..) = socket.read(&mut buffer)
         {
-            answer.extend_from_slice(&buffer[..read]);
+            response.extend_from_slice(&buffer[..read]);
         }
-        String::from_utf8_lossy(&answer).into_owned()
+        String::from_utf8_lossy(&response).into_owned()
     };
     web::block(talking)
         .await
@@ -396,10 +396,10 @@ async fn a_chunked_body_is_read() {
         chunk(two),
         "0\r\n\r\n".to_owned(),
     ];
-    let answer = talk(address, parts).await;
+    let response = talk(address, parts).await;
     assert!(
-        answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("content-length: 0\r\n"),
-        "{answer}"
+        response.starts_with("HTTP/1.1 200 OK\r\n") && response.contains("content-length: 0\r\n"),
+        "{response}"
     );
     assert_eq!(endpoint.stored(), 1);
     server.stop(false).await;
@@ -416,10 +416,10 @@ async fn a_body_that_never_ends_is_cut_off_at_the_limit() {
         format!("{:x}\r\n{}\r\n", 8_000, " ".repeat(8_000)),
         200,
     ));
-    let answer = talk(address, parts).await;
+    let response = talk(address, parts).await;
     assert!(
-        answer.starts_with("HTTP/1.1 413") && answer.contains("The maximum size (100000)"),
-        "{answer}"
+        response.starts_with("HTTP/1.1 413") && response.contains("The maximum size (100000)"),
+        "{response}"
     );
     assert_eq!(endpoint.stored(), 0);
     server.stop(false).await;
@@ -431,8 +431,8 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
         body_timeout: Duration::from_millis(50),
         ..PublishLimits::default()
     });
-    let answer = talk(address, vec![head("Content-Length: 500"), "[".to_owned()]).await;
-    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    let response = talk(address, vec![head("Content-Length: 500"), "[".to_owned()]).await;
+    assert!(response.starts_with("HTTP/1.1 408"), "{response}");
     assert_eq!(endpoint.stored(), 0);
     server.stop(false).await;
 }
@@ -451,11 +451,11 @@ async fn a_body_that_stops_is_not_waited_for_to_its_deadline() {
         vec![head("Content-Length: 500000"), " ".repeat(499_999)],
         vec![head("Transfer-Encoding: chunked"), "2\r\n[{\r\n".to_owned()],
     ] {
-        let answer = talk(address, parts).await;
+        let response = talk(address, parts).await;
         assert!(
-            answer.starts_with("HTTP/1.1 408")
-                && answer.contains("at less than 1000 bytes a second"),
-            "{answer}"
+            response.starts_with("HTTP/1.1 408")
+                && response.contains("at less than 1000 bytes a second"),
+            "{response}"
         );
         assert_eq!(
             endpoint.publisher.bytes_in_flight().0,
@@ -471,10 +471,10 @@ async fn a_body_that_stops_is_not_waited_for_to_its_deadline() {
         ..limits
     };
     let (_endpoint, address, server) = serve(limits);
-    let answer = talk(address, vec![head("Content-Length: 500"), "[".to_owned()]).await;
+    let response = talk(address, vec![head("Content-Length: 500"), "[".to_owned()]).await;
     assert!(
-        answer.starts_with("HTTP/1.1 408") && answer.contains("was not received within"),
-        "{answer}"
+        response.starts_with("HTTP/1.1 408") && response.contains("was not received within"),
+        "{response}"
     );
     server.stop(false).await;
 }
@@ -498,14 +498,16 @@ async fn a_slow_body_that_goes_on_is_read_to_its_end() {
             socket.write_all(&[*byte]).expect("the server reads");
             std::thread::sleep(Duration::from_millis(5));
         }
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).expect("it is answered");
-        answer
+        let mut response = String::new();
+        socket
+            .read_to_string(&mut response)
+            .expect("it is answered");
+        response
     };
-    let answer = web::block(sending)
+    let response = web::block(sending)
         .await
         .expect("the client does not panic");
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     assert_eq!(endpoint.stored(), 1);
     server.stop(false).await;
 }
@@ -517,8 +519,8 @@ async fn a_stranger_s_body_is_not_waited_for() {
         "POST /topics/orders/api/events HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n"
             .to_owned();
     for body in ["".to_owned(), " ".repeat(1_000_000)] {
-        let answer = talk(address, vec![head.clone(), body]).await;
-        assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+        let response = talk(address, vec![head.clone(), body]).await;
+        assert!(response.starts_with("HTTP/1.1 401"), "{response}");
     }
     server.stop(false).await;
 }
@@ -534,9 +536,9 @@ async fn a_stranger_s_endless_body_ends_with_the_connection() {
         let head = "POST /topics/orders/api/events HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: \
             chunked\r\n\r\n1\r\n[\r\n";
         socket.write_all(head.as_bytes()).expect("the server reads");
-        let mut answer = String::new();
-        let end = socket.read_to_string(&mut answer);
-        assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+        let mut response = String::new();
+        let end = socket.read_to_string(&mut response);
+        assert!(response.starts_with("HTTP/1.1 401"), "{response}");
         assert!(end.is_ok(), "the server closed the connection: {end:?}");
     };
     web::block(talking).await.expect("the client is content");
@@ -549,10 +551,10 @@ async fn a_body_without_a_length_is_taken_for_the_largest() {
         admitted_bytes_max: 1_000_000,
         ..PublishLimits::default()
     });
-    let answer = talk(address, vec![head("Transfer-Encoding: chunked")]).await;
+    let response = talk(address, vec![head("Transfer-Encoding: chunked")]).await;
     assert!(
-        answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1\r\n"),
-        "{answer}"
+        response.starts_with("HTTP/1.1 503") && response.contains("retry-after: 1\r\n"),
+        "{response}"
     );
     server.stop(false).await;
 }

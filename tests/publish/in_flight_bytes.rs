@@ -47,7 +47,7 @@ fn a_topic_leaves_half_and_an_address_a_quarter_of_that() {
     // Another topic, from an address that has much already.
     let other = fill(&room, &new_request(2, 1), MIB);
     assert!(other.len() >= 8, "{}", other.len());
-    // All of it comes back.
+    // All of it is released.
     drop((of_one, of_two, of_three, other));
     assert_eq!(room.bytes_in_flight(), 0);
     assert_eq!(fill(&room, &new_request(2, 1), MIB).len(), 24);

@@ -28,7 +28,7 @@ fn events(count: usize) -> TestRequest {
 async fn a_topic_takes_so_many_events_a_second_and_says_when_it_takes_more() {
     let endpoint = Endpoint::new(limits(10, 0));
     assert_eq!(answer(&endpoint, events(6)).await, "200");
-    // There are four left; what is more is on credit.
+    // Four are left. The other 26 are a debt.
     assert_eq!(answer(&endpoint, events(30)).await, "200");
     expect![[r#"
         429

@@ -1,4 +1,4 @@
-//! Every answer of the specification's table of errors, as a client sees it: status, codes, text.
+//! Every response of the specification's table of errors, as a client sees it: status, codes, text.
 
 use actix_web::{http::Method, test::TestRequest};
 use expect_test::{Expect, expect};

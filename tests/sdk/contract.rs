@@ -17,7 +17,7 @@ const SEED: &str = "1";
 /// The number of generated requests for each operation, besides those for each of its parameters.
 const EXAMPLES: &str = "2";
 
-/// What is looked at.
+/// The checks of schemathesis.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,unsupported_method,allow_header_conformance,ignored_auth";
 
 /// Both together took 90 s on two cores without other work.
@@ -52,9 +52,9 @@ fn schemathesis(stage: &Stage, known: bool) -> Command {
         "examples,fuzzing"
     };
     program.args(["--checks", CHECKS, "--phases", phases]);
-    // What it breaks answers others with 503, as it should.
+    // After some of its requests others receive 503, as they should.
     program.args(["--exclude-path", "/chaos/writes"]);
-    // A server whose clock was set back and confirmed begins again, and answers 503 meanwhile.
+    // A server whose clock was set back and confirmed starts again, and returns 503 meanwhile.
     program.args(["--exclude-path", "/chaos/clock"]);
     // A stream of server-sent events has no end.
     program.args(["--exclude-path", "/tail"]);
@@ -71,7 +71,7 @@ fn schemathesis(stage: &Stage, known: bool) -> Command {
         "--no-color",
     ]);
     if known {
-        // What is there is to be there for the next operation.
+        // The next operation needs the resources.
         program.args(["--exclude-method", "DELETE"]);
     }
     program

@@ -40,7 +40,7 @@ use crate::{
     },
 };
 
-/// What a topic takes in a second: so little that clients receive 429.
+/// The rate of a topic in events a second: so low that clients receive 429.
 const SLOW: (&str, &str) = ("PUBLISH__EVENTS_PER_SECOND", "200");
 
 /// The longest time that a scenario may take: seconds, and on a busy machine longer.

@@ -1,7 +1,7 @@
 //! Packages of PyPI, npm, Maven and Go, installed once for each set of pinned versions: the
 //! official clients, and servers that speak as clouds do.
 //!
-//! They go to a folder of the build, named after what is in it, and are marked when they are all
+//! They go to a folder of the build, named after its contents, and are marked when they are all
 //! there: an installation that was cut short is made again. A virtual environment cannot be moved,
 //! so that it is made where it stays.
 
@@ -18,8 +18,8 @@ use std::{
 pub(super) static PYTHON: LazyLock<PathBuf> =
     LazyLock::new(|| environment("python", "requirements.txt").join("bin/python"));
 
-/// What tests the server against its own description. Not beside the clients, which need none of
-/// what it needs.
+/// The packages that test the server against its own description. They are apart from the clients,
+/// which need none of them.
 pub(super) static SCHEMATHESIS: LazyLock<PathBuf> =
     LazyLock::new(|| environment("python", "schemathesis.txt").join("bin/schemathesis"));
 

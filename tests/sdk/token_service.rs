@@ -68,7 +68,7 @@ impl TokenService {
         ]
     }
 
-    /// What a client must know to sign in.
+    /// The values that a client needs to sign in.
     pub(super) fn environment(&self) -> Vec<(&'static str, String)> {
         vec![
             ("GRIDHOOK_TEST_AUTHORITY", format!("{}/", self.url())),

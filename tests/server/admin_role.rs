@@ -87,7 +87,7 @@ fn a_token_of_the_issuer_operates_with_the_role_that_is_set_and_only_then() {
         let token = signer.sign(Some("ec"), Algorithm::ES256, &claims);
         assert_eq!(ask(&server, "GET", &token).0, status, "{audience}");
     }
-    // An operator may publish, too; what is recorded outlives the process.
+    // An operator may publish, too. The records outlive the process.
     server.terminate();
     server.restart();
     let after = server.command("GET", TOPIC, &Value::Null).json();

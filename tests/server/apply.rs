@@ -221,7 +221,7 @@ fn a_refusal_names_the_resource_and_what_was_done_before() {
             && error.ends_with("; 3 of 5 changes were applied before"),
         "{error}"
     );
-    // What is there already is asked before anything is done.
+    // The existing resources are read before any change.
     file.write("[topics.orders]\ninputSchema = \"CustomEventSchema\"\n[topics.another]");
     let error = apply(&server, &file, &["--yes"]).expect_err("a refusal");
     assert!(
@@ -354,7 +354,8 @@ fn the_same_file_is_applied_at_every_start_before_the_server_is_ready() {
     let asked = sink.handshakes("/billing?code=hidden").len();
 
     assert!(asked > 0, "the endpoint was asked");
-    // What is so already is not touched: an endpoint that is down does not stop a start.
+    // A resource that is as declared is not changed: an endpoint that is down does not stop a
+    // start.
     sink.greet("/billing?code=hidden", HandshakeReply::Refuse(503));
     server.terminate();
     server.restart();
@@ -521,7 +522,7 @@ fn a_module_with_a_parameter_file_is_applied_and_foreign_resources_are_left_out_
         done.contains("output label: ORDERS-LABEL") && done.contains("output location: local"),
         "{done}"
     );
-    // What is given by itself takes precedence over the file if it comes first.
+    // A single parameter takes precedence over the file if it comes first.
     let flags = [
         "--parameter",
         "name=bills",

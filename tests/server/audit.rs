@@ -1,5 +1,4 @@
-//! The audit trail of the real binary: what is recorded, what is not, and how much of it is kept.
-//! The ids of requests.
+//! The audit trail of the real binary: its entries, and its limits. The ids of requests.
 
 use std::io::Write as _;
 
@@ -60,12 +59,52 @@ fn token(server: &Server, name: &str, role: &str) -> String {
     created["token"].as_str().expect("it is shown").to_owned()
 }
 
+/// The entries of the trail after all steps of the test.
+const ENTRIES: [&str; 13] = [
+    "admin POST tokens 201",
+    "admin PUT orders 201",
+    "admin POST listKeys 200",
+    "admin PATCH orders 201",
+    "admin PUT billing 201",
+    "admin POST hold 200",
+    "admin POST regenerateKey 200",
+    "admin POST getFullUrl 200",
+    "admin PUT orders 201",
+    "reader DELETE orders 403",
+    "- DELETE orders 401",
+    "admin PUT orders 400",
+    "admin DELETE billing 204",
+];
+
 #[test]
 fn changes_reveals_and_refusals_are_recorded_without_secrets_and_survive_a_kill() {
     let mut server = Server::start(&[]);
     let sink = Sink::start();
     let reader = token(&server, "reader", "read");
     let key = server.topic("orders", "EventGridSchema");
+    change_and_reveal(&server, &sink);
+    read_and_preview(&server, &reader);
+    make_refused_changes(&server, &reader);
+    server.unsubscribe("orders", "billing");
+    let before = trail(&server, "");
+    assert_eq!(lines(&before), ENTRIES);
+    assert_changes_are_in_entries(&before, &sink);
+    for secret in ["hidden-code", "hidden-value", &key, &reader] {
+        assert!(
+            !before.to_string().contains(secret),
+            "{secret} is in the trail"
+        );
+    }
+    server.kill_9();
+    server.assert_sound();
+    server.restart();
+    assert_eq!(trail(&server, ""), before);
+    assert_pages_have_all_entries(&server);
+    assert_entries_are_searched(&server, &before);
+    assert_the_command_prints_entries(&server);
+}
+
+fn change_and_reveal(server: &Server, sink: &Sink) {
     server.command("PATCH", TOPIC, &json!({"tags": {"team": "shop"}}));
     let url = format!("{}?code=hidden-code", sink.url("/hook"));
     let spec = SubscriptionSpec::new(&url).webhook(
@@ -84,8 +123,11 @@ fn changes_reveals_and_refusals_are_recorded_without_secrets_and_survive_a_kill(
         &format!("{}/getFullUrl", subscription("orders", "billing")),
         &Value::Null,
     );
-    // Reading and previews are not recorded; refusals are.
-    ask(&server, &reader, "GET", TOPIC);
+}
+
+/// Reading and previews are not recorded.
+fn read_and_preview(server: &Server, reader: &str) {
+    ask(server, reader, "GET", TOPIC);
     server.command("PUT", &format!("{TOPIC}?whatIf=true"), &json!({}));
     // This is no preview, whatever another parameter says.
     server.command(
@@ -93,92 +135,68 @@ fn changes_reveals_and_refusals_are_recorded_without_secrets_and_survive_a_kill(
         &format!("{TOPIC}?x=whatIf=true"),
         &json!({"tags": {"team": "shop"}}),
     );
-    assert_eq!(ask(&server, &reader, "DELETE", TOPIC).status, 403);
-    assert_eq!(ask(&server, "wrong", "DELETE", TOPIC).status, 401);
+}
+
+fn make_refused_changes(server: &Server, reader: &str) {
+    assert_eq!(ask(server, reader, "DELETE", TOPIC).status, 403);
+    assert_eq!(ask(server, "wrong", "DELETE", TOPIC).status, 401);
     assert_eq!(
         server
             .admin("PUT", TOPIC, &json!({"properties": {"none": 1}}))
             .status,
         400
     );
-    server.unsubscribe("orders", "billing");
-    let expected = [
-        "admin POST tokens 201",
-        "admin PUT orders 201",
-        "admin POST listKeys 200",
-        "admin PATCH orders 201",
-        "admin PUT billing 201",
-        "admin POST hold 200",
-        "admin POST regenerateKey 200",
-        "admin POST getFullUrl 200",
-        "admin PUT orders 201",
-        "reader DELETE orders 403",
-        "- DELETE orders 401",
-        "admin PUT orders 400",
-        "admin DELETE billing 204",
-    ];
-    let before = trail(&server, "");
-    assert_eq!(lines(&before), expected);
-    let entry = |end: &str| {
-        let place = expected
-            .iter()
-            .rev()
-            .position(|line| line.contains(end))
-            .expect("it is there");
-        before["value"][place].clone()
-    };
+}
+
+/// The newest entry whose line contains this text.
+fn entry<'a>(trail: &'a Value, text: &str) -> &'a Value {
+    let position = ENTRIES
+        .iter()
+        .rev()
+        .position(|line| line.contains(text))
+        .expect("it is there");
+    &trail["value"][position]
+}
+
+/// The new value of a property in the newest entry whose line contains this text.
+fn value_after(trail: &Value, text: &str, property: &str) -> Value {
+    let changes = entry(trail, text)["changes"].as_array().expect("a list");
+    let change = changes.iter().find(|change| change["at"] == property);
+    change.expect("it is there")["after"].clone()
+}
+
+fn assert_changes_are_in_entries(before: &Value, sink: &Sink) {
     let tags = json!([{"at": "tags.team", "before": null, "after": "shop"}]);
     assert_eq!(
-        (&entry("PATCH")["changes"], &entry("PATCH")["from"]),
+        (
+            &entry(before, "PATCH")["changes"],
+            &entry(before, "PATCH")["from"]
+        ),
         (&tags, &json!("127.0.0.1"))
     );
     assert_eq!(
-        entry("regenerateKey")["changes"],
+        entry(before, "regenerateKey")["changes"],
         json!([{"at": "keyName", "before": null, "after": "key2"}])
     );
-    let changed = |of: &str, at: &str| {
-        let changes = entry(of)["changes"].clone();
-        changes
-            .as_array()
-            .expect("a list")
-            .iter()
-            .find(|change| change["at"] == at)
-            .cloned()
-    };
     let base = "properties.destination.properties.endpointBaseUrl";
-    assert_eq!(
-        changed("PUT billing", base).expect("it is there")["after"],
-        sink.url("/hook")
-    );
-    assert_eq!(
-        changed("DELETE billing", base).expect("it is there")["after"],
-        Value::Null
-    );
-    assert_eq!(
-        changed("POST tokens", "roles").expect("it is there")["after"],
-        json!(["read"])
-    );
-    for secret in ["hidden-code", "hidden-value", &key, &reader] {
-        assert!(
-            !before.to_string().contains(secret),
-            "{secret} is in the trail"
-        );
-    }
-    server.kill_9();
-    server.assert_sound();
-    server.restart();
-    assert_eq!(trail(&server, ""), before);
-    // In pages, and of one operator.
-    let first = trail(&server, "?top=5");
+    assert_eq!(value_after(before, "PUT billing", base), sink.url("/hook"));
+    assert_eq!(value_after(before, "DELETE billing", base), Value::Null);
+    assert_eq!(value_after(before, "POST tokens", "roles"), json!(["read"]));
+}
+
+fn assert_pages_have_all_entries(server: &Server) {
+    let first = trail(server, "?top=5");
     let next = first["continue"].as_str().expect("more");
-    let rest = trail(&server, &format!("?continue={next}"));
-    assert_eq!([lines(&rest), lines(&first)].concat(), expected);
+    let rest = trail(server, &format!("?continue={next}"));
+    assert_eq!([lines(&rest), lines(&first)].concat(), ENTRIES);
     assert!(rest.get("continue").is_none());
     assert_eq!(
-        lines(&trail(&server, "?operator=reader")),
+        lines(&trail(server, "?operator=reader")),
         ["reader DELETE orders 403"]
     );
-    // By what was done, and whether it was refused.
+}
+
+fn assert_entries_are_searched(server: &Server, before: &Value) {
     for (query, expected) in [
         (
             "search=delete%20/SUBSCRIPTIONS",
@@ -204,17 +222,17 @@ fn changes_reveals_and_refusals_are_recorded_without_secrets_and_survive_a_kill(
         ("search=nothing", Vec::new()),
     ] {
         assert_eq!(
-            lines(&trail(&server, &format!("?{query}"))),
+            lines(&trail(server, &format!("?{query}"))),
             expected,
             "{query}"
         );
     }
-    let id = entry("regenerateKey")["requestId"]
+    let id = entry(before, "regenerateKey")["requestId"]
         .as_str()
         .expect("an id")
         .to_owned();
     assert_eq!(
-        lines(&trail(&server, &format!("?search={id}"))),
+        lines(&trail(server, &format!("?search={id}"))),
         ["admin POST regenerateKey 200"]
     );
     assert_eq!(
@@ -223,8 +241,11 @@ fn changes_reveals_and_refusals_are_recorded_without_secrets_and_survive_a_kill(
             .status,
         400
     );
-    let printed = operator(
-        &server,
+}
+
+fn assert_the_command_prints_entries(server: &Server) {
+    let table = operator(
+        server,
         &[
             "audit",
             "--refused",
@@ -236,23 +257,20 @@ fn changes_reveals_and_refusals_are_recorded_without_secrets_and_survive_a_kill(
     )
     .expect("a table");
     assert!(
-        printed.contains("403") && printed.lines().count() == 2,
-        "{printed}"
+        table.contains("403") && table.lines().count() == 2,
+        "{table}"
     );
     assert_eq!(
         server.admin("GET", "/audit?top=0", &Value::Null).status,
         400
     );
-    let printed =
-        operator(&server, &["audit", "--operator", "admin", "--limit", "3"]).expect("a table");
+    let table =
+        operator(server, &["audit", "--operator", "admin", "--limit", "3"]).expect("a table");
     // Each change of a value has a line of its own below its operation.
-    let operations = printed
-        .lines()
-        .filter(|line| !line.starts_with(' '))
-        .count();
+    let operations = table.lines().filter(|line| !line.starts_with(' ')).count();
     assert!(
-        printed.contains("DELETE") && operations == 4 && printed.contains("\n    name: "),
-        "{printed}"
+        table.contains("DELETE") && operations == 4 && table.contains("\n    name: "),
+        "{table}"
     );
 }
 
@@ -334,7 +352,7 @@ fn a_change_is_recorded_though_its_client_resets_the_connection() {
             .map(|topic| topic["name"].as_str().expect("a name").to_owned())
             .collect::<Vec<_>>()
     };
-    // Whatever was made is recorded, now or in a moment.
+    // Each change that was made is recorded, now or soon.
     wait_for("the records", LONG, || {
         let recorded: Vec<String> = lines(&trail(&server, "?top=1000"));
         made()
@@ -365,13 +383,13 @@ fn every_response_has_the_ids_of_its_request_and_so_have_the_log_and_errors() {
         ("POST", "/topics/orders/api/events"),
         ("POST", "/topics/none/api/events"),
     ] {
-        let answer = server.open(method, path, &headers);
-        let id = answer
+        let response = server.open(method, path, &headers);
+        let id = response
             .header("x-ms-request-id")
-            .unwrap_or_else(|| panic!("{path}: {}", answer.head()));
+            .unwrap_or_else(|| panic!("{path}: {}", response.head()));
         assert!(uuid::Uuid::parse_str(id).is_ok(), "{path}: {id}");
         assert_eq!(
-            answer.header("x-ms-correlation-request-id"),
+            response.header("x-ms-correlation-request-id"),
             Some("mine-1"),
             "{path}"
         );

@@ -100,8 +100,8 @@ fn domain_topic() -> Resource {
     }
 }
 
-/// What `azurerm_eventgrid_event_subscription` sends: empty and null values for what is not
-/// configured, and the id of its scope in front.
+/// The body of `azurerm_eventgrid_event_subscription`: empty and null values for properties that
+/// are not configured, and the id of its scope first.
 fn subscription(scope: &str, name: &str, endpoint: &str) -> Resource {
     let body = |labels: &Value| {
         json!({"properties": {
@@ -220,11 +220,11 @@ impl Resource {
             "{}",
             self.path
         );
-        let created = server.admin("PUT", &self.url(), &self.body);
-        assert_eq!(created.status, 201, "{}: {}", self.path, created.text());
+        let response = server.admin("PUT", &self.url(), &self.body);
+        assert_eq!(response.status, 201, "{}: {}", self.path, response.text());
         assert!(
-            created.header("azure-asyncoperation").is_none()
-                && created.header("x-go-azure-sdk-skip-polling-delay") == Some("true"),
+            response.header("azure-asyncoperation").is_none()
+                && response.header("x-go-azure-sdk-skip-polling-delay") == Some("true"),
             "it is done at once: {}",
             self.path
         );
@@ -240,12 +240,12 @@ impl Resource {
         } else {
             "PATCH"
         };
-        let changed = server.admin(method, &self.url(), body);
+        let response = server.admin(method, &self.url(), body);
         assert!(
-            statuses.contains(&changed.status),
+            statuses.contains(&response.status),
             "{}: {}",
             self.path,
-            changed.text()
+            response.text()
         );
         self.check_values(server, values);
     }
@@ -372,12 +372,12 @@ fn resources_of_azurerm_that_do_not_exist_here_are_refused_with_the_reason() {
             404,
             "{kind}"
         );
-        let refused = server.admin("PUT", &path, &json!({"location": "westeurope"}));
+        let response = server.admin("PUT", &path, &json!({"location": "westeurope"}));
         assert!(
-            refused.status >= 400 && refused.text().contains(reason),
+            response.status >= 400 && response.text().contains(reason),
             "{kind}: {} {}",
-            refused.status,
-            refused.text()
+            response.status,
+            response.text()
         );
     }
 }

@@ -15,24 +15,24 @@ fn publish(server: &Server, key: &str, numbers: std::ops::Range<usize>) -> Vec<S
     let mut client = Client::new(server.at());
     let ids: Vec<String> = numbers.map(|number| number.to_string()).collect();
     for ids in ids.chunks(1000) {
-        let answer = client.ask(
+        let response = client.ask(
             "POST",
             &events_path("orders"),
             &[("aeg-sas-key", key)],
             &load::body(ids, "/a"),
         );
-        let answer = answer.expect("a publisher is answered");
-        assert_eq!(answer.status, 200, "{}", answer.text());
+        let response = response.expect("a publisher is answered");
+        assert_eq!(response.status, 200, "{}", response.text());
     }
     ids
 }
 
 #[test]
 fn a_backlog_needs_little_memory_and_no_time_at_a_restart() {
-    // A tail of 8 MiB: what is measured is the rest.
+    // The last 8 MiB of the log are not measured.
     let mut server = Server::start(&[("TOPIC__RECENT_EVENTS_BYTES", "8 MiB")]);
     let sink = Sink::start();
-    // What a start takes on this machine.
+    // The duration of a start on this machine.
     server.kill_9();
     let empty = server.restart();
     let key = server.topic("orders", "EventGridSchema");

@@ -188,8 +188,8 @@ fn listed(config: &str) -> Vec<Value> {
 }
 
 fn metric(server: &Server, name: &str) -> f64 {
-    let answer = server.admin("GET", "/metrics", &Value::Null).text();
-    let line = answer
+    let response = server.admin("GET", "/metrics", &Value::Null).text();
+    let line = response
         .lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
     line.unwrap_or(f64::NAN)

@@ -67,9 +67,9 @@ fn rot(data_dir: &Path, places: &[usize]) {
 }
 
 fn readiness(server: &Server) -> Value {
-    let answer = server.open("GET", "/readyz", &[]);
-    assert_eq!(answer.status, 200, "it takes events: {}", answer.text());
-    answer.json()
+    let response = server.open("GET", "/readyz", &[]);
+    assert_eq!(response.status, 200, "it takes events: {}", response.text());
+    response.json()
 }
 
 /// The value of a series.

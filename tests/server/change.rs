@@ -82,8 +82,8 @@ fn a_subscription_that_is_made_under_load_gets_everything_after_it() {
         let before = load.acknowledged();
         wait_for("more load", LONG, || load.acknowledged() > before + 10);
         let acknowledged = load.stop();
-        // What each publisher was answered next may have been on its way before; whatever it sent
-        // then must come, though nothing follows it.
+        // The next response to each publisher may already be on its way. An event that is sent
+        // after it must arrive, although no event follows it.
         let mut on_its_way = HashSet::new();
         let after = acknowledged[before..]
             .iter()

@@ -109,8 +109,7 @@ fn kills_under_load_lose_nothing_and_repeat_nothing() {
         "{verdict}"
     );
     let p99 = verdict["restarts"]["p99"].as_f64().expect("a time");
-    // What others do on the machine counts in a short run; in a long one it is printed and has its
-    // own bound.
+    // A short run includes the work of other processes. A long run prints it and has its own limit.
     assert!(p99 < 1_000.0, "restarts took {p99} ms");
     assert_eq!(left_behind(&server), [""; 0]);
     server.terminate();
@@ -257,7 +256,7 @@ fn publishes(head: &str) -> bool {
     head.starts_with("POST") && head.contains("/api/events")
 }
 
-/// What a meddler between the server and the command makes of the verdict.
+/// The result of the command if a proxy changes the traffic between it and the server.
 fn meddled(server: &Server, act: Act, before_server: bool) -> (Option<i32>, Value) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let webhook = listener.local_addr().expect("a listener has an address");

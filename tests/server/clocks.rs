@@ -26,7 +26,7 @@ const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.Event
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// What the last process noted of time.
+/// The time that the last process stored.
 fn noted(server: &Server) -> Value {
     serde_json::from_slice(&fs::read(server.data_dir().join("clock")).expect("it was noted"))
         .expect("JSON")
@@ -129,10 +129,10 @@ fn after_a_start_with_a_clock_long_ago_nothing_expires_before_an_operator_confir
             .contains("gridhook_clock_expiry_paused 1")
     );
 
-    let shown = operator(&server, &["clock", "show"]).expect("it is shown");
+    let output = operator(&server, &["clock", "show"]).expect("it is shown");
     assert!(
-        shown.contains("paused until gridhook clock confirm"),
-        "{shown}"
+        output.contains("paused until gridhook clock confirm"),
+        "{output}"
     );
     let confirmed =
         operator(&server, &["clock", "confirm", "--output", "json"]).expect("it is confirmed");
@@ -263,11 +263,11 @@ fn tokens_follow_the_wall_clock_at_once() {
     let token = signed(&key, &resource, &expiry);
     let publish = || {
         let body = crate::support::load::body(&["one".to_owned()], "/a");
-        let answer = server
+        let response = server
             .client()
             .ask("POST", &path, &[("aeg-sas-token", &token)], &body)
-            .expect("an answer");
-        (answer.status, answer.text())
+            .expect("a response");
+        (response.status, response.text())
     };
     let (status, reported) = publish();
     assert_eq!(status, 200, "{reported}");
@@ -376,7 +376,7 @@ fn signatures_follow_the_wall_clock_at_once() {
     }
 }
 
-/// What a clock that is wrong by so much says, in every process but the test's own.
+/// A clock that is wrong by this much, in every process other than the test.
 const FAKETIME: [&str; 5] = [
     "env",
     "NO_FAKE_STAT=1",

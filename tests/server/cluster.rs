@@ -269,13 +269,13 @@ impl Cluster {
         let writable = [String::new(), format!("{{shard=\"{shard}\"}}")]
             .map(|label| format!("gridhook_journal_writable{label} 1"));
         let ask = |index: usize, path: &str| {
-            let answer = self.nodes[index].client().ask(
+            let response = self.nodes[index].client().ask(
                 "GET",
                 path,
                 &[("authorization", &authorization)],
                 b"",
             );
-            answer.map(|answer| answer.text()).unwrap_or_default()
+            response.map(|response| response.text()).unwrap_or_default()
         };
         let serves = |index: &usize| {
             // It is asked again and again, and metrics are a long text.
@@ -318,14 +318,13 @@ fn keep_token(node: &Server) {
     fs::write(node.data_dir().join("admin-token"), TOKEN).expect("a file");
 }
 
-/// What an owner says when it has taken the store.
+/// The log line of an owner that has taken over the store.
 const TAKEN: &str = "this node owns the store";
 
-/// What a node says once it has joined.
+/// The log line of a node that has joined.
 const FOLLOWS: &str = "following the changelog";
 
-/// What the changelog of a shard says about its owners. It is read in parts, before the stream is
-/// trimmed.
+/// The owners of a shard, from its changelog. It is read in parts, before the stream is trimmed.
 struct ChangelogReader {
     stream: String,
     /// The last sequence that was read.
@@ -567,12 +566,12 @@ fn a_lost_stream_and_a_folder_of_another_kind_are_refused() {
     cluster.nats.0[0].delete(STREAM);
     // A standby detects it by reading, an owner by writing.
     restored::wait_for_failure(&cluster.nodes[1], "the changelog does not exist, but");
-    let answer = cluster.nodes[0].admin(
+    let response = cluster.nodes[0].admin(
         "PUT",
         &format!("{SCOPE}/more"),
         &serde_json::json!({"properties": {}}),
     );
-    assert!(answer.status >= 500, "{}", answer.text());
+    assert!(response.status >= 500, "{}", response.text());
     restored::wait_for_failure(&cluster.nodes[0], "the changelog does not exist, but");
     // A new node does not begin a new stream, as long as the records say that there was one.
     cluster.join(2);

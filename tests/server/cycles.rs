@@ -108,8 +108,8 @@ impl OperatorState {
             };
             lock(&self.words).insert(name.clone(), None);
             let mut client = Client::new(*lock(&self.at));
-            let answer = client.ask(method, &path, &[("authorization", token)], body.as_bytes());
-            if answer.is_ok_and(|answer| (200..300).contains(&answer.status)) {
+            let response = client.ask(method, &path, &[("authorization", token)], body.as_bytes());
+            if response.is_ok_and(|response| (200..300).contains(&response.status)) {
                 lock(&self.words).insert(name, Some(word));
                 *lock(&self.answered) += 1;
             }
@@ -164,8 +164,8 @@ fn nothing_acknowledged_is_lost_in_cycles_of_load_and_kill_at_any_moment() {
         "batched",
         &SubscriptionSpec::new(&sink.url("/batched")).batch(10),
     );
-    // What falls due while its endpoint is left alone is put aside too, so that dead letters are
-    // written all the time.
+    // Events that fall due while their endpoint is suspended are dead-lettered too, so that dead
+    // letters are written all the time.
     let doomed = SubscriptionSpec::new(&sink.url("/doomed"))
         .batch(50)
         .attempts(2)

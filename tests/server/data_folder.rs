@@ -213,7 +213,7 @@ fn a_copy_is_reported_although_it_has_the_inode_numbers_of_the_original() {
     let place = server.data_dir().join("place");
     let content = fs::read(&place).expect("readable");
     // ext4 gives the new file the inode number of the removed one. Where another is given, it is a
-    // copy all the same.
+    // copy nevertheless.
     fs::remove_file(&place).expect("removed");
     fs::write(&place, content).expect("written");
     server.restart();
@@ -251,8 +251,8 @@ fn a_store_that_fails_ends_the_process_with_its_status_where_nothing_can_be_logg
         ask("GET", "/readyz", b"").is_ok_and(|answer| answer.status == 200)
     });
     let path = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders?api-version=2025-02-15";
-    let made = ask("PUT", path, b"{\"location\":\"here\"}").expect("an answer");
-    assert!(made.status < 300, "{}", made.text());
+    let response = ask("PUT", path, b"{\"location\":\"here\"}").expect("a response");
+    assert!(response.status < 300, "{}", response.text());
     let noise = |seed: u64| {
         let mut random = fastrand::Rng::with_seed(seed);
         (0..2000)

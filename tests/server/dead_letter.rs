@@ -81,7 +81,7 @@ fn ids(count: usize) -> Vec<String> {
     (0..count).map(|number| number.to_string()).collect()
 }
 
-/// A server with one subscription, `Hook`, whose endpoint answers so.
+/// A server with one subscription, `Hook`, whose endpoint behaves like this.
 fn start(
     status: u16,
     spec: impl FnOnce(SubscriptionSpec) -> SubscriptionSpec,

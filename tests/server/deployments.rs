@@ -85,8 +85,8 @@ fn await_end(server: &Server, name: &str) -> Value {
 
 /// Deploys, and waits for the end.
 fn deploy(server: &Server, name: &str, body: &Value) -> Value {
-    let answer = server.admin("PUT", &path(name), body);
-    assert!([200, 201].contains(&answer.status), "{}", answer.text());
+    let response = server.admin("PUT", &path(name), body);
+    assert!([200, 201].contains(&response.status), "{}", response.text());
     await_end(server, name)
 }
 
@@ -109,13 +109,26 @@ fn a_template_is_deployed_and_its_deployment_has_what_clients_read() {
     let first = server.admin("PUT", &path("main"), &whole);
     assert_eq!(first.status, 201, "{}", first.text());
     let view = await_end(&server, "main");
+    let topic = format!("{PROVIDER}/topics/orders-westus2");
+    let subscription = format!("{topic}/eventSubscriptions/billing");
+    assert_view_has_the_properties_of_azure(&view, &topic, &subscription);
+    let list = server.command("GET", &path(""), &Value::Null).json();
+    assert_eq!(list["value"], json!([view]));
+
+    assert_operations_are_listed(&server, &subscription);
+
+    deploy_again(&server, &sink, &whole);
+
+    assert_deployment_survives_a_restart(&mut server);
+    delete_the_deployment(&server, &subscription);
+}
+
+fn assert_view_has_the_properties_of_azure(view: &Value, topic: &str, subscription: &str) {
     let properties = &view["properties"];
     assert_eq!(properties["provisioningState"], "Succeeded", "{view}");
     assert_eq!(view["id"], path("main"));
     assert_eq!(view["type"], "Microsoft.Resources/deployments");
     assert_eq!(properties["mode"], "Incremental");
-    let topic = format!("{PROVIDER}/topics/orders-westus2");
-    let subscription = format!("{topic}/eventSubscriptions/billing");
     assert_eq!(
         properties["outputResources"],
         json!([{"id": topic}, {"id": subscription}])
@@ -148,10 +161,10 @@ fn a_template_is_deployed_and_its_deployment_has_what_clients_read() {
         duration.starts_with("PT") && duration.ends_with('S'),
         "{duration}"
     );
-    let list = server.command("GET", &path(""), &Value::Null).json();
-    assert_eq!(list["value"], json!([view]));
+}
 
-    let all = operations(&server, "main");
+fn assert_operations_are_listed(server: &Server, subscription: &str) {
+    let all = operations(server, "main");
     let codes: Vec<&Value> = all
         .iter()
         .map(|one| &one["properties"]["statusCode"])
@@ -169,27 +182,31 @@ fn a_template_is_deployed_and_its_deployment_has_what_clients_read() {
         all[0]["operationId"].as_str().expect("text")
     );
     assert_eq!(server.command("GET", &one, &Value::Null).json(), all[0]);
+}
 
-    // Again: nothing changes, so no endpoint is validated again.
+/// Nothing changes, so that no endpoint is validated again.
+fn deploy_again(server: &Server, sink: &Sink, whole: &Value) {
     sink.greet(
         &format!("/billing?code={SECRET}"),
         HandshakeReply::Refuse(500),
     );
-    let again = server.admin("PUT", &path("main"), &whole);
+    let again = server.admin("PUT", &path("main"), whole);
     assert_eq!(again.status, 200, "{}", again.text());
     assert_eq!(
-        await_end(&server, "main")["properties"]["provisioningState"],
+        await_end(server, "main")["properties"]["provisioningState"],
         "Succeeded"
     );
     assert_eq!(
-        operations(&server, "main")[0]["properties"]["statusCode"],
+        operations(server, "main")[0]["properties"]["statusCode"],
         "OK"
     );
+}
 
+fn assert_deployment_survives_a_restart(server: &mut Server) {
     let export = format!("{}/exportTemplate", path("main"));
     let before = server.command("POST", &export, &Value::Null).json();
     assert_eq!(before, json!({"template": template()}));
-    let shown = await_end(&server, "main");
+    let shown = await_end(server, "main");
     server.terminate();
     server.restart();
     assert_eq!(
@@ -197,9 +214,12 @@ fn a_template_is_deployed_and_its_deployment_has_what_clients_read() {
         shown
     );
     assert_eq!(server.command("POST", &export, &Value::Null).json(), before);
-    assert!(!format!("{shown}{before}{:?}", operations(&server, "main")).contains(SECRET));
+    assert!(!format!("{shown}{before}{:?}", operations(server, "main")).contains(SECRET));
     assert!(!server.logs().contains(SECRET));
-    // The deployment goes, and its resources stay.
+}
+
+/// The resources of a deleted deployment stay.
+fn delete_the_deployment(server: &Server, subscription: &str) {
     assert_eq!(
         server.command("DELETE", &path("main"), &Value::Null).status,
         204
@@ -210,7 +230,7 @@ fn a_template_is_deployed_and_its_deployment_has_what_clients_read() {
         204
     );
     assert_eq!(
-        server.command("GET", &subscription, &Value::Null).status,
+        server.command("GET", subscription, &Value::Null).status,
         200
     );
 }
@@ -228,16 +248,19 @@ fn a_deployment_ends_at_the_first_error_and_says_which_resource_failed() {
     let mut later = resources[0].clone();
     later["name"] = "[concat(parameters('name'), '/never')]".into();
     resources.push(later);
-    let answer = server.admin(
+    let response = server.admin(
         "PUT",
         &path("main"),
         &body(&template, &parameters(&sink.url("/billing"))),
     );
-    assert_eq!(answer.status, 201, "{}", answer.text());
+    assert_eq!(response.status, 201, "{}", response.text());
     // Clients read the error at the address of the operation.
-    assert_eq!(answer.json()["properties"]["provisioningState"], "Running");
-    let status = answer.header("azure-asyncoperation").expect("an address");
-    assert!(answer.header("retry-after").is_some());
+    assert_eq!(
+        response.json()["properties"]["provisioningState"],
+        "Running"
+    );
+    let status = response.header("azure-asyncoperation").expect("an address");
+    assert!(response.header("retry-after").is_some());
     let (_, status) = status.split_once("://").expect("a scheme");
     let status = status[status.find('/').expect("a path")..].to_owned();
     let view = await_end(&server, "main");
@@ -264,8 +287,8 @@ fn a_deployment_ends_at_the_first_error_and_says_which_resource_failed() {
     assert!(view["properties"].get("outputs").is_none());
 }
 
-/// An event subscription to an endpoint that answers handshakes once the gate is open, and another
-/// one behind it.
+/// An event subscription to an endpoint that responds to handshakes once the gate is open, and
+/// another one behind it.
 fn slow_template(endpoint: &Endpoint) -> Value {
     let subscription = |name: &str| {
         json!({
@@ -327,7 +350,7 @@ fn a_deployment_that_runs_is_not_replaced_and_stops_before_its_next_resource() {
         let cancel = format!("{}/cancel", path("main"));
         assert_eq!(server.command("POST", &cancel, &Value::Null).status, 204);
         gate.open();
-        assert_eq!(put.join().expect("an answer").status, 201);
+        assert_eq!(put.join().expect("a response").status, 201);
         let view = await_end(&server, "main");
         assert_eq!(
             view["properties"]["provisioningState"], "Canceled",
@@ -384,17 +407,17 @@ fn a_deployment_that_runs_when_the_process_dies_has_failed() {
 fn what_a_deployment_cannot_do_is_refused_by_name() {
     let server = server(&[]);
     let refused = |body: &Value| {
-        let answer = server.admin("PUT", &path("main"), body);
-        let error = answer.json()["error"].clone();
+        let response = server.admin("PUT", &path("main"), body);
+        let error = response.json()["error"].clone();
         let text = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
-        format!("{} {} {}", answer.status, text("code"), text("message"))
+        format!("{} {} {}", response.status, text("code"), text("message"))
     };
     let with = |key: &str, value: Value| {
         let mut whole = body(&json!({"resources": []}), &json!({}));
         whole["properties"][key] = value;
         refused(&whole)
     };
-    for (answer, parts) in [
+    for (response, parts) in [
         (
             with("templateLink", json!({"uri": "https://x"})),
             "400 InvalidRequest properties.templateLink is not supported",
@@ -435,40 +458,40 @@ fn what_a_deployment_cannot_do_is_refused_by_name() {
             "With the setting deployments.ignore_foreign such resources are left out",
         ),
     ] {
-        assert!(answer.contains(parts), "{answer}\nhas not: {parts}");
+        assert!(response.contains(parts), "{response}\nhas not: {parts}");
     }
     let other =
         "/subscriptions/s/resourceGroups/none/providers/Microsoft.Resources/deployments/main";
-    let answer = server.admin("PUT", other, &body(&json!({"resources": []}), &json!({})));
-    assert_eq!(answer.codes().1, "ResourceGroupNotFound");
+    let response = server.admin("PUT", other, &body(&json!({"resources": []}), &json!({})));
+    assert_eq!(response.codes().1, "ResourceGroupNotFound");
     let whole = "/subscriptions/s/providers/Microsoft.Resources/deployments";
     let list = server.command("GET", whole, &Value::Null);
     assert_eq!(list.json()["value"], json!([]));
     for (method, verb) in [("PUT", ""), ("POST", "/validate"), ("POST", "/whatIf")] {
         let at = format!("{whole}/main{verb}");
-        let answer = server.admin(method, &at, &json!({"location": "local", "properties": {}}));
-        assert_eq!(answer.codes().1, "NotSupported", "{}", answer.text());
+        let response = server.admin(method, &at, &json!({"location": "local", "properties": {}}));
+        assert_eq!(response.codes().1, "NotSupported", "{}", response.text());
         assert!(
-            answer.text().contains("az deployment group create"),
+            response.text().contains("az deployment group create"),
             "{}",
-            answer.text()
+            response.text()
         );
     }
-    let answer = server.admin(
+    let response = server.admin(
         "PUT",
         &path("a%20b"),
         &body(&json!({"resources": []}), &json!({})),
     );
-    assert_eq!(answer.status, 400, "{}", answer.text());
-    let answer = server.admin(
+    assert_eq!(response.status, 400, "{}", response.text());
+    let response = server.admin(
         "PUT",
         &format!("{}?whatIf=true", path("main")),
         &body(&json!({"resources": []}), &json!({})),
     );
     assert!(
-        answer.text().contains("use POST …/whatIf"),
+        response.text().contains("use POST …/whatIf"),
         "{}",
-        answer.text()
+        response.text()
     );
     assert_eq!(
         server.admin("GET", &path("main"), &Value::Null).status,

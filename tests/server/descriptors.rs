@@ -28,7 +28,7 @@ fn limited(settings: &[(&str, &str)]) -> Server {
     server
 }
 
-/// What the open files refer to.
+/// The targets of the open files.
 fn open_files(server: &Server) -> Vec<PathBuf> {
     let files = fs::read_dir(format!("/proc/{}/fd", server.id())).expect("a process that runs");
     files
@@ -168,7 +168,7 @@ fn publishers_beyond_their_part_are_refused_and_the_store_goes_on() {
             .ask("POST", &path, &[("aeg-sas-key", &key)], &body)
             .map(|answer| answer.status)
     };
-    assert_eq!(publish().expect("an answer"), 200);
+    assert_eq!(publish().expect("a response"), 200);
     let mut strangers: Vec<TcpStream> = (0..FILES - 100)
         .map(|_| TcpStream::connect(server.at()).expect("a connection"))
         .collect();
@@ -181,7 +181,7 @@ fn publishers_beyond_their_part_are_refused_and_the_store_goes_on() {
     }
     for _ in 0..20 {
         assert_eq!(
-            publish().expect("an answer"),
+            publish().expect("a response"),
             200,
             "connected clients are served"
         );
@@ -190,7 +190,7 @@ fn publishers_beyond_their_part_are_refused_and_the_store_goes_on() {
     assert!(files < FILES - 100, "{files} files are open");
 }
 
-/// What the process ends with where its store has failed.
+/// The exit status of a process whose store has failed.
 const EX_IOERR: i32 = 74;
 
 #[test]
@@ -217,8 +217,7 @@ fn a_store_that_can_open_no_file_ends_the_process_and_what_was_acknowledged_is_t
             .is_ok_and(|answer| answer.status == 200)
     };
     assert!(publish(0), "it is served");
-    // What the budget shared out is taken away: from now on no file can be opened, and no
-    // connection.
+    // The limit falls below the budget: from now on no file and no connection can be opened.
     let process = server.id().to_string();
     let limited = Command::new("prlimit")
         .args(["--pid", &process, "--nofile=8:"])

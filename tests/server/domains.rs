@@ -18,7 +18,7 @@ const DOMAIN: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.Even
 /// Nobody subscribes to the last one.
 const TOPICS: [&str; 3] = ["north", "South", "nobody"];
 
-/// What every event goes to that it is for: a path of the sink is the place of the subscription.
+/// The event subscriptions and their domain topics. Each has its own path of the sink.
 const SUBSCRIPTIONS: [(&str, Option<&str>); 4] = [
     ("/eventSubscriptions/all-of-it", None),
     ("/topics/north/eventSubscriptions/hook", Some("north")),
@@ -60,17 +60,17 @@ fn publish(server: &Server, key: &str, name: &str, count: usize) {
             "eventTime": "2026-11-20T17:18:13Z", "dataVersion": "1", "data": {}})
     });
     let body = Value::from_iter(events).to_string();
-    let answer = Client::new(server.at()).ask(
+    let response = Client::new(server.at()).ask(
         "POST",
         "/domains/shop/api/events",
         &[("aeg-sas-key", key)],
         body.as_bytes(),
     );
-    let answer = answer.expect("a publisher is answered");
-    assert_eq!(answer.status, 200, "{}", answer.text());
+    let response = response.expect("a publisher is answered");
+    assert_eq!(response.status, 200, "{}", response.text());
 }
 
-/// What is to arrive at a subscription of `topic`, or of the whole domain.
+/// The events for a subscription of `topic`, or of the whole domain.
 fn expected(names: &[&str], topic: Option<&str>, count: usize) -> BTreeSet<String> {
     let topics = TOPICS
         .into_iter()

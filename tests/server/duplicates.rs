@@ -96,15 +96,15 @@ fn events_that_are_sent_again_after_kill_9_are_stored_once_counted_and_shown() {
         metric(&server, "gridhook_topic_published_events_total"),
         "6"
     );
-    let refused = server.admin(
+    let response = server.admin(
         "PATCH",
         TOPIC,
         &json!({"properties": {"duplicateDetectionHistoryTimeWindow": "PT19S"}}),
     );
-    assert_eq!(refused.status, 400, "{}", refused.text());
+    assert_eq!(response.status, 400, "{}", response.text());
     assert!(
-        refused.text().contains("from PT20S to P7D"),
+        response.text().contains("from PT20S to P7D"),
         "{}",
-        refused.text()
+        response.text()
     );
 }

@@ -25,7 +25,7 @@ const PASSWORD: &str = "s3cret of the proxy";
 
 const LOGIN: &str = "Z3JpZGhvb2s6czNjcmV0IG9mIHRoZSBwcm94eQ==";
 
-/// What the proxy does with a request.
+/// How the proxy handles a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Connect,

@@ -1,6 +1,8 @@
 //! Event types of a topic in the real server: declared in each way, checked, counted, and there
 //! after a kill.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use crate::support::server::{Server, events_path, operator};
@@ -14,7 +16,7 @@ fn publish(server: &Server, data: &Value) -> (u16, String) {
         .json();
     let key = keys["key1"].as_str().expect("a key").to_owned();
     let event = json!([{"id": "1", "eventType": "Order.Placed", "subject": "s", "dataVersion": "1", "eventTime": "2026-11-20T10:00:00Z", "data": data}]);
-    let answer = server
+    let response = server
         .client()
         .ask(
             "POST",
@@ -23,7 +25,7 @@ fn publish(server: &Server, data: &Value) -> (u16, String) {
             event.to_string().as_bytes(),
         )
         .expect("it is answered");
-    (answer.status, answer.text())
+    (response.status, response.text())
 }
 
 fn metric(server: &Server, name: &str) -> String {
@@ -80,11 +82,11 @@ fn a_namespace_topic_has_event_types_of_its_own() {
             ("content-type", "application/cloudevents+json"),
         ];
         let path = "/namespaces/plant/topics/heat:publish";
-        let answer = server
+        let response = server
             .client()
             .ask("POST", path, &headers, event.as_bytes())
             .expect("it is answered");
-        (answer.status, answer.text())
+        (response.status, response.text())
     };
     assert_eq!(publish(&server, &json!({"degrees": 40})).0, 200);
     let (status, text) = publish(&server, &json!({"degrees": "forty"}));
@@ -122,11 +124,6 @@ fn a_namespace_topic_has_event_types_of_its_own() {
 fn events_are_checked_against_the_catalogue_which_survives_a_kill() {
     let mut server = Server::start(&[]);
     let folder = tempfile::tempdir().expect("a folder");
-    let file = |name: &str, text: &str| {
-        let path = folder.path().join(name);
-        std::fs::write(&path, text).expect("a file");
-        path.to_str().expect("text").to_owned()
-    };
     say(
         &server,
         &[
@@ -137,46 +134,9 @@ fn events_are_checked_against_the_catalogue_which_survives_a_kill() {
             "refuse",
         ],
     );
-    let schema = json!({"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]});
-    let placed = json!({"description": "An order", "versions": {"1": {"schema": schema, "examples": [{"total": 5}]}}});
-    let body = file("placed.json", &placed.to_string());
-    let saved = say(
-        &server,
-        &[
-            "event-types",
-            "put",
-            "orders",
-            "Order.Placed",
-            "--body",
-            &body,
-        ],
-    );
-    assert!(saved.contains("example      {\"total\":5}"), "{saved}");
-    let unfit = file("unfit.json", &placed.to_string().replace(":5", ":\"five\""));
-    let error = operator(
-        &server,
-        &[
-            "event-types",
-            "put",
-            "orders",
-            "Order.Placed",
-            "--body",
-            &unfit,
-        ],
-    );
-    let error = error.expect_err("its example does not match");
-    assert!(
-        error.contains("inlineEventTypes.Order.Placed.versions.1.examples[0]"),
-        "{error}"
-    );
+    put_an_event_type(&server, folder.path());
 
-    let (status, text) = publish(&server, &json!({"total": "five"}));
-    assert!(
-        status == 400 && text.contains("Event 0: "),
-        "{status} {text}"
-    );
-    assert!(text.contains("/properties/total/type"), "{text}");
-    assert_eq!(publish(&server, &json!({"total": 5})).0, 200);
+    assert_events_are_checked(&server);
     server.kill_9();
     server.restart();
     assert_eq!(
@@ -208,29 +168,94 @@ fn events_are_checked_against_the_catalogue_which_survives_a_kill() {
         "1"
     );
 
-    // A PUT of the topic that names no event types keeps them; apply declares them.
+    change_the_topic(&server, folder.path());
+    delete_the_event_type(&server);
+}
+
+fn write_file(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, text).expect("a file");
+    path.to_str().expect("text").to_owned()
+}
+
+/// The examples of an event type must match its schema.
+fn put_an_event_type(server: &Server, folder: &Path) {
+    let schema = json!({"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]});
+    let placed = json!({"description": "An order", "versions": {"1": {"schema": schema, "examples": [{"total": 5}]}}});
+    let body = write_file(folder, "placed.json", &placed.to_string());
+    let saved = say(
+        server,
+        &[
+            "event-types",
+            "put",
+            "orders",
+            "Order.Placed",
+            "--body",
+            &body,
+        ],
+    );
+    assert!(saved.contains("example      {\"total\":5}"), "{saved}");
+    let unfit = write_file(
+        folder,
+        "unfit.json",
+        &placed.to_string().replace(":5", ":\"five\""),
+    );
+    let error = operator(
+        server,
+        &[
+            "event-types",
+            "put",
+            "orders",
+            "Order.Placed",
+            "--body",
+            &unfit,
+        ],
+    );
+    let error = error.expect_err("its example does not match");
+    assert!(
+        error.contains("inlineEventTypes.Order.Placed.versions.1.examples[0]"),
+        "{error}"
+    );
+}
+
+fn assert_events_are_checked(server: &Server) {
+    let (status, text) = publish(server, &json!({"total": "five"}));
+    assert!(
+        status == 400 && text.contains("Event 0: "),
+        "{status} {text}"
+    );
+    assert!(text.contains("/properties/total/type"), "{text}");
+    assert_eq!(publish(server, &json!({"total": 5})).0, 200);
+}
+
+/// A PUT of the topic keeps event types that it does not name. `apply` replaces them.
+fn change_the_topic(server: &Server, folder: &Path) {
     server.command(
         "PUT",
         TOPIC,
         &json!({"properties": {"schemaValidation": "refuse"}}),
     );
-    assert_eq!(publish(&server, &json!({})).0, 400);
-    let declared = file(
+    assert_eq!(publish(server, &json!({})).0, 400);
+    let declared = write_file(
+        folder,
         "topics.toml",
         "[topics.orders]\nschemaValidation = \"refuse\"\n[topics.orders.eventTypeInfo]\nkind = \
          \"Inline\"\n\
          [topics.orders.eventTypeInfo.inlineEventTypes.\"Order.Placed\".versions.1.schema]\ntype = \
          \"null\"\n",
     );
-    let applied = say(&server, &["apply", "-f", &declared, "--yes"]);
+    let applied = say(server, &["apply", "-f", &declared, "--yes"]);
     assert!(applied.contains("change 1"), "{applied}");
-    assert!(say(&server, &["apply", "-f", &declared, "--yes"]).contains("no changes"));
-    assert_eq!(publish(&server, &json!({"total": 5})).0, 400);
-    assert_eq!(publish(&server, &Value::Null).0, 200);
+    assert!(say(server, &["apply", "-f", &declared, "--yes"]).contains("no changes"));
+    assert_eq!(publish(server, &json!({"total": 5})).0, 400);
+    assert_eq!(publish(server, &Value::Null).0, 200);
+}
+
+fn delete_the_event_type(server: &Server) {
     say(
-        &server,
+        server,
         &["event-types", "delete", "orders", "Order.Placed", "--yes"],
     );
-    assert_eq!(publish(&server, &json!({})).0, 200);
-    assert!(!say(&server, &["event-types", "list", "orders"]).contains("Order.Placed"));
+    assert_eq!(publish(server, &json!({})).0, 200);
+    assert!(!say(server, &["event-types", "list", "orders"]).contains("Order.Placed"));
 }

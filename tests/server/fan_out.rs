@@ -23,7 +23,7 @@ const PREFIX: &str = "/blobs/";
 /// About the number of bytes of a request.
 const REQUEST_BYTES: usize = 700_000;
 
-/// What each path is to receive: the id of an event, and the hash of its `data`.
+/// The expected events of each path: the id, and the hash of `data`.
 type Expected = HashMap<String, HashMap<String, u64>>;
 
 #[test]
@@ -117,14 +117,14 @@ fn publish_all(
         ("content-type", "application/cloudevents-batch+json"),
     ];
     let mut post = |body: String| {
-        let answer = client.ask(
+        let response = client.ask(
             "POST",
             &events_path(topic),
             &headers,
             format!("[{body}]").as_bytes(),
         );
-        let answer = answer.expect("a publisher is answered");
-        assert_eq!(answer.status, 200, "{}", answer.text());
+        let response = response.expect("a publisher is answered");
+        assert_eq!(response.status, 200, "{}", response.text());
     };
     let mut body = String::new();
     for event in events {

@@ -146,8 +146,8 @@ fn two_thousand_events_a_second_survive_a_random_death_every_twenty_milliseconds
         millis("longest")
     );
     assert!(killed as usize > kills / 2, "{killed} were killed");
-    // What else the machine does is in it: a few milliseconds where that is little. A restart that
-    // waits for a timer is more, and half of them wait for nothing on any machine.
+    // The time includes other work of the machine: a few milliseconds if there is little. A restart
+    // that waits for a timer is more, and half of them wait for nothing on any machine.
     assert!(millis("p50") < 500.0 && millis("p99") < 5_000.0, "{report}");
     assert_eq!(
         report["ends"]["panicked"], 0,
@@ -196,23 +196,23 @@ fn when_writes_fail_publishers_get_503_and_the_server_recovers() {
     wait_for("a publisher to be refused", LONG, || {
         let id = format!("refused-{}", refused.len());
         let body = load::body(std::slice::from_ref(&id), "/load");
-        let answer = publisher.ask(
+        let response = publisher.ask(
             "POST",
             &events_path("orders"),
             &[("aeg-sas-key", &scene.key)],
             &body,
         );
-        let answer = answer.expect("a publisher is answered");
-        match answer.status {
+        let response = response.expect("a publisher is answered");
+        match response.status {
             503 => {
                 assert!(
-                    answer.header("retry-after").is_some(),
+                    response.header("retry-after").is_some(),
                     "it says when to retry"
                 );
                 refused.push(id);
             }
             // The writes of the load may have met with the faults instead.
-            status => assert_eq!(status, 200, "{}", answer.text()),
+            status => assert_eq!(status, 200, "{}", response.text()),
         }
         !refused.is_empty() || scene.acts("writesFailed") == 4
     });
@@ -222,7 +222,7 @@ fn when_writes_fail_publishers_get_503_and_the_server_recovers() {
             .server
             .client()
             .ask("GET", "/readyz", &[], b"")
-            .expect("an answer")
+            .expect("a response")
             .status
     };
     wait_for("the server to be ready", LONG, || ready() == 200);
@@ -249,7 +249,7 @@ fn an_actor_that_stalls_delays_no_other_and_goes_on_when_the_fault_ends() {
         "stall",
         &json!({"actor": "subscription", "topic": "orders", "subscription": "victim", "duration": "1m"}),
     );
-    // What was in flight still arrives.
+    // Requests in flight still arrive.
     let still = || {
         let victim = scene.sink.taken("/victim");
         let sibling = scene.sink.taken("/sibling");

@@ -15,6 +15,14 @@ use crate::support::{
     sink::Sink,
 };
 
+const SUBSCRIPTION: SubscriptionKey = SubscriptionKey {
+    partition: PartitionId(1),
+    subscription: SubscriptionId(1),
+};
+
+/// A subscription that does not exist.
+const STRAY: SubscriptionId = SubscriptionId(7);
+
 #[test]
 fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_at() {
     let mut server = Server::start(&[]);
@@ -26,6 +34,26 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
     wait_for("all events", LONG, || sink.taken("/hook") == ids.len());
     wait_until_settled(&server, "orders", "hook");
 
+    assert_a_folder_in_use_is_refused(&server);
+
+    server.terminate();
+    let (status, reported) = server.fsck();
+    assert_eq!(status.code(), Some(0), "{reported}");
+    assert!(
+        reported.contains("1 cursors, ") && reported.contains(" 1 partitions\n"),
+        "{reported}"
+    );
+    assert!(reported.ends_with("\nthe store is sound\n"), "{reported}");
+
+    add_a_leftover(&server);
+
+    add_damage(&server);
+    assert_damage_is_not_repaired(&server);
+
+    remove_the_damage_and_repair(&server);
+}
+
+fn assert_a_folder_in_use_is_refused(server: &Server) {
     let (status, reported) = server.fsck();
     let folder = server.data_dir().display().to_string();
     let id = server.id();
@@ -40,42 +68,30 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
         10,
         "it runs on"
     );
+}
 
-    server.terminate();
-    let (status, reported) = server.fsck();
-    assert_eq!(status.code(), Some(0), "{reported}");
-    assert!(
-        reported.contains("1 cursors, ") && reported.contains(" 1 partitions\n"),
-        "{reported}"
-    );
-    assert!(reported.ends_with("\nthe store is sound\n"), "{reported}");
-
+/// A due record without its event is left over: a full disk and a kill together may leave it.
+fn add_a_leftover(server: &Server) {
     let store =
         RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store");
-    let subscription_key = SubscriptionKey {
-        partition: PartitionId(1),
-        subscription: SubscriptionId(1),
-    };
     let mut batch = Batch::default();
     batch.put(
         Family::Due,
-        keys::due(subscription_key, Timestamp(0), Lane::LIVE, Seq(3)),
+        keys::due(SUBSCRIPTION, Timestamp(0), Lane::LIVE, Seq(3)),
         Vec::new(),
     );
     store.write(&batch).expect("written");
     store.close().expect("closed");
     drop(store);
-    // A full disk and a kill together may leave that.
     let (status, reported) = server.fsck();
     assert_eq!(status.code(), Some(0), "{reported}");
     let expected = "left over: subscription 1 of partition 1: event 3 in lane 0 has a due record \
         for 1970-01-01T00:00:00.0000000Z and is not pending\nthe store is sound\n";
     assert!(reported.ends_with(expected), "{reported}");
+}
 
-    let stray = SubscriptionKey {
-        subscription: SubscriptionId(7),
-        ..subscription_key
-    };
+/// A carried event without use, and a pin without a cursor, are damage.
+fn add_damage(server: &Server) {
     let store =
         RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store");
     let mut batch = Batch::default();
@@ -86,51 +102,56 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
     );
     batch.put(
         Family::Pin,
-        keys::pin(PartitionId(1), Seq(4), stray.subscription, Lane::LIVE),
+        keys::pin(PartitionId(1), Seq(4), STRAY, Lane::LIVE),
         Vec::new(),
     );
     store.write(&batch).expect("written");
     store.close().expect("closed");
     drop(store);
-    let (status, reported) = server.fsck();
-    assert_eq!(status.code(), Some(1), "{reported}");
+}
+
+fn assert_damage_is_not_repaired(server: &Server) {
+    let (status, output) = server.fsck();
+    assert_eq!(status.code(), Some(1), "{output}");
     let wrong = "event 3 is carried and not needed\n";
     assert!(
-        reported.contains(wrong) && reported.contains("the store is not sound: 4 problems\n"),
-        "{reported}"
+        output.contains(wrong) && output.contains("the store is not sound: 4 problems\n"),
+        "{output}"
     );
-    let (status, reported) = server::fsck_with(&server.data_dir(), &["--repair"]);
+    let (status, output) = server::fsck_with(&server.data_dir(), &["--repair"]);
     assert!(
-        status.code() == Some(1) && reported.contains("\n0 records repaired\n"),
-        "{reported}"
+        status.code() == Some(1) && output.contains("\n0 records repaired\n"),
+        "{output}"
     );
     let expected = "the store is not sound: 4 problems\n";
     assert!(
-        reported.ends_with(expected),
-        "what may be left of something that is missing is kept: {reported}"
+        output.ends_with(expected),
+        "records that may belong to something missing are kept: {output}"
     );
-    let (status, reported) = server::fsck_with(&server.data_dir(), &["--output", "json"]);
-    let reported: serde_json::Value = serde_json::from_str(&reported).expect("JSON");
+    let (status, output) = server::fsck_with(&server.data_dir(), &["--output", "json"]);
+    let output: serde_json::Value = serde_json::from_str(&output).expect("JSON");
     assert!(
-        status.code() == Some(1) && reported["leftovers"][0]["repair"].is_null(),
-        "{reported}"
+        status.code() == Some(1) && output["leftovers"][0]["repair"].is_null(),
+        "{output}"
     );
     let what = "subscription 7 of partition 1: 0 pending, 0 dead letters and no cursor";
-    let complaints = reported["findings"].as_array().expect("a list");
+    let complaints = output["findings"].as_array().expect("a list");
     assert!(
         complaints
             .iter()
             .any(|complaint| complaint["problem"] == what),
-        "{reported}"
+        "{output}"
     );
+}
 
+fn remove_the_damage_and_repair(server: &Server) {
     let store = RocksStore::open(&server.data_dir(), &RocksOptions::default())
         .expect("a store that can be read");
     let mut batch = Batch::default();
     batch.delete(Family::Carried, keys::carried(PartitionId(1), Seq(3)));
     batch.delete(
         Family::Pin,
-        keys::pin(PartitionId(1), Seq(4), stray.subscription, Lane::LIVE),
+        keys::pin(PartitionId(1), Seq(4), STRAY, Lane::LIVE),
     );
     store.write(&batch).expect("written");
     store.close().expect("closed");

@@ -13,7 +13,7 @@ use crate::support::{
     sink::{Behavior, Sink},
 };
 
-/// What the server says of itself when its store has failed: sysexits' I/O error.
+/// The exit status of a server whose store has failed: the I/O error of sysexits.
 const EX_IOERR: i32 = 74;
 
 /// A server on a small disk, with one subscription.
@@ -70,17 +70,21 @@ impl ServerOnSmallDisk {
             .repeat(2500),
         );
         let headers = [("aeg-sas-key", self.key.as_str())];
-        let answer = self
+        let response = self
             .server
             .client()
             .ask("POST", &events_path("orders"), &headers, &body);
-        let answer = answer.expect("a publisher is answered, whatever the disk does");
-        match answer.status {
+        let response = response.expect("a publisher is answered, whatever the disk does");
+        match response.status {
             200 => self.acknowledged.extend(id),
-            503 => assert!(answer.header("retry-after").is_some(), "{}", answer.text()),
-            status => panic!("{status}: {}", answer.text()),
+            503 => assert!(
+                response.header("retry-after").is_some(),
+                "{}",
+                response.text()
+            ),
+            status => panic!("{status}: {}", response.text()),
         }
-        answer
+        response
     }
 
     /// Publishes until there is no room.
@@ -94,12 +98,12 @@ impl ServerOnSmallDisk {
     }
 
     fn readiness(&self) -> (u16, String) {
-        let answer = self
+        let response = self
             .server
             .client()
             .ask("GET", "/readyz", &[], b"")
             .expect("somebody answers");
-        (answer.status, answer.text())
+        (response.status, response.text())
     }
 
     fn assert_full(&self) {
@@ -124,16 +128,16 @@ impl ServerOnSmallDisk {
 
     /// An operator's change is refused in clear words, and nothing of it is there.
     fn assert_nothing_is_made(&self, name: &str) {
-        let answer = self.server.ask_for(
+        let response = self.server.ask_for(
             "orders",
             name,
             &SubscriptionSpec::new(&self.sink.url("/late")),
         );
-        assert_eq!(answer.status, 503, "{}", answer.text());
+        assert_eq!(response.status, 503, "{}", response.text());
         assert!(
-            answer.header("retry-after").is_some() && answer.text().contains("full"),
+            response.header("retry-after").is_some() && response.text().contains("full"),
             "{}",
-            answer.text()
+            response.text()
         );
         assert_eq!(
             self.server.get_subscription("orders", name).status,
@@ -142,7 +146,7 @@ impl ServerOnSmallDisk {
         );
     }
 
-    /// There is room again: it heals by itself, and everything arrives.
+    /// There is space again: the server recovers without help, and everything arrives.
     fn assert_healed(mut self) {
         wait_for("the server to be ready again", LONG, || {
             self.readiness().0 == 200
@@ -211,13 +215,13 @@ fn a_full_disk_heals_on_a_server_where_nothing_else_is_written() {
     let filler = disk.fill(4 << 20);
     let body = load::body(&["1".to_owned()], &"/".repeat(50_000));
     let publish = || {
-        let answer = server.client().ask(
+        let response = server.client().ask(
             "POST",
             &events_path("orders"),
             &[("aeg-sas-key", &key)],
             &body,
         );
-        answer.expect("a publisher is answered").status
+        response.expect("a publisher is answered").status
     };
     let refused = (0..4000).any(|_| publish() == 503);
     assert!(refused, "the disk never filled");
@@ -337,7 +341,7 @@ fn a_disk_that_turns_read_only_under_load_ends_the_process_and_loses_nothing() {
         wait_for("publishers to be served", LONG, || {
             load.acknowledged() > before + 500
         });
-        // What ext4 does by itself on an error: files that are open for writing do not prevent it.
+        // ext4 does the same on an error, also with files that are open for writing.
         if !disk.remount("abort") {
             return;
         }

@@ -10,17 +10,17 @@ use crate::support::{
 
 fn publish(server: &Server, topic: &str, key: &str, number: usize) -> Answer {
     let body = load::body(&[number.to_string()], &"/".repeat(4000));
-    let answer =
+    let response =
         Client::new(server.at()).ask("POST", &events_path(topic), &[("aeg-sas-key", key)], &body);
-    answer.expect("a publisher is answered")
+    response.expect("a publisher is answered")
 }
 
 /// Publishes until the topic is full: the accepted events, and the refusal.
 fn fill(server: &Server, key: &str, from: usize) -> (usize, Answer) {
     for number in from..from + 1000 {
-        let answer = publish(server, "orders", key, number);
-        if answer.status != 200 {
-            return (number, answer);
+        let response = publish(server, "orders", key, number);
+        if response.status != 200 {
+            return (number, response);
         }
     }
     panic!("a thousand events were taken");
@@ -47,7 +47,7 @@ fn at_its_bound_a_topic_refuses_while_its_neighbour_takes_and_heals_when_its_lag
         "{message}"
     );
     assert!(message.contains("backlog is at its limit"), "{message}");
-    // What the quick one has taken is written a moment later.
+    // The outcomes of the fast endpoint are written a moment later.
     wait_for("the slow one to be named", LONG, || {
         publish(&server, "orders", &orders, taken)
             .text()

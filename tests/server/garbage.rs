@@ -1,4 +1,4 @@
-//! Invalid events are refused with the documented error and not stored, and the server goes on.
+//! Invalid events are refused with the documented error and not stored, and the server continues.
 
 use std::{
     io::{Read, Write},
@@ -27,12 +27,12 @@ impl Publisher {
     }
 
     fn refuses(&self, what: &str, body: &[u8], status: u16, code: &str, detail: &str) {
-        let answer = self.post(&events_path("orders"), Some(&self.key), body);
+        let response = self.post(&events_path("orders"), Some(&self.key), body);
         assert_eq!(
-            answer.codes(),
+            response.codes(),
             (status, code.to_owned(), detail.to_owned()),
             "{what}: {}",
-            answer.text()
+            response.text()
         );
     }
 
@@ -146,12 +146,12 @@ fn garbage_is_refused_with_the_documented_error_and_nothing_of_it_is_stored() {
             "ResourceNotFound",
         ),
     ] {
-        let answer = publisher.post(path, key, &good);
+        let response = publisher.post(path, key, &good);
         assert_eq!(
-            answer.codes(),
+            response.codes(),
             (status, code.to_owned(), detail.to_owned()),
             "{what}: {}",
-            answer.text()
+            response.text()
         );
     }
     let too_large = (

@@ -55,7 +55,7 @@ fn state(reported: &Value) -> String {
     )
 }
 
-/// What differs from run to run is taken out of an error's message.
+/// The message of an error without the parts that differ from run to run.
 fn message(answer: &Value) -> String {
     let message = answer["error"]["message"].as_str().expect("a message");
     let words = message.split(' ').map(|word| {
@@ -107,7 +107,7 @@ fn an_endpoint_that_answers_the_handshake_is_called_from_then_on() {
         .into_iter()
         .map(|reported| reported.head.split(' ').next().map(str::to_owned));
     assert_eq!(heads.flatten().collect::<Vec<_>>(), ["POST", "OPTIONS"]);
-    // What was allowed stays allowed as long as the endpoint is the same.
+    // An endpoint stays validated as long as its address is the same.
     let patched = server
         .patch("orders", "hook", &json!({"labels": ["y"]}))
         .json();
@@ -172,11 +172,11 @@ fn an_endpoint_that_fails_validation_is_reported_with_the_reason_and_nothing_is_
         SubscriptionSpec::new(&format!("http://{gone}/?code=secret")),
         SubscriptionSpec::new("http://10.0.0.1/"),
     ] {
-        let answer = server.ask_for("orders", "hook", &spec);
-        let (status, code, detail) = answer.codes();
+        let response = server.ask_for("orders", "hook", &spec);
+        let (status, code, detail) = response.codes();
         lines.push(format!(
             "{status} {code}, {detail}: {}",
-            message(&answer.json())
+            message(&response.json())
         ));
     }
     let text = lines.join("\n").replace(&gone.to_string(), "GONE");

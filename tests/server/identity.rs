@@ -35,7 +35,7 @@ fn token(id: &str) -> String {
     .expect("it is signed")
 }
 
-/// The issuer's answer with a token.
+/// The issuer's response with a token.
 fn issued(id: &str, lifetime: &Value) -> Script {
     let body = json!({"token_type": "Bearer", "expires_in": lifetime, "access_token": token(id)});
     answer(200, "content-type: application/json\r\n", &body.to_string())

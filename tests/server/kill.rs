@@ -19,7 +19,7 @@ const BATCH: u32 = 10;
 /// one or two syncs come behind, on a machine that does other things too.
 const DURABLE: Duration = Duration::from_millis(500);
 
-/// What a slow endpoint had in hand at a kill it answers within this time.
+/// A slow endpoint responds within this time to the requests that it has at a kill.
 const IN_HAND: Duration = Duration::from_millis(90);
 
 /// Requests at once.
@@ -98,24 +98,7 @@ fn every_acknowledged_event_survives_twenty_kills_under_load() {
                 .max()
                 .unwrap_or_default()
         );
-        for at in &repeated {
-            assert!(
-                is_in_flight(*at, &kills),
-                "an event was repeated though its answer was durable: {at} {kills:?}"
-            );
-        }
-        assert!(
-            repeated.len() <= bound,
-            "{} repeated, {bound} in flight",
-            repeated.len()
-        );
-        // What is out, and as much again that is back and on its way to the disk.
-        let places = kills.len() * CONCURRENCY * batch as usize;
-        assert!(
-            repeated.len() <= 2 * places,
-            "{} repeated, {places} places",
-            repeated.len()
-        );
+        assert_repeats_are_bounded(&repeated, bound, batch, &kills);
         let pending = server.counter("orders", subscription, "pending");
         let matched = server.counter("orders", subscription, "matched");
         assert_eq!(
@@ -131,6 +114,32 @@ fn every_acknowledged_event_survives_twenty_kills_under_load() {
     );
     server.kill_9();
     server.assert_sound();
+}
+
+fn assert_repeats_are_bounded(
+    repeated: &[Timestamp],
+    bound: usize,
+    batch: u32,
+    kills: &[(Timestamp, Timestamp)],
+) {
+    for at in repeated {
+        assert!(
+            is_in_flight(*at, kills),
+            "an event was repeated though its answer was durable: {at} {kills:?}"
+        );
+    }
+    assert!(
+        repeated.len() <= bound,
+        "{} repeated, {bound} in flight",
+        repeated.len()
+    );
+    // The requests in flight, and as many again whose outcomes are not yet on disk.
+    let places = kills.len() * CONCURRENCY * batch as usize;
+    assert!(
+        repeated.len() <= 2 * places,
+        "{} repeated, {places} places",
+        repeated.len()
+    );
 }
 
 #[test]
@@ -211,7 +220,7 @@ fn age(answered: Timestamp, kills: &[(Timestamp, Timestamp)]) -> Duration {
     next.map_or(Duration::MAX, |(from, _)| from.since(answered))
 }
 
-/// How many events the endpoint had taken, or had in hand, for which that may be so.
+/// The number of events at the endpoint for which this may be the case.
 fn in_flight(sink: &Sink, path: &str, kills: &[(Timestamp, Timestamp)]) -> usize {
     sink.look(path, |ledger| {
         ledger

@@ -1,4 +1,5 @@
-//! An endpoint that answers after the response timeout: events that it accepted are not sent again.
+//! An endpoint that responds after the response timeout: events that it accepted are not sent
+//! again.
 
 use std::{thread, time::Duration};
 

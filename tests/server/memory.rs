@@ -23,8 +23,8 @@ use crate::support::{
     sink::{Behavior, Sink},
 };
 
-/// What an idle server may hold beside the pages of the program, which the benches include. With
-/// transparent huge pages it was 38 MB; without them it is 10.
+/// The maximum memory of an idle server without the pages of the program, which the benches
+/// include. With transparent huge pages it was 38 MB; without them it is 10.
 const IDLE: u64 = 16_000_000;
 
 const MIB: u64 = 1 << 20;
@@ -219,15 +219,15 @@ fn in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_serv
             "id": taken.to_string(), "subject": "/a", "eventType": "t", "eventTime": "2026-01-01T00:00:00Z",
             "dataVersion": "1", "data": {"text": "x".repeat(1_000_000)},
         }]);
-        let answer = client.ask(
+        let response = client.ask(
             "POST",
             &path,
             &[("aeg-sas-key", &key)],
             body.to_string().as_bytes(),
         );
-        let answer = answer.expect("the server answers");
-        assert!([200, 503].contains(&answer.status), "{}", answer.text());
-        taken += usize::from(answer.status == 200);
+        let response = response.expect("the server answers");
+        assert!([200, 503].contains(&response.status), "{}", response.text());
+        taken += usize::from(response.status == 200);
         taken == EVENTS
     });
     sink.set("/hang", Behavior::Answer(200));
@@ -347,7 +347,7 @@ fn with_all_budgets_full_memory_stays_below_their_sum() {
             .collect();
         asked
             .into_iter()
-            .map(|asked| asked.join().expect("an answer"))
+            .map(|asked| asked.join().expect("a response"))
             .collect::<Vec<_>>()
     });
     assert!(

@@ -1,5 +1,5 @@
 //! Namespaces: addressed by path, by host, or by neither; opened by their keys; and still there
-//! after a kill. What is pushed from them, and what becomes of what is given up.
+//! after a kill. Push delivery from them, and their dead letters.
 
 use std::{fs, time::SystemTime};
 
@@ -56,14 +56,14 @@ fn publish(
          {}\r\n\r\n{EVENT}",
         EVENT.len()
     );
-    let answer = server
+    let response = server
         .client()
         .exchange(head.as_bytes())
         .expect("a publisher is answered");
     (
-        answer.status,
-        answer.text(),
-        answer.header("x-ms-error-code").map(str::to_owned),
+        response.status,
+        response.text(),
+        response.header("x-ms-error-code").map(str::to_owned),
     )
 }
 
@@ -114,7 +114,7 @@ fn a_topic_is_found_by_path_by_host_or_by_neither_where_there_is_one_namespace()
     server.restart();
     assert_eq!(publish(&server, "127.0.0.1", by_path, &shown), took);
     assert_eq!(publish(&server, "other.example", by_host, &other), took);
-    // What was deleted takes nothing, and a new one of its name has other keys.
+    // A deleted namespace accepts nothing, and a new one with its name has other keys.
     server.command("DELETE", &format!("{RG}/other"), &Value::Null);
     assert_eq!(
         publish(
@@ -208,12 +208,12 @@ fn a_name_that_cannot_be_a_folder_of_dead_letters_is_refused() {
                 &event_subscription,
             ),
         ] {
-            let answer = server.admin("PUT", &path, body);
-            assert_eq!(answer.status, 400, "{path}: {}", answer.text());
+            let response = server.admin("PUT", &path, body);
+            assert_eq!(response.status, 400, "{path}: {}", response.text());
             assert!(
-                answer.text().contains("; expected "),
+                response.text().contains("; expected "),
                 "{path}: {}",
-                answer.text()
+                response.text()
             );
         }
     }
@@ -349,6 +349,137 @@ fn with_token(server: &Server, path: &str, token: &str, headers: &[(&str, &str)]
         .status
 }
 
+const HEAT: &str = "/namespaces/plant/topics/heat";
+const COLD: &str = "/namespaces/plant/topics/cold";
+
+fn publish_path(topic: &str) -> String {
+    format!("{topic}:publish")
+}
+
+fn receive_path(topic: &str, queue: &str) -> String {
+    format!("{topic}/eventsubscriptions/{queue}:receive?maxWaitTime=10")
+}
+
+/// A namespace with two topics, each with two queues.
+struct PlantWithQueues<'a> {
+    server: &'a Server,
+    key: String,
+    /// The address of the server.
+    own: String,
+}
+
+impl<'a> PlantWithQueues<'a> {
+    fn new(server: &'a Server) -> Self {
+        let key = make(server, "plant", &["heat", "cold"]);
+        let queue = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue"}}});
+        for topic in ["heat", "cold"] {
+            for name in ["work", "rest"] {
+                let path = format!("{RG}/plant/topics/{topic}/eventSubscriptions/{name}");
+                server.command("PUT", &path, &queue);
+            }
+        }
+        Self {
+            server,
+            key,
+            own: server.at().to_string(),
+        }
+    }
+
+    fn token(&self, resource: &str) -> String {
+        let resource: String = byte_serialize(resource.as_bytes()).collect();
+        signed(&self.key, &resource, "2099-01-02T03%3A04%3A05Z")
+    }
+
+    fn below(&self, path: &str) -> String {
+        format!("http://{}{path}", self.own)
+    }
+
+    fn status(&self, path: &str, token: &str) -> u16 {
+        with_token(self.server, path, token, &[("host", self.own.as_str())])
+    }
+
+    /// A token opens its resource and all resources below it.
+    fn assert_tokens_open_what_they_name(&self) {
+        let token = self.token(&self.below(COLD));
+        assert_eq!(self.status(&publish_path(COLD), &token), 200);
+        for (path, resource) in [
+            (publish_path(HEAT), self.below(HEAT)),
+            (publish_path(HEAT), self.below("/NameSpaces/plant")),
+            (publish_path("/topics/heat"), self.below("/topics/heat")),
+            (receive_path(HEAT, "work"), self.below(HEAT)),
+            (
+                receive_path(HEAT, "work"),
+                self.below(&format!("{HEAT}/eventSubscriptions/work")),
+            ),
+        ] {
+            let status = self.status(&path, &self.token(&resource));
+            assert_eq!(status, 200, "{path} with a token for {resource}");
+        }
+    }
+
+    /// A token does not open another topic, another event subscription, or the topic of its event
+    /// subscription.
+    fn assert_tokens_open_nothing_else(&self) {
+        for (path, resource) in [
+            (publish_path(COLD), self.below(HEAT)),
+            (publish_path("/topics/cold"), self.below("/topics/heat")),
+            (receive_path(COLD, "work"), self.below(HEAT)),
+            (
+                receive_path(HEAT, "rest"),
+                self.below(&format!("{HEAT}/eventSubscriptions/work")),
+            ),
+            (
+                publish_path(HEAT),
+                self.below(&format!("{HEAT}/eventSubscriptions/work")),
+            ),
+            (
+                publish_path("/topics/cold"),
+                "http://heat.example.com/topics/heat".to_owned(),
+            ),
+        ] {
+            let token = self.token(&resource);
+            assert_eq!(
+                self.status(&path, &token),
+                401,
+                "{path} with a token for {resource}"
+            );
+            for forged in [
+                format!("{}{HEAT}?", self.own),
+                format!("{}{HEAT}/eventsubscriptions/work?", self.own),
+                format!("{}/topics/heat#", self.own),
+                "heat.example.com/topics/heat?".to_owned(),
+                "heat.example.com".to_owned(),
+                format!("x@{}{HEAT}", self.own),
+            ] {
+                self.assert_forged_hosts_open_nothing(&path, &token, &forged);
+            }
+        }
+    }
+
+    /// Sends a forged name of the server in each header that may have one.
+    fn assert_forged_hosts_open_nothing(&self, path: &str, token: &str, forged: &str) {
+        let quoted = format!("host=\"{forged}\";proto=http");
+        for headers in [
+            vec![("host", forged)],
+            vec![("host", self.own.as_str()), ("x-forwarded-host", forged)],
+            vec![("host", self.own.as_str()), ("forwarded", quoted.as_str())],
+            vec![
+                ("host", self.own.as_str()),
+                ("x-forwarded-proto", "http://h/"),
+                ("x-forwarded-host", forged),
+            ],
+        ] {
+            let status = with_token(self.server, path, token, &headers);
+            assert!(
+                [400, 401, 404].contains(&status),
+                "{path} with the token {token} and {headers:?}: {status}"
+            );
+            let is_host = headers.len() == 1 && forged != "heat.example.com";
+            assert!(!is_host || status == 400, "{headers:?}: {status}");
+        }
+    }
+}
+
 #[test]
 fn a_token_for_one_topic_opens_no_other_whatever_the_headers_say() {
     for proxies in ["", "127.0.0.0/8"] {
@@ -359,104 +490,9 @@ fn a_token_for_one_topic_opens_no_other_whatever_the_headers_say() {
             ("SERVER__HOST_NAMES", "*.example.com"),
             limits,
         ]);
-        let key = make(&server, "plant", &["heat", "cold"]);
-        for topic in ["heat", "cold"] {
-            for queue in ["work", "rest"] {
-                let path = format!("{RG}/plant/topics/{topic}/eventSubscriptions/{queue}");
-                server.command(
-                    "PUT",
-                    &path,
-                    &json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue"}}}),
-                );
-            }
-        }
-        let own = server.at().to_string();
-        let token = |resource: &str| {
-            let resource: String = byte_serialize(resource.as_bytes()).collect();
-            signed(&key, &resource, "2099-01-02T03%3A04%3A05Z")
-        };
-        let below = |path: &str| format!("http://{own}{path}");
-        let heat = "/namespaces/plant/topics/heat";
-        let cold = "/namespaces/plant/topics/cold";
-        let receive = |topic: &str, queue: &str| {
-            format!("{topic}/eventsubscriptions/{queue}:receive?maxWaitTime=10")
-        };
-        let publish = |topic: &str| format!("{topic}:publish");
-        let host = [("host", own.as_str())];
-        assert_eq!(
-            with_token(&server, &publish(cold), &token(&below(cold)), &host),
-            200
-        );
-        // What it is for, and what is below that.
-        for (path, resource) in [
-            (publish(heat), below(heat)),
-            (publish(heat), below("/NameSpaces/plant")),
-            (publish("/topics/heat"), below("/topics/heat")),
-            (receive(heat, "work"), below(heat)),
-            (
-                receive(heat, "work"),
-                below(&format!("{heat}/eventSubscriptions/work")),
-            ),
-        ] {
-            let status = with_token(&server, &path, &token(&resource), &host);
-            assert_eq!(status, 200, "{path} with a token for {resource}");
-        }
-        // What it is not for: another topic, another subscription, more than one subscription.
-        for (path, resource) in [
-            (publish(cold), below(heat)),
-            (publish("/topics/cold"), below("/topics/heat")),
-            (receive(cold, "work"), below(heat)),
-            (
-                receive(heat, "rest"),
-                below(&format!("{heat}/eventSubscriptions/work")),
-            ),
-            (
-                publish(heat),
-                below(&format!("{heat}/eventSubscriptions/work")),
-            ),
-            (
-                publish("/topics/cold"),
-                "http://heat.example.com/topics/heat".to_owned(),
-            ),
-        ] {
-            let token = token(&resource);
-            assert_eq!(
-                with_token(&server, &path, &token, &host),
-                401,
-                "{path} with a token for {resource}"
-            );
-            for forged in [
-                format!("{own}{heat}?"),
-                format!("{own}{heat}/eventsubscriptions/work?"),
-                format!("{own}/topics/heat#"),
-                "heat.example.com/topics/heat?".to_owned(),
-                "heat.example.com".to_owned(),
-                format!("x@{own}{heat}"),
-            ] {
-                let quoted = format!("host=\"{forged}\";proto=http");
-                for headers in [
-                    vec![("host", forged.as_str())],
-                    vec![
-                        ("host", own.as_str()),
-                        ("x-forwarded-host", forged.as_str()),
-                    ],
-                    vec![("host", own.as_str()), ("forwarded", quoted.as_str())],
-                    vec![
-                        ("host", own.as_str()),
-                        ("x-forwarded-proto", "http://h/"),
-                        ("x-forwarded-host", forged.as_str()),
-                    ],
-                ] {
-                    let status = with_token(&server, &path, &token, &headers);
-                    assert!(
-                        [400, 401, 404].contains(&status),
-                        "{path} with a token for {resource} and {headers:?}: {status}"
-                    );
-                    let is_host = headers.len() == 1 && forged != "heat.example.com";
-                    assert!(!is_host || status == 400, "{headers:?}: {status}");
-                }
-            }
-        }
+        let plant = PlantWithQueues::new(&server);
+        plant.assert_tokens_open_what_they_name();
+        plant.assert_tokens_open_nothing_else();
     }
 }
 
@@ -501,14 +537,14 @@ fn pushed(url: &str, attempts: u32) -> Value {
 fn publish_as(server: &Server, key: &str, headers: &[(&str, &str)], body: &[u8]) {
     let authorization = format!("SharedAccessKey {key}");
     let headers = [&[("authorization", authorization.as_str())], headers].concat();
-    let answer = server.client().ask(
+    let response = server.client().ask(
         "POST",
         "/namespaces/plant/topics/heat:publish",
         &headers,
         body,
     );
-    let answer = answer.expect("a publisher is answered");
-    assert_eq!((answer.status, answer.text().as_str()), (200, "{}"));
+    let response = response.expect("a publisher is answered");
+    assert_eq!((response.status, response.text().as_str()), (200, "{}"));
 }
 
 /// The letters of the only file, once it is there, and its path below the folder of all.
@@ -556,7 +592,7 @@ fn an_event_that_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
         &subscription("MyEventSubscription"),
         &pushed(&sink.url("/alarm"), 3),
     );
-    // What documents publish in binary mode.
+    // The event of the documentation in binary mode.
     let event = [
         ("ce-specversion", "1.0"),
         ("ce-type", "com.example.someevent"),
@@ -568,6 +604,15 @@ fn an_event_that_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
     ];
     publish_as(&server, &key, &event, b"\x00\xff{");
     let (letters, parts) = letters(&server);
+    assert_file_is_named_as_documented(&parts);
+    let [letter] = letters.as_slice() else {
+        panic!("{letters:?}")
+    };
+    assert_dead_letter_has_the_event(letter);
+    assert_request_had_all_headers(&sink);
+}
+
+fn assert_file_is_named_as_documented(parts: &[String]) {
     let [
         container,
         namespace,
@@ -578,7 +623,7 @@ fn an_event_that_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
         day,
         hour,
         name,
-    ] = parts.as_slice()
+    ] = parts
     else {
         panic!("{parts:?}")
     };
@@ -599,9 +644,9 @@ fn an_event_that_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
             .is_some_and(|id| id.parse::<uuid::Uuid>().is_ok()),
         "{name}"
     );
-    let [letter] = letters.as_slice() else {
-        panic!("{letters:?}")
-    };
+}
+
+fn assert_dead_letter_has_the_event(letter: &Value) {
     let keys: Vec<_> = letter
         .as_object()
         .expect("an object")
@@ -634,7 +679,10 @@ fn an_event_that_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
         fate["publishutc"].as_str() <= fate["deliveryattemptutc"].as_str(),
         "{fate}"
     );
-    // The request had all headers, the secret one too.
+}
+
+/// The request had all headers, the secret one included.
+fn assert_request_had_all_headers(sink: &Sink) {
     let heads = sink.heads("/alarm");
     assert_eq!(heads.len(), 1, "{heads:?}");
     for (name, value) in [
@@ -745,7 +793,7 @@ fn an_endpoint_of_a_namespace_says_yes_at_once_or_there_is_no_subscription() {
     wait_for("the event", LONG, || sink.taken("/alarm") == 1);
 }
 
-/// What documents publish: its bytes.
+/// The bytes of the event in the documentation.
 const SOME_EVENT: &str = include_str!("../data/someevent.cloud-event.json");
 
 #[test]
@@ -813,11 +861,11 @@ fn the_events_of_the_documents_are_dead_letters_as_they_were_published_in_either
              authorization: {shown}\r\ncontent-length: {}\r\n{headers}\r\n",
             body.len()
         );
-        let answer = server
+        let response = server
             .client()
             .exchange(&[head.as_bytes(), body].concat())
             .expect("a publisher is answered");
-        assert_eq!((answer.status, answer.text().as_str()), (200, "{}"));
+        assert_eq!((response.status, response.text().as_str()), (200, "{}"));
     };
     let before = now();
     post(
@@ -971,12 +1019,12 @@ fn an_event_that_clients_reject_or_release_too_often_is_a_dead_letter() {
             ("authorization", authorization.as_str()),
             ("content-type", "application/json"),
         ];
-        let answer = server
+        let response = server
             .client()
             .ask("POST", &path, &headers, body.as_bytes())
             .expect("a client is answered");
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        answer.json()
+        assert_eq!(response.status, 200, "{}", response.text());
+        response.json()
     };
     let mut held: Vec<(String, String)> = Vec::new();
     wait_for("both to be received", LONG, || {

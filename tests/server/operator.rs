@@ -15,12 +15,12 @@ fn json(reported: &str) -> Value {
     serde_json::from_str(reported).unwrap_or_else(|error| panic!("{error}: {reported}"))
 }
 
-/// What a command prints that must be done.
+/// Runs a command that succeeds, and returns its output.
 fn done(server: &Server, arguments: &[&str]) -> String {
     operator(server, arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
 }
 
-/// What a command says that must not be done.
+/// Runs a command that is refused, and returns its message.
 fn refused(server: &Server, arguments: &[&str]) -> String {
     operator(server, arguments).expect_err("a refusal")
 }
@@ -33,7 +33,7 @@ fn masked(server: &Server, text: &str) -> String {
 #[test]
 fn topics_are_made_changed_listed_and_deleted() {
     let server = Server::start(&[]);
-    let made = done(
+    let output = done(
         &server,
         &[
             "topics",
@@ -56,7 +56,7 @@ fn topics_are_made_changed_listed_and_deleted() {
         access keys          accepted
         public network       Enabled
         allowed from         127.0.0.0/8"#]]
-    .assert_eq(&masked(&server, &made));
+    .assert_eq(&masked(&server, &output));
     expect!["gridhook: orders already exists; change it with gridhook topics update orders"]
         .assert_eq(&refused(&server, &["topics", "create", "orders"]));
     // The same again: a response may have been lost.
@@ -72,7 +72,7 @@ fn topics_are_made_changed_listed_and_deleted() {
             "127.0.0.0/8",
         ],
     );
-    assert_eq!(again, made.replace("created", "exists, unchanged:"));
+    assert_eq!(again, output.replace("created", "exists, unchanged:"));
 
     done(
         &server,
@@ -170,13 +170,13 @@ fn subscriptions_are_made_changed_held_and_shown_and_their_filters_tried() {
         made.contains("dead letters      /r/dead") && !made.contains("secret"),
         "{made}"
     );
-    let shown = done(
+    let output = done(
         &server,
         &["subscriptions", "show", "orders", "billing", "--full-url"],
     );
     assert!(
-        shown.contains("code=secret") && shown.contains("health            healthy"),
-        "{shown}"
+        output.contains("code=secret") && output.contains("health            healthy"),
+        "{output}"
     );
 
     let listed = done(&server, &["subscriptions", "list"]);

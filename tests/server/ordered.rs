@@ -191,7 +191,7 @@ fn an_event_that_is_given_up_blocks_its_key_until_an_operator_decides_also_after
     publish(&server, &["c1"]);
     wait_for("the key to be blocked", LONG, || is_blocked(&server));
     publish(&server, &["c2"]);
-    // The decision is durable once it is answered, also if its attempt has no outcome.
+    // The decision is on disk before the response, also if its attempt has no outcome.
     sink.set("/hook", Behavior::Hang);
     says(
         &server,

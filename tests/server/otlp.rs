@@ -55,7 +55,7 @@ fn server(collector: &Endpoint) -> Server {
     Server::start(&[&traced[..], &[("DELIVERY__VALIDATE", "false")]].concat())
 }
 
-/// What the collector got, read by the script.
+/// The spans that the collector received, as the script reads them.
 fn spans(collector: &Endpoint) -> Vec<Span> {
     let requests = collector.requests();
     let heads = requests.iter().map(|request| request.head.as_str());
@@ -107,11 +107,11 @@ fn cloud_event(id: &str, more: &Value) -> Vec<u8> {
 
 fn publish(server: &Server, key: &str, headers: &[(&str, &str)], body: &[u8]) {
     let headers = [&[("aeg-sas-key", key)], headers].concat();
-    let answer = server
+    let response = server
         .client()
         .ask("POST", &events_path("orders"), &headers, body)
-        .expect("an answer");
-    assert_eq!(answer.status, 200, "{}", answer.text());
+        .expect("a response");
+    assert_eq!(response.status, 200, "{}", response.text());
 }
 
 const STRUCTURED: (&str, &str) = ("content-type", "application/cloudevents+json");

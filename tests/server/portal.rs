@@ -14,7 +14,7 @@ use crate::support::{
     sink::Sink,
 };
 
-/// What a portal link is for, below an event subscription.
+/// The operations of a portal link, below an event subscription.
 const OF_PORTALS: [(&str, &str); 12] = [
     ("GET", ""),
     ("PATCH", ""),
@@ -38,9 +38,39 @@ fn a_portal_token_tried_on_every_route_does_its_four_things_on_its_own_event_sub
     let sink = Sink::start();
     one_of_each_kind(&server, &sink, &["billing", "other"]);
     token(&server, &["reader", "--role", "read"]);
+    let portal = create_portal_token(&server);
+    let endpoint = move_to(&sink.url("/new")).to_string();
+    let before = state(&server);
+    // First the event subscriptions of others, which must not change.
+    let counts_of_others = assert_responses_to(&server, &portal, "other", &endpoint);
+    assert_eq!(
+        state(&server),
+        before,
+        "a portal link changed what is not its own"
+    );
+    let counts_of_own = assert_responses_to(&server, &portal, "billing", &endpoint);
+    let refused = counts_of_others.refused + counts_of_own.refused;
+    let permitted = counts_of_others.permitted + counts_of_own.permitted;
+    assert!(
+        refused > 400 && permitted > 60,
+        "{refused} refused, {permitted} permitted"
+    );
+    assert_top_lists_own_subscriptions(&server, &portal);
+    let shown = server.get_subscription("orders", "billing").json();
+    assert_eq!(
+        shown["properties"]["destination"]["properties"]["endpointBaseUrl"],
+        sink.url("/new")
+    );
+    assert_eq!(shown["systemData"]["lastModifiedBy"], "portal");
+    assert_the_trail_has_what_it_did(&server, &portal);
+    operator(&server, &["tokens", "revoke", "portal", "--yes"]).expect("it is revoked");
+    assert_eq!(status(&server, &portal, "GET", "/top"), 401);
+}
+
+fn create_portal_token(server: &Server) -> String {
     let scopes = "labels/team=billing,namespaces/plant/topics/heat/eventSubscriptions/billing";
-    let portal = token(
-        &server,
+    token(
+        server,
         &[
             "portal",
             "--role",
@@ -50,119 +80,98 @@ fn a_portal_token_tried_on_every_route_does_its_four_things_on_its_own_event_sub
             "--expires",
             "8h",
         ],
-    );
-    let own = |template: &str| {
-        template
-            .split_once("/eventSubscriptions/{eventSubscriptionName}")
-            .map(|(_, action)| action.to_owned())
+    )
+}
+
+/// How many requests were refused, and how many were permitted.
+struct Counts {
+    refused: usize,
+    permitted: usize,
+}
+
+/// Sends a request of every route to the event subscriptions of this name, of which `billing` are
+/// those of the token.
+fn assert_responses_to(server: &Server, portal: &str, name: &str, endpoint: &str) -> Counts {
+    let mut counts = Counts {
+        refused: 0,
+        permitted: 0,
     };
-    let endpoint =
-        json!({"destination": {"properties": {"endpointUrl": sink.url("/new")}}}).to_string();
-    let before = state(&server);
-    // Others' event subscriptions, topics and the server first: nothing is permitted, and nothing
-    // has changed.
-    let mut refused = 0;
-    let mut permitted = 0;
-    for name in ["other", "billing"] {
-        for Request {
-            of,
-            method,
-            template,
-            path,
-            body,
-            roles,
-            is_open,
-        } in requests(&server, name)
-        {
-            let action = own(&template).filter(|_| name == "billing");
-            // The event subscription of the namespace is pulled.
-            let is_pulled = method == "PATCH" && template.contains("namespaceName");
-            let is_own = !is_pulled
-                && action.is_some_and(|action| OF_PORTALS.contains(&(&*method, &*action)));
-            let is_for_all = method == "GET" && ["/top", "/ui/session"].contains(&&*template);
-            let body = match &*method {
-                "PATCH" if is_own => &endpoint,
-                "POST"
-                    if template.ends_with("/testFilter")
-                        || template.ends_with("/testTransform") =>
-                {
-                    r#"{"events": []}"#
-                }
-                _ => &body,
-            };
-            let answer = ask(&server, &portal, &method, &path, body);
-            if is_open {
-                continue;
-            }
-            if is_own || is_for_all {
-                let is_shown = ![401, 403, 405, 500].contains(&answer.status);
-                assert!(
-                    is_shown && roles.last().is_some_and(|role| role == "portal"),
-                    "{of}: {} {}",
-                    answer.status,
-                    answer.text()
-                );
-                permitted += 1;
-            } else if roles.is_empty() {
-                // The data plane. A host decides about the short paths.
-                assert!(
-                    answer.status >= 400,
-                    "{of}: {} {}",
-                    answer.status,
-                    answer.text()
-                );
-            } else {
-                assert_eq!(answer.status, 403, "{of}: {}", answer.text());
-                refused += 1;
-            }
+    for request in requests(server, name) {
+        let is_own = name == "billing" && is_for_portals(&request);
+        let body = match &*request.method {
+            "PATCH" if is_own => endpoint,
+            "POST" if is_test(&request.template) => r#"{"events": []}"#,
+            _ => &request.body,
+        };
+        let response = ask(server, portal, &request.method, &request.path, body);
+        let problem = format!("{}: {} {}", request.of, response.status, response.text());
+        let is_for_all =
+            request.method == "GET" && ["/top", "/ui/session"].contains(&&*request.template);
+        if request.is_open {
+            continue;
         }
-        if name == "other" {
-            assert_eq!(
-                state(&server),
-                before,
-                "a portal link changed what is not its own"
-            );
+        if is_own || is_for_all {
+            let is_shown = ![401, 403, 405, 500].contains(&response.status);
+            let is_listed = request.roles.last().is_some_and(|role| role == "portal");
+            assert!(is_shown && is_listed, "{problem}");
+            counts.permitted += 1;
+        } else if request.roles.is_empty() {
+            // The data plane. A host decides about the short paths.
+            assert!(response.status >= 400, "{problem}");
+        } else {
+            assert_eq!(response.status, 403, "{problem}");
+            counts.refused += 1;
         }
     }
-    assert!(
-        refused > 400 && permitted > 60,
-        "{refused} refused, {permitted} permitted"
-    );
-    let top = ask(&server, &portal, "GET", "/top", "").json();
-    let mut listed: Vec<_> = top["top"]
+    counts
+}
+
+fn is_test(template: &str) -> bool {
+    template.ends_with("/testFilter") || template.ends_with("/testTransform")
+}
+
+/// Whether a portal token may send this request to its own event subscriptions.
+fn is_for_portals(request: &Request) -> bool {
+    // The event subscription of the namespace is pulled, so it has no address.
+    if request.method == "PATCH" && request.template.contains("namespaceName") {
+        return false;
+    }
+    request
+        .template
+        .split_once("/eventSubscriptions/{eventSubscriptionName}")
+        .is_some_and(|(_, action)| OF_PORTALS.contains(&(&*request.method, action)))
+}
+
+fn assert_top_lists_own_subscriptions(server: &Server, portal: &str) {
+    let top = ask(server, portal, "GET", "/top", "").json();
+    let mut names: Vec<_> = top["top"]
         .as_array()
         .expect("a list")
         .iter()
-        .map(|line| {
-            [&line["topic"], &line["subscription"]].map(|text| {
-                text.as_str()
-                    .expect("text")
-                    .rsplit('/')
-                    .next()
-                    .expect("a name")
-                    .to_owned()
-            })
-        })
+        .map(|line| [last_name(&line["topic"]), last_name(&line["subscription"])])
         .collect();
-    listed.sort();
+    names.sort();
     let mut expected = MAIN.map(|topic| [topic.to_owned(), "billing".to_owned()]);
     expected.sort();
     assert_eq!(
-        (top["subscriptions"].as_u64(), listed),
+        (top["subscriptions"].as_u64(), names),
         (Some(4), expected.to_vec()),
         "{top}"
     );
     assert_eq!(
-        ask(&server, &portal, "GET", "/ui/session", "").json()["role"],
+        ask(server, portal, "GET", "/ui/session", "").json()["role"],
         "portal"
     );
-    let shown = server.get_subscription("orders", "billing").json();
-    assert_eq!(
-        shown["properties"]["destination"]["properties"]["endpointBaseUrl"],
-        sink.url("/new")
-    );
-    assert_eq!(shown["systemData"]["lastModifiedBy"], "portal");
-    // The trail has what it changed and what was refused, and not its secret.
+}
+
+/// The last segment of a path.
+fn last_name(path: &Value) -> String {
+    let path = path.as_str().expect("text");
+    path.rsplit('/').next().expect("a name").to_owned()
+}
+
+/// The trail has what the token changed and what was refused, and not its secret.
+fn assert_the_trail_has_what_it_did(server: &Server, portal: &str) {
     let trail = server
         .command("GET", "/audit?top=1000", &Value::Null)
         .text();
@@ -173,9 +182,7 @@ fn a_portal_token_tried_on_every_route_does_its_four_things_on_its_own_event_sub
     ] {
         assert!(trail.contains(recorded), "{recorded} in the audit trail");
     }
-    assert!(!trail.contains(&portal), "the audit trail has the token");
-    operator(&server, &["tokens", "revoke", "portal", "--yes"]).expect("it is revoked");
-    assert_eq!(status(&server, &portal, "GET", "/top"), 401);
+    assert!(!trail.contains(portal), "the audit trail has the token");
 }
 
 #[test]
@@ -190,8 +197,18 @@ fn a_portal_link_changes_an_address_only_and_its_token_is_narrow_and_short() {
         "secret",
         &SubscriptionSpec::new(&sink.url("/")).webhook("deliveryAttributeMappings", secret),
     );
-    let created = operator(
-        &server,
+    let portal = &create_portal_link(&server);
+    assert_a_portal_changes_an_address_only(&server, &sink, portal);
+    assert_a_portal_changes_an_address_of_a_namespace_only(&server, &sink);
+    change_the_address_with_the_command(&server, &sink, portal);
+    assert_tests_need_their_own_events(&server, portal);
+    assert_a_portal_token_is_narrow_and_short(&server);
+}
+
+/// Creates a portal link, and returns its token.
+fn create_portal_link(server: &Server) -> String {
+    let output = operator(
+        server,
         &[
             "tokens",
             "create",
@@ -205,65 +222,81 @@ fn a_portal_link_changes_an_address_only_and_its_token_is_narrow_and_short() {
         ],
     )
     .expect("a link");
-    let link = created
+    let link = output
         .lines()
         .find_map(|line| line.strip_prefix("link"))
         .expect("the link")
         .trim();
     let (page, portal) = link.split_once("#token=").expect("a fragment");
     assert_eq!(page, format!("http://{}/ui/", server.at()));
-    let to = |url: &str| json!({"destination": {"properties": {"endpointUrl": url}}});
+    portal.to_owned()
+}
+
+const ONLY_THE_ADDRESS: &str = "endpointUrl of a webhook and nothing else";
+
+fn assert_a_portal_changes_an_address_only(server: &Server, sink: &Sink, portal: &str) {
     let other_host = sink.url("/moved").replace("127.0.0.1", "localhost");
-    let only = "endpointUrl of a webhook and nothing else";
-    let mut batch = to(&sink.url("/"));
+    let mut batch = move_to(&sink.url("/"));
     batch["destination"]["properties"]["maxEventsPerBatch"] = json!(10);
     for (name, body, expected) in [
-        ("plain", to(&sink.url("/moved")), Ok(())),
-        ("plain", to(&other_host), Ok(())),
-        ("secret", to(&sink.url("/moved")), Ok(())),
-        ("secret", to(&other_host), Err("another host would receive")),
-        ("plain", json!({"labels": ["team=other"]}), Err(only)),
+        ("plain", move_to(&sink.url("/moved")), Ok(())),
+        ("plain", move_to(&other_host), Ok(())),
+        ("secret", move_to(&sink.url("/moved")), Ok(())),
+        (
+            "secret",
+            move_to(&other_host),
+            Err("another host would receive"),
+        ),
         (
             "plain",
-            json!({"filter": {}, "destination": to("http://127.0.0.1/")["destination"]}),
-            Err(only),
+            json!({"labels": ["team=other"]}),
+            Err(ONLY_THE_ADDRESS),
         ),
-        ("plain", batch, Err(only)),
+        (
+            "plain",
+            json!({"filter": {}, "destination": move_to("http://127.0.0.1/")["destination"]}),
+            Err(ONLY_THE_ADDRESS),
+        ),
+        ("plain", batch, Err(ONLY_THE_ADDRESS)),
         (
             "plain",
             json!({"destination": [[sink.url("/")]]}),
-            Err(only),
+            Err(ONLY_THE_ADDRESS),
         ),
         (
             "plain",
             json!({"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": sink.url("/")}}}),
-            Err(only),
+            Err(ONLY_THE_ADDRESS),
         ),
         (
             "plain",
             json!({"destination": {"endpointType": "StorageQueue", "properties": {"resourceId": "/r", "queueName": "q"}}}),
-            Err(only),
+            Err(ONLY_THE_ADDRESS),
         ),
     ] {
-        let answer = ask(
-            &server,
-            portal,
-            "PATCH",
-            &subscription("orders", name),
-            &body.to_string(),
-        );
-        match expected {
-            Ok(()) => assert_eq!(answer.status, 201, "{name} {body}: {}", answer.text()),
-            Err(why) => {
-                assert!(
-                    answer.status == 403 && answer.text().contains(why),
-                    "{name} {body}: {}",
-                    answer.text()
-                )
-            }
-        }
+        let path = subscription("orders", name);
+        let response = ask(server, portal, "PATCH", &path, &body.to_string());
+        assert_outcome(&response, expected, &format!("{name} {body}"));
     }
-    // A push subscription of a namespace topic has another form.
+}
+
+/// A change of the address of a webhook.
+fn move_to(url: &str) -> Value {
+    json!({"destination": {"properties": {"endpointUrl": url}}})
+}
+
+/// Asserts that a change was made, or that it was refused with this text.
+fn assert_outcome(response: &Answer, expected: Result<(), &str>, change: &str) {
+    let text = response.text();
+    let is_as_expected = match expected {
+        Ok(()) => [200, 201].contains(&response.status),
+        Err(reason) => response.status == 403 && text.contains(reason),
+    };
+    assert!(is_as_expected, "{change}: {} {text}", response.status);
+}
+
+/// A push subscription of a namespace topic has another form.
+fn assert_a_portal_changes_an_address_of_a_namespace_only(server: &Server, sink: &Sink) {
     server.command(
         "PUT",
         &format!("{RG}/namespaces/plant"),
@@ -284,8 +317,8 @@ fn a_portal_link_changes_an_address_only_and_its_token_is_narrow_and_short() {
         &mode(&json!({"deliveryMode": "Push", "push": {"destination": hook}})),
     );
     server.command("PUT", &pulled, &mode(&json!({"deliveryMode": "Queue"})));
-    let other = operator(
-        &server,
+    let portal = operator(
+        server,
         &[
             "tokens",
             "create",
@@ -300,41 +333,35 @@ fn a_portal_link_changes_an_address_only_and_its_token_is_narrow_and_short() {
             "json",
         ],
     );
-    let other: Value = serde_json::from_str(&other.expect("a link")).expect("JSON");
-    let other = other["token"].as_str().expect("a token");
+    let portal: Value = serde_json::from_str(&portal.expect("a link")).expect("JSON");
+    let portal = portal["token"].as_str().expect("a token");
     let push = |change: Value| mode(&json!({"push": change}));
     for (path, body, expected) in [
-        (&pushed, push(to(&sink.url("/moved"))), Ok(())),
-        (&pushed, push(json!({"maxDeliveryCount": 2})), Err(only)),
-        (&pushed, to(&sink.url("/moved")), Err(only)),
+        (&pushed, push(move_to(&sink.url("/moved"))), Ok(())),
+        (
+            &pushed,
+            push(json!({"maxDeliveryCount": 2})),
+            Err(ONLY_THE_ADDRESS),
+        ),
+        (&pushed, move_to(&sink.url("/moved")), Err(ONLY_THE_ADDRESS)),
         (
             &pulled,
-            push(to(&sink.url("/moved"))),
+            push(move_to(&sink.url("/moved"))),
             Err("is not a webhook"),
         ),
     ] {
-        let answer = ask(&server, other, "PATCH", path, &body.to_string());
-        match expected {
-            Ok(()) => assert!(
-                [200, 201].contains(&answer.status),
-                "{path} {body}: {}",
-                answer.text()
-            ),
-            Err(why) => {
-                assert!(
-                    answer.status == 403 && answer.text().contains(why),
-                    "{path} {body}: {}",
-                    answer.text()
-                )
-            }
-        }
+        let response = ask(server, portal, "PATCH", path, &body.to_string());
+        assert_outcome(&response, expected, &format!("{path} {body}"));
     }
-    // The command of the dashboard's page, too.
+}
+
+/// Runs the command that the dashboard shows.
+fn change_the_address_with_the_command(server: &Server, sink: &Sink, portal: &str) {
     let file = server.data_dir().join("portal-token");
     std::fs::write(&file, portal).expect("a file");
-    let moved = sink.url("/command");
+    let address = sink.url("/command");
     operator_with(
-        &server,
+        server,
         &file,
         &[
             "subscriptions",
@@ -342,17 +369,21 @@ fn a_portal_link_changes_an_address_only_and_its_token_is_narrow_and_short() {
             &format!("{RG}/topics/orders"),
             "plain",
             "--endpoint",
-            &moved,
+            &address,
         ],
     )
     .expect("the address changes");
-    let shown = server
+    let subscription = server
         .command("GET", &subscription("orders", "plain"), &Value::Null)
         .json();
     assert_eq!(
-        shown["properties"]["destination"]["properties"]["endpointBaseUrl"],
-        moved
+        subscription["properties"]["destination"]["properties"]["endpointBaseUrl"],
+        address
     );
+}
+
+/// A portal token does not test with the newest events of the topic.
+fn assert_tests_need_their_own_events(server: &Server, portal: &str) {
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     for (test, key, draft) in [
         ("testFilter", "filter", "{}"),
@@ -365,19 +396,22 @@ fn a_portal_link_changes_an_address_only_and_its_token_is_narrow_and_short() {
             format!(r#"{{"{key}": 1e999, "{key}": {draft}, "last": 10}}"#),
             format!(r#"{{"{key}": {deep}, "{key}": {draft}, "last": 10}}"#),
         ] {
-            let newest = ask(&server, portal, "POST", &test, &body);
+            let response = ask(server, portal, "POST", &test, &body);
             assert!(
-                newest.status == 403 && newest.text().contains("give events to test"),
+                response.status == 403 && response.text().contains("give events to test"),
                 "{body}: {}",
-                newest.text()
+                response.text()
             );
         }
     }
     let test = format!("{}/testFilter", subscription("orders", "plain"));
     assert_eq!(
-        ask(&server, portal, "POST", &test, EVENT).json()["matched"],
+        ask(server, portal, "POST", &test, EVENT).json()["matched"],
         1
     );
+}
+
+fn assert_a_portal_token_is_narrow_and_short(server: &Server) {
     for (arguments, problem) in [
         (
             &["--role", "portal", "--expires", "8h"][..],
@@ -407,7 +441,7 @@ fn a_portal_link_changes_an_address_only_and_its_token_is_narrow_and_short() {
             "portal alone",
         ),
     ] {
-        let error = operator(&server, &[&["tokens", "create", "q"], arguments].concat())
+        let error = operator(server, &[&["tokens", "create", "q"], arguments].concat())
             .expect_err("a refusal");
         assert!(error.contains(problem), "{arguments:?}: {error}");
     }
@@ -430,30 +464,7 @@ fn lists_and_the_tail_have_what_the_scopes_of_a_token_cover() {
     let server = Server::start(&[]);
     let sink = Sink::start();
     let keys = ["orders", "bills"].map(|topic| server.topic(topic, "EventGridSchema"));
-    for (topic, name) in [("orders", "mine"), ("orders", "other"), ("bills", "mine")] {
-        let labels = if name == "mine" {
-            json!(["team=shop"])
-        } else {
-            json!([])
-        };
-        let spec = SubscriptionSpec::new(&sink.url("/"))
-            .dead_letters("letters")
-            .also(&json!({}), &json!({"labels": labels}));
-        server.subscribe(topic, name, &spec);
-    }
-    for (topic, key, names) in [
-        ("orders", &keys[0], &["mine", "other"][..]),
-        ("bills", &keys[1], &["mine"]),
-    ] {
-        for _ in 0..5 {
-            server.publish(topic, key, EVENT.as_bytes());
-        }
-        // A job that does not end by itself.
-        for name in names {
-            let replays = format!("{}/replays", subscription(topic, name));
-            server.command("POST", &replays, &json!({"eventsPerSecond": 0.001}));
-        }
-    }
+    create_subscriptions_with_jobs(&server, &sink, &keys);
     server.command(
         "PUT",
         &format!("{RG}/namespaces/plant"),
@@ -507,7 +518,6 @@ fn lists_and_the_tail_have_what_the_scopes_of_a_token_cover() {
     let tails = [&of_label, &of_topic, &all].map(|token| tail(&server, token));
     server.publish("bills", &keys[1], EVENT.as_bytes());
     server.publish("orders", &keys[0], EVENT.as_bytes());
-    // Events of topics and outcomes of event subscriptions, until the last that is expected.
     let expected: [&[&str]; 3] = [
         &["bills mine", "orders mine"],
         &["orders", "orders mine", "orders other"],
@@ -519,27 +529,60 @@ fn lists_and_the_tail_have_what_the_scopes_of_a_token_cover() {
             "orders other",
         ],
     ];
-    for (mut tail, expected) in tails.into_iter().zip(expected) {
-        let mut seen = BTreeSet::new();
-        while seen.len() < expected.len() {
-            let mut line = String::new();
-            tail.read_line(&mut line).expect("a line in time");
-            let Ok(line) = serde_json::from_str::<Value>(&line) else {
-                continue;
-            };
-            let Some(topic) = line["topic"].as_str() else {
-                continue;
-            };
-            let topic = topic.rsplit('/').next().expect("a name");
-            seen.insert(match line["subscription"].as_str() {
-                Some(subscription) => format!("{topic} {subscription}"),
-                None => topic.to_owned(),
-            });
+    for (tail, expected) in tails.into_iter().zip(expected) {
+        assert_tail_has(tail, expected);
+    }
+}
+
+/// Reads events of topics and outcomes of event subscriptions, until the last that is expected.
+fn assert_tail_has(mut tail: impl BufRead, expected: &[&str]) {
+    let mut seen = BTreeSet::new();
+    while seen.len() < expected.len() {
+        let mut line = String::new();
+        tail.read_line(&mut line).expect("a line in time");
+        let Ok(line) = serde_json::from_str::<Value>(&line) else {
+            continue;
+        };
+        let Some(topic) = line["topic"].as_str() else {
+            continue;
+        };
+        let topic = topic.rsplit('/').next().expect("a name");
+        seen.insert(match line["subscription"].as_str() {
+            Some(subscription) => format!("{topic} {subscription}"),
+            None => topic.to_owned(),
+        });
+    }
+    assert_eq!(
+        seen.iter().map(String::as_str).collect::<Vec<_>>(),
+        expected
+    );
+}
+
+/// Each event subscription has a job that runs until the end of the test.
+fn create_subscriptions_with_jobs(server: &Server, sink: &Sink, keys: &[String; 2]) {
+    for (topic, name) in [("orders", "mine"), ("orders", "other"), ("bills", "mine")] {
+        let labels = if name == "mine" {
+            json!(["team=shop"])
+        } else {
+            json!([])
+        };
+        let spec = SubscriptionSpec::new(&sink.url("/"))
+            .dead_letters("letters")
+            .also(&json!({}), &json!({"labels": labels}));
+        server.subscribe(topic, name, &spec);
+    }
+    for (topic, key, names) in [
+        ("orders", &keys[0], &["mine", "other"][..]),
+        ("bills", &keys[1], &["mine"]),
+    ] {
+        for _ in 0..5 {
+            server.publish(topic, key, EVENT.as_bytes());
         }
-        assert_eq!(
-            seen.iter().map(String::as_str).collect::<Vec<_>>(),
-            expected
-        );
+        // The job runs until the end of the test.
+        for name in names {
+            let replays = format!("{}/replays", subscription(topic, name));
+            server.command("POST", &replays, &json!({"eventsPerSecond": 0.001}));
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use crate::support::{
     sink::Sink,
 };
 
-/// All syncs say that they are done, and do nothing: what a disk does that lies.
+/// All syncs succeed and do nothing, as on a disk that ignores syncs.
 const LYING: [&str; 9] = [
     "strace",
     "-f",
@@ -45,7 +45,7 @@ const SMALL: [(&str, &str); 2] = [
     ("JOURNAL__MAX_TOTAL_WAL_BYTES", "1 MiB"),
 ];
 
-/// What was found after a cut.
+/// The state after a power cut.
 #[derive(Debug)]
 enum Found {
     /// The store was not opened.
@@ -119,7 +119,7 @@ impl ServerOnDevice {
     }
 }
 
-/// What a server that starts on the clone would find.
+/// Reads the store as a server that starts on the clone would.
 fn look(clone: &Mount, acknowledged: &[String]) -> Found {
     let store = match RocksStore::open(&clone.path().join("data"), &RocksOptions::default()) {
         Ok(store) => store,

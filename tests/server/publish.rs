@@ -82,7 +82,7 @@ fn a_custom_event_of_a_token_s_holder_arrives_in_every_schema() {
                 &[(name, value)],
                 body.as_bytes(),
             )
-            .expect("an answer")
+            .expect("a response")
             .status
     };
     let keys = server
@@ -124,14 +124,14 @@ fn a_custom_event_of_a_token_s_holder_arrives_in_every_schema() {
 #[test]
 fn an_unknown_path_has_azures_error() {
     let server = Server::start(&[]);
-    let answer = Client::new(server.at())
+    let response = Client::new(server.at())
         .ask("GET", "/nowhere/At/all?key=secret", &[], b"")
-        .expect("an answer");
+        .expect("a response");
     assert_eq!(
-        answer.codes(),
+        response.codes(),
         (404, "NotFound".to_owned(), "ResourceNotFound".to_owned())
     );
-    let text = answer.text();
+    let text = response.text();
     assert!(
         text.contains("request URI 'http%3A%2F%2F127.0.0.1%3A")
             && text.contains("%2Fnowhere%2FAt%2Fall'."),
@@ -153,22 +153,22 @@ fn a_path_is_answered_however_it_is_spelled() {
     let mut answers = |usual: &str, key: &str, body: &[u8]| {
         // The router finds the second one.
         [usual.to_owned(), usual.replace("events", "Events")].map(|path| {
-            let answer = client
+            let response = client
                 .ask("POST", &path, &[("aeg-sas-key", key)], body)
-                .expect("an answer");
+                .expect("a response");
             assert_eq!(
-                answer.header("x-ms-request-id"),
-                answer.header("x-ms-correlation-request-id"),
+                response.header("x-ms-request-id"),
+                response.header("x-ms-correlation-request-id"),
                 "{path}"
             );
-            let id = answer.header("x-ms-request-id").expect("an id");
+            let id = response.header("x-ms-request-id").expect("an id");
             assert_eq!(id.len(), 36, "{id}");
-            let problem = if answer.status == 200 {
+            let problem = if response.status == 200 {
                 None
             } else {
-                Some(answer.codes())
+                Some(response.codes())
             };
-            (answer.status, problem)
+            (response.status, problem)
         })
     };
     let path = events_path("orders");

@@ -115,9 +115,9 @@ impl Consumer {
             "{TOPIC}/eventsubscriptions/{}:receive?maxEvents={most}&maxWaitTime=10",
             self.queue
         );
-        let answer = self.try_post(&path, b"")?;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        let value = answer.json()["value"].as_array().expect("a list").clone();
+        let response = self.try_post(&path, b"")?;
+        assert_eq!(response.status, 200, "{}", response.text());
+        let value = response.json()["value"].as_array().expect("a list").clone();
         Ok(value.into_iter().map(Received::from_value).collect())
     }
 
@@ -135,9 +135,10 @@ impl Consumer {
 
     fn try_settle(&mut self, verb: &str, tokens: &[&str]) -> std::io::Result<Value> {
         let path = format!("{TOPIC}/eventsubscriptions/{}:{verb}", self.queue);
-        let answer = self.try_post(&path, json!({"lockTokens": tokens}).to_string().as_bytes())?;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        Ok(answer.json())
+        let response =
+            self.try_post(&path, json!({"lockTokens": tokens}).to_string().as_bytes())?;
+        assert_eq!(response.status, 200, "{}", response.text());
+        Ok(response.json())
     }
 
     pub(crate) fn settle(&mut self, verb: &str, tokens: &[&str]) -> Value {
@@ -177,11 +178,11 @@ pub(crate) fn publish(server: &Server, shown: &str, ids: std::ops::Range<usize>)
         ("content-type", "application/cloudevents-batch+json"),
     ];
     let body = serde_json::to_vec(&events).expect("JSON");
-    let answer = server
+    let response = server
         .client()
         .ask("POST", &format!("{TOPIC}:publish"), &headers, &body)
-        .expect("an answer");
-    assert_eq!(answer.status, 200, "{}", answer.text());
+        .expect("a response");
+    assert_eq!(response.status, 200, "{}", response.text());
 }
 
 fn failed(settled: &Value, place: usize) -> &str {
@@ -276,7 +277,7 @@ fn events_are_received_and_each_operation_on_them_has_its_effect() {
     let last = once.receive(100);
     let last: Vec<&str> = last.iter().map(|event| event.token.as_str()).collect();
     assert_eq!(succeeded(&once.settle("release", &last)), 5);
-    assert_eq!(once.try_receive(1).expect("an answer").len(), 0);
+    assert_eq!(once.try_receive(1).expect("a response").len(), 0);
     refuses(&server, &mut one);
 }
 
@@ -322,9 +323,13 @@ fn refuses(server: &Server, consumer: &mut Consumer) {
             "no topic 'cold'",
         ),
     ] {
-        let answer = consumer.post(&path, body.as_bytes());
-        assert_eq!(answer.status, status, "{path}: {}", answer.text());
-        assert!(answer.text().contains(says), "{path}: {}", answer.text());
+        let response = consumer.post(&path, body.as_bytes());
+        assert_eq!(response.status, status, "{path}: {}", response.text());
+        assert!(
+            response.text().contains(says),
+            "{path}: {}",
+            response.text()
+        );
     }
     let mut stranger = Consumer::new(server, "SharedAccessKey AAAA", "work");
     assert_eq!(
@@ -384,7 +389,7 @@ fn locked_events_stay_locked_across_a_kill_and_others_come_back() {
     let mut short = Consumer::new(&server, &shown, "short");
     let mut back = BTreeMap::new();
     wait_for("what was held to come back", LONG, || {
-        let got = short.try_receive(100).expect("an answer");
+        let got = short.try_receive(100).expect("a response");
         let tokens: Vec<&str> = got.iter().map(|event| event.token.as_str()).collect();
         if !tokens.is_empty() {
             short.settle("acknowledge", &tokens);
@@ -488,8 +493,8 @@ fn each_event_is_acknowledged_once_by_many_consumers_across_a_kill() {
     server.assert_sound();
     server.restart();
     *at.lock().expect("no panic") = server.at();
-    // What was on its way at the kill comes back when its lock has expired, or was acknowledged
-    // without a response.
+    // Events whose request was interrupted by the kill are due again after their lock, or were
+    // acknowledged without a response.
     wait_for("all of them", 3 * LONG, || {
         ledger.lock().expect("no panic").len() == events && acknowledged(&ledger) + 8 * 7 >= events
     });
@@ -559,14 +564,14 @@ fn thousands_that_wait_cost_little() {
     let mut seen = std::collections::BTreeSet::new();
     for poll in &mut polls {
         poll.set_read_timeout(Some(LONG + waits)).expect("a socket");
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         let mut part = [0; 4096];
-        while !answer.ends_with(b"]}") {
+        while !response.ends_with(b"]}") {
             let read = poll.read(&mut part).expect("it is served");
-            assert!(read > 0, "{}", String::from_utf8_lossy(&answer));
-            answer.extend_from_slice(&part[..read]);
+            assert!(read > 0, "{}", String::from_utf8_lossy(&response));
+            response.extend_from_slice(&part[..read]);
         }
-        let text = String::from_utf8(answer).expect("text");
+        let text = String::from_utf8(response).expect("text");
         let body: Value =
             serde_json::from_str(text.split_once("\r\n\r\n").expect("a head").1).expect("JSON");
         let value = body["value"].as_array().expect("a list").clone();

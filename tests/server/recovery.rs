@@ -98,7 +98,7 @@ fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_an
         .as_f64()
         .expect("a rate");
     let down = sink.now();
-    // What gathers meanwhile is far more than a second's worth.
+    // The backlog grows meanwhile to far more than the events of a second.
     thread::sleep(Duration::from_secs(4));
     sink.set("/hook", Behavior::Answer(200));
     let up = sink.now();

@@ -45,7 +45,7 @@ fn start(spec: impl FnOnce(SubscriptionSpec) -> SubscriptionSpec) -> (Server, Si
     (server, sink, key)
 }
 
-/// What `gridhook dead-letters` prints for a subscription `Hook`.
+/// The output of `gridhook dead-letters` for a subscription `Hook`.
 pub(super) fn command(server: &Server, topic: &str, verb: &str, rest: &[&str]) -> Value {
     let topic = subscription(topic, "x").replace("/eventSubscriptions/x", "");
     let arguments = [
@@ -254,8 +254,8 @@ fn a_kill_in_the_middle_loses_none_and_repeats_what_was_in_flight_at_most() {
             .map(|arrivals| arrivals.iter().filter(|arrival| arrival.is_taken()).count());
         again.map(|taken| taken - 1).sum()
     });
-    // What was answered in the last moment before a kill may not be durable; a group waits 10 ms
-    // for company.
+    // Outcomes of the last moment before a kill may not be on disk: they wait up to 10 ms for
+    // others.
     assert!(
         repeated <= 3 * 4 * JOBS_AT_ONCE,
         "{repeated} arrived once more"

@@ -75,7 +75,7 @@ fn a_hangup_reads_tokens_and_the_log_filter_again_and_names_what_needs_a_restart
         log.contains("need a restart") && log.contains("limits.topics"),
         "{log}"
     );
-    let answer = server
+    let response = server
         .open(
             "GET",
             "/server",
@@ -83,17 +83,17 @@ fn a_hangup_reads_tokens_and_the_log_filter_again_and_names_what_needs_a_restart
         )
         .json();
     let shown = |key: &str| {
-        let settings = answer["settings"].as_array().expect("a list");
+        let settings = response["settings"].as_array().expect("a list");
         settings
             .iter()
             .find(|setting| setting["key"] == key)
             .map(|setting| setting["value"].clone())
     };
-    assert_eq!(shown("log.filter"), Some(json!("\"debug\"")), "{answer}");
+    assert_eq!(shown("log.filter"), Some(json!("\"debug\"")), "{response}");
     assert_eq!(
         shown("limits.topics"),
         None,
-        "it is not in force before a restart: {answer}"
+        "it is not in force before a restart: {response}"
     );
 
     fs::write(&file, "[log]\nfilter = \"loud\"\n").expect("written");

@@ -32,9 +32,9 @@ pub(super) fn replays(topic: &str, name: &str, rest: &str) -> String {
 
 /// Begins a replay: its id.
 pub(super) fn start(server: &Server, topic: &str, name: &str, body: &Value) -> String {
-    let answer = server.command("POST", &replays(topic, name, ""), body);
-    assert_eq!(answer.status, 201, "{}", answer.text());
-    answer.json()["id"].as_str().expect("an id").to_owned()
+    let response = server.command("POST", &replays(topic, name, ""), body);
+    assert_eq!(response.status, 201, "{}", response.text());
+    response.json()["id"].as_str().expect("an id").to_owned()
 }
 
 fn show(server: &Server, name: &str, id: &str) -> Value {
@@ -183,7 +183,7 @@ fn a_replay_is_whole_through_kills_while_others_have_live_traffic() {
         sum - count
     );
     assert_eq!(least, 1, "something was skipped");
-    // What was in flight at a kill, in requests of 50: a quarter of 16 places.
+    // The requests in flight at a kill, with 50 events each: a quarter of 16.
     assert!(
         sum - count <= 3 * 2 * 4 * BATCH as usize,
         "{} were repeated",
@@ -319,45 +319,14 @@ fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reas
         "hook",
         &SubscriptionSpec::new(&sink.url("/hook")).batch(BATCH),
     );
-    let refused = |body: Value| {
-        let answer = server.admin("POST", &replays("orders", "hook", ""), &body);
-        (
-            answer.status,
-            answer.json()["error"]["message"]
-                .as_str()
-                .expect("a message")
-                .to_owned(),
-        )
-    };
-    assert_eq!(refused(json!({})).0, 400, "nothing is stored");
+    assert_eq!(
+        refuse_replay(&server, json!({})).0,
+        400,
+        "nothing is stored"
+    );
     let ids = publish(&server, &key, 0..500, "/a");
     wait_for("the first delivery", LONG, || sink.taken("/hook") == 500);
-    for (body, why) in [
-        (
-            json!({"from": "yesterday"}),
-            "from is \"yesterday\"; expected",
-        ),
-        (
-            json!({"from": "2026-01-01T00:00:00Z", "fromSequence": 3}),
-            "are both given",
-        ),
-        (
-            json!({"fromSequence": 501}),
-            "stored events are 1 to 500, appended from",
-        ),
-        (
-            json!({"toSequence": 0}),
-            "the range contains no event; stored events are",
-        ),
-        (
-            json!({"eventsPerSecond": 0}),
-            "eventsPerSecond is 0; expected",
-        ),
-        (json!({"since": "x"}), "since"),
-    ] {
-        let (status, message) = refused(body);
-        assert!(status == 400 && message.contains(why), "{status} {message}");
-    }
+    assert_impossible_ranges_are_refused(&server);
     let id = start(&server, "orders", "hook", &json!({"eventsPerSecond": 50}));
     wait_for("a part", LONG, || taken_again(&sink, "/hook", &ids).2 > 20);
     assert_eq!(say(&server, "hook", &id, "pause")["state"], "paused");
@@ -398,9 +367,55 @@ fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reas
     let sent = taken_again(&sink, "/hook", &ids).2;
     thread::sleep(Duration::from_millis(200));
     assert_eq!(taken_again(&sink, "/hook", &ids).2, sent);
+    start_eight_and_a_ninth(&server);
+    server.terminate();
+    server.assert_sound();
+}
+
+/// The status and the message of a refused replay.
+fn refuse_replay(server: &Server, body: Value) -> (u16, String) {
+    let response = server.admin("POST", &replays("orders", "hook", ""), &body);
+    let message = response.json()["error"]["message"]
+        .as_str()
+        .expect("a message")
+        .to_owned();
+    (response.status, message)
+}
+
+fn assert_impossible_ranges_are_refused(server: &Server) {
+    for (body, why) in [
+        (
+            json!({"from": "yesterday"}),
+            "from is \"yesterday\"; expected",
+        ),
+        (
+            json!({"from": "2026-01-01T00:00:00Z", "fromSequence": 3}),
+            "are both given",
+        ),
+        (
+            json!({"fromSequence": 501}),
+            "stored events are 1 to 500, appended from",
+        ),
+        (
+            json!({"toSequence": 0}),
+            "the range contains no event; stored events are",
+        ),
+        (
+            json!({"eventsPerSecond": 0}),
+            "eventsPerSecond is 0; expected",
+        ),
+        (json!({"since": "x"}), "since"),
+    ] {
+        let (status, message) = refuse_replay(server, body);
+        assert!(status == 400 && message.contains(why), "{status} {message}");
+    }
+}
+
+/// An event subscription has at most eight jobs that have not ended.
+fn start_eight_and_a_ninth(server: &Server) {
     server.operate("orders", "hook", "hold");
     let all: Vec<String> = (0..8)
-        .map(|_| start(&server, "orders", "hook", &json!({})))
+        .map(|_| start(server, "orders", "hook", &json!({})))
         .collect();
     let status = server.status("orders", "hook");
     assert_eq!(status["backlog"], 0, "a replay is no backlog: {status}");
@@ -413,7 +428,7 @@ fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reas
     server.operate("orders", "hook", "resume");
     for id in &all {
         assert_eq!(
-            wait_until_ended(&server, "hook", id)["counters"]["delivered"],
+            wait_until_ended(server, "hook", id)["counters"]["delivered"],
             500
         );
     }
@@ -431,8 +446,6 @@ fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reas
             .status,
         404
     );
-    server.terminate();
-    server.assert_sound();
 }
 
 #[test]

@@ -98,6 +98,6 @@ fn live_events_hardly_wait_for_a_replay_to_their_neighbour() {
         "live p99 with a replay against without, median of {runs}: {:.2}",
         ratios[ratios.len() / 2]
     );
-    // A bound for any machine under any load; what is aimed at is 1.25.
+    // A limit for any machine under any load. The aim is 1.25.
     assert!(ratios[ratios.len() / 2] < 20.0, "{ratios:?}");
 }

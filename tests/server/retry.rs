@@ -525,11 +525,11 @@ fn an_operator_retries_one_pending_event_and_then_all_of_them() {
     wait_for("the early attempt in its history", LONG, || {
         traced().contains("before its time")
     });
-    // The new due times are on disk once the command is answered, also if no attempt has an
+    // The new due times are on disk before the response to the command, also if no attempt has an
     // outcome.
     sink.set("/hook", Behavior::Hang);
-    let printed = operator(&server, &["subscriptions", "retry", topic, "hook"]).expect("done");
-    assert!(printed.contains("3 pending deliveries"), "{printed}");
+    let output = operator(&server, &["subscriptions", "retry", topic, "hook"]).expect("done");
+    assert!(output.contains("3 pending deliveries"), "{output}");
     server.kill_9();
     server.assert_sound();
     sink.set("/hook", Behavior::Answer(200));
@@ -540,10 +540,10 @@ fn an_operator_retries_one_pending_event_and_then_all_of_them() {
         server.command("POST", &path, &json!({"all": true})).json(),
         json!({"events": 0})
     );
-    let printed = operator(&server, &["audit", "--search", "/retry"]).expect("a table");
+    let output = operator(&server, &["audit", "--search", "/retry"]).expect("a table");
     assert!(
-        printed.contains("sequences") && printed.contains("all"),
-        "{printed}"
+        output.contains("sequences") && output.contains("all"),
+        "{output}"
     );
     for (body, text) in [
         (json!({}), "sequences"),
@@ -553,11 +553,11 @@ fn an_operator_retries_one_pending_event_and_then_all_of_them() {
         (json!({"sequences": [2], "after": "x"}), "with or without"),
         (json!({"all": true, "after": "x"}), "next"),
     ] {
-        let refused = server.admin("POST", &path, &body);
+        let response = server.admin("POST", &path, &body);
         assert!(
-            refused.status == 400 && refused.text().contains(text),
+            response.status == 400 && response.text().contains(text),
             "{body}: {}",
-            refused.text()
+            response.text()
         );
     }
     let many = [
@@ -565,14 +565,14 @@ fn an_operator_retries_one_pending_event_and_then_all_of_them() {
         &["2"].repeat(1001),
     ]
     .concat();
-    let printed = operator(&server, &many).expect("more than one request");
-    assert!(printed.contains("0 pending deliveries"), "{printed}");
+    let output = operator(&server, &many).expect("more than one request");
+    assert!(output.contains("0 pending deliveries"), "{output}");
     server.operate("orders", "hook", "hold");
-    let refused = server.admin("POST", &path, &json!({"all": true}));
+    let response = server.admin("POST", &path, &json!({"all": true}));
     assert!(
-        refused.status == 409 && refused.text().contains("resume it first"),
+        response.status == 409 && response.text().contains("resume it first"),
         "{}",
-        refused.text()
+        response.text()
     );
 }
 

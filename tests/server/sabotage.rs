@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// What a process with a bug left behind. Each bug would be one line of code.
+/// A bug, and the store that a process with it leaves. Each bug is one line of code.
 struct Bug {
     name: &'static str,
     left: Left,
@@ -186,7 +186,7 @@ fn change_cursor(records: &mut Records, change: impl Fn(&mut Cursor)) {
 /// Leaves the store as the bug would.
 fn plant(bug: &Bug, data_dir: &Path) {
     let store = RocksStore::open(data_dir, &RocksOptions::default()).expect("a sound store");
-    // What the floor has passed may go at any time, and does now.
+    // Events below the floor may be deleted at any time, and are deleted now.
     store.compact_log().expect("compacted");
     let batch = match &bug.left {
         Left::Batch(left) => left(&store),
@@ -268,7 +268,7 @@ impl KilledServer {
         wait_for("failures", LONG, || {
             server.counter("orders", "hook", "pending") >= 10
         });
-        // The floor follows, and what is pending is held.
+        // The floor follows, and pending events are held.
         thread::sleep(Duration::from_millis(1500));
         // No reader receives what comes now.
         server.operate("orders", "hook", "hold");
@@ -276,7 +276,7 @@ impl KilledServer {
         wait_for("dead letters", LONG, || {
             server.counter("orders", "doomed", "deadLettered") == 200
         });
-        // What was answered is on the disk by now, so that nothing may come twice.
+        // Outcomes of responses are on disk by now, so that no event may arrive twice.
         thread::sleep(Duration::from_millis(400));
         server.kill_9();
         let folder = tempfile::tempdir().expect("a folder");

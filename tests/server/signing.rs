@@ -82,7 +82,7 @@ fn every_attempt_is_signed_under_the_same_id_and_a_secret_is_changed_without_a_g
     assert_eq!(requests[4].header("webhook-signature"), None);
 }
 
-/// What GET shows of a secret.
+/// The form in which GET returns a secret.
 fn hidden(secret: &str) -> String {
     let digest = format!("{:x}", Sha256::digest(secret));
     format!(
@@ -157,8 +157,8 @@ fn secrets_are_accepted_and_never_shown() {
             reported.text()
         );
     }
-    // What is shown can be written back, in any order. Without fingerprints, as older servers
-    // showed it, if there is one of a kind.
+    // The returned form can be put back, in any order. Without fingerprints, as older servers
+    // returned it, this works for one secret of a kind.
     let older = ["whsk_[hidden]", "whsec_[hidden]"].map(str::to_owned);
     for again in [
         [hidden(OLD), hidden(NEW)],

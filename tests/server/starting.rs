@@ -36,8 +36,8 @@ fn a_server_that_reads_its_store_is_alive_and_not_ready() {
             .success()
     );
     server.begin();
-    wait_for("an answer", LONG, || ask(at, "GET", "/healthz").is_some());
-    let alive = ask(at, "GET", "/healthz").expect("an answer");
+    wait_for("a response", LONG, || ask(at, "GET", "/healthz").is_some());
+    let alive = ask(at, "GET", "/healthz").expect("a response");
     assert_eq!(
         (alive.status, &alive.json()["status"]),
         (200, &"starting".into()),
@@ -45,7 +45,7 @@ fn a_server_that_reads_its_store_is_alive_and_not_ready() {
         alive.text()
     );
     assert!(alive.json()["step"].is_string(), "{}", alive.text());
-    let ready = ask(at, "GET", "/readyz").expect("an answer");
+    let ready = ask(at, "GET", "/readyz").expect("a response");
     assert_eq!(
         (ready.status, &ready.json()["phase"]),
         (503, &"recovering".into()),
@@ -58,19 +58,19 @@ fn a_server_that_reads_its_store_is_alive_and_not_ready() {
         ready.text()
     );
     for (method, path) in [("POST", "/topics/orders/api/events"), ("GET", "/metrics")] {
-        let refused = ask(at, method, path).expect("an answer");
+        let response = ask(at, method, path).expect("a response");
         assert_eq!(
-            (refused.status, refused.header("retry-after")),
+            (response.status, response.header("retry-after")),
             (503, Some("1")),
             "{}",
-            refused.text()
+            response.text()
         );
     }
     server.kill_9();
     fs::remove_file(&current).expect("removed");
     fs::write(&current, text).expect("written");
     server.restart();
-    let alive = ask(at, "GET", "/healthz").expect("an answer");
+    let alive = ask(at, "GET", "/healthz").expect("a response");
     assert_eq!(alive.json(), serde_json::json!({"status": "ok"}));
     server.terminate();
 }

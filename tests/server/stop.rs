@@ -101,7 +101,7 @@ fn clients_that_wait_for_events_are_answered_at_once_and_publishers_served_meanw
             thread::spawn(move || {
                 client
                     .ask("POST", POLL, &[("authorization", &shown)], b"")
-                    .expect("an answer")
+                    .expect("a response")
             })
         })
         .collect();
@@ -115,9 +115,9 @@ fn clients_that_wait_for_events_are_answered_at_once_and_publishers_served_meanw
         let body = crate::support::load::body(&[id.to_owned()], "/a");
         publisher
             .ask("POST", &path, &[("aeg-sas-key", &key)], &body)
-            .map(|answer| answer.status)
+            .map(|response| response.status)
     };
-    assert_eq!(publish("before").expect("an answer"), 200);
+    assert_eq!(publish("before").expect("a response"), 200);
     let clock = gridhook::clock::Clock::system();
     // Publishes without a pause, so that the moment is not missed on a busy machine: whether one
     // was served after the server said that it stops.
@@ -143,8 +143,11 @@ fn clients_that_wait_for_events_are_answered_at_once_and_publishers_served_meanw
         "publishers are served for a moment yet"
     );
     for poll in polls {
-        let answer = poll.join().expect("a client");
-        assert_eq!((answer.status, answer.json()), (200, json!({"value": []})));
+        let response = poll.join().expect("a client");
+        assert_eq!(
+            (response.status, response.json()),
+            (200, json!({"value": []}))
+        );
     }
     assert_eq!(server.wait(LONG), Some(0));
     let took = clock.now().since(asked);

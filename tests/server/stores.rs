@@ -13,12 +13,12 @@ use crate::support::{
     sink::{Behavior, Sink},
 };
 
-/// What a test asks of a store, from outside of any runtime.
+/// Waits for a request of the test to a store, outside of any runtime.
 fn ask<T>(work: impl Future<Output = T>) -> T {
     actix_rt::System::new().block_on(work)
 }
 
-/// The files below a folder of the store, with what is in them.
+/// The files below a folder of the store, with their contents.
 fn files(cloud: &Cloud, folder: &str) -> Vec<(String, String)> {
     ask(async {
         let sink = cloud.sink();
@@ -137,7 +137,7 @@ impl Stage {
         wait_for("their files", LONG, || ids(&self.cloud, folder) == expected);
     }
 
-    /// The store is away while more is given up, and comes back.
+    /// The store is down while more events are given up, and returns.
     fn outage(&mut self, range: std::ops::Range<usize>, killed: bool) {
         self.cloud.stop();
         self.give_up(range);
@@ -305,7 +305,7 @@ fn s3_has_every_dead_letter_after_an_outage_below_the_prefix_of_its_address() {
     if !needs::python() {
         return;
     }
-    // What moto had goes with it.
+    // The data of moto is lost with its process.
     bucket(
         "s3://letters/kept",
         "s3://letters/kept/here",
@@ -361,12 +361,12 @@ fn a_destination_in_no_store_is_refused_and_no_credential_is_shown() {
             "expected one of s3://letters/kept",
         ),
     ] {
-        let answer = asked(place.clone());
-        assert_eq!(answer.status, 400, "{place}: {}", answer.text());
+        let response = asked(place.clone());
+        assert_eq!(response.status, 400, "{place}: {}", response.text());
         assert!(
-            answer.text().contains(expected),
+            response.text().contains(expected),
             "{place}: {}",
-            answer.text()
+            response.text()
         );
     }
     let place = json!({"resourceId": "s3://letters/kept/here"});

@@ -63,6 +63,62 @@ fn listed(server: &Server) -> Vec<Value> {
         .clone()
 }
 
+/// A token: its name, roles and scopes, and the status of each probe of `assert_token_permits`.
+type NamedToken = (&'static str, &'static str, &'static str, [u16; 8]);
+
+const NAMED_TOKENS: [NamedToken; 10] = [
+    (
+        "p1",
+        "publish",
+        "topics/orders",
+        [200, 403, 403, 403, 403, 403, 403, 403],
+    ),
+    (
+        "p2",
+        "publish",
+        "topics/bills*/*",
+        [403, 200, 200, 403, 403, 403, 403, 403],
+    ),
+    (
+        "p3",
+        "publish",
+        "",
+        [200, 200, 200, 403, 403, 403, 403, 403],
+    ),
+    (
+        "r1",
+        "read",
+        "labels/team=shop",
+        [403, 403, 403, 200, 200, 403, 403, 403],
+    ),
+    ("r2", "read", "", [403, 403, 403, 200, 200, 403, 403, 403]),
+    (
+        "o1",
+        "operate",
+        "topics/Orders/eventSubscriptions/bill*",
+        [403, 403, 403, 200, 200, 200, 403, 403],
+    ),
+    (
+        "o2",
+        "publish,operate",
+        "labels/team=shop",
+        [200, 403, 403, 200, 200, 200, 403, 403],
+    ),
+    (
+        "a1",
+        "admin",
+        "topics/orders",
+        [200, 403, 403, 200, 200, 200, 403, 200],
+    ),
+    ("a2", "admin", "", [200, 200, 200, 200, 200, 200, 200, 200]),
+    (
+        "c1",
+        "consume",
+        "",
+        [403, 403, 403, 403, 403, 403, 403, 403],
+    ),
+];
+
 #[test]
 fn a_named_token_permits_its_roles_for_its_resources_only() {
     let server = Server::start(&[]);
@@ -75,111 +131,73 @@ fn a_named_token_permits_its_roles_for_its_resources_only() {
     for topic in ["orders", "bills"] {
         server.subscribe(topic, "billing", &SubscriptionSpec::new(&sink.url("/")));
     }
-    let [orders, bills, bills_eu] = ["orders", "bills", "bills-eu"].map(events_path);
-    let billing = subscription("orders", "billing");
-    let (hold, probe_other) = (
-        format!("{billing}/hold"),
-        format!("{}/hold", subscription("bills", "billing")),
-    );
-    let keys = format!("{RG}/topics/orders/listKeys");
-    for (name, roles, scopes, expected) in [
-        (
-            "p1",
-            "publish",
-            "topics/orders",
-            [200, 403, 403, 403, 403, 403, 403, 403],
-        ),
-        (
-            "p2",
-            "publish",
-            "topics/bills*/*",
-            [403, 200, 200, 403, 403, 403, 403, 403],
-        ),
-        (
-            "p3",
-            "publish",
-            "",
-            [200, 200, 200, 403, 403, 403, 403, 403],
-        ),
-        (
-            "r1",
-            "read",
-            "labels/team=shop",
-            [403, 403, 403, 200, 200, 403, 403, 403],
-        ),
-        ("r2", "read", "", [403, 403, 403, 200, 200, 403, 403, 403]),
-        (
-            "o1",
-            "operate",
-            "topics/Orders/eventSubscriptions/bill*",
-            [403, 403, 403, 200, 200, 200, 403, 403],
-        ),
-        (
-            "o2",
-            "publish,operate",
-            "labels/team=shop",
-            [200, 403, 403, 200, 200, 200, 403, 403],
-        ),
-        (
-            "a1",
-            "admin",
-            "topics/orders",
-            [200, 403, 403, 200, 200, 200, 403, 200],
-        ),
-        ("a2", "admin", "", [200, 200, 200, 200, 200, 200, 200, 200]),
-        (
-            "c1",
-            "consume",
-            "",
-            [403, 403, 403, 403, 403, 403, 403, 403],
-        ),
-    ] {
-        let flags: &[&str] = if scopes.is_empty() {
-            &[]
-        } else {
-            &["--scope", scopes]
-        };
-        let token = token(&server, &[&[name, "--role", roles], flags].concat());
-        let found = [
-            ("POST", &*orders),
-            ("POST", &*bills),
-            ("POST", &*bills_eu),
-            ("GET", &*billing),
-            ("GET", "/top"),
-            ("POST", &*hold),
-            ("POST", &*probe_other),
-            ("POST", &*keys),
-        ]
-        .map(|(method, path)| status(&server, &token, method, path));
-        assert_eq!(found, expected, "{name}: {roles} for {scopes:?}");
-        for held in ["orders", "bills"] {
-            server.try_to(held, "billing", "release");
-            server.try_to(held, "billing", "resume");
-        }
+    for case in NAMED_TOKENS {
+        assert_token_permits(&server, case);
     }
-    let used = listed(&server);
+    assert_use_of_tokens_is_shown(&server);
+    assert_a_refusal_is_forbidden(&server);
+    assert_impossible_tokens_say_why(&server);
+}
+
+fn assert_token_permits(server: &Server, (name, roles, scopes, expected): NamedToken) {
+    let flags: &[&str] = if scopes.is_empty() {
+        &[]
+    } else {
+        &["--scope", scopes]
+    };
+    let token = token(server, &[&[name, "--role", roles], flags].concat());
+    let billing = subscription("orders", "billing");
+    let statuses = [
+        ("POST", &*events_path("orders")),
+        ("POST", &*events_path("bills")),
+        ("POST", &*events_path("bills-eu")),
+        ("GET", &*billing),
+        ("GET", "/top"),
+        ("POST", &*format!("{billing}/hold")),
+        (
+            "POST",
+            &*format!("{}/hold", subscription("bills", "billing")),
+        ),
+        ("POST", &*format!("{RG}/topics/orders/listKeys")),
+    ]
+    .map(|(method, path)| status(server, &token, method, path));
+    assert_eq!(statuses, expected, "{name}: {roles} for {scopes:?}");
+    for topic in ["orders", "bills"] {
+        server.try_to(topic, "billing", "release");
+        server.try_to(topic, "billing", "resume");
+    }
+}
+
+fn assert_use_of_tokens_is_shown(server: &Server) {
+    let tokens = listed(server);
     let is_used = |name: &str| {
-        used.iter()
+        tokens
+            .iter()
             .any(|token| token["name"] == name && token["lastUsed"].is_string())
     };
     assert!(
-        is_used("p1") && is_used("c1") && used.iter().all(|token| token.get("token").is_none()),
-        "{used:?}"
+        is_used("p1") && is_used("c1") && tokens.iter().all(|token| token.get("token").is_none()),
+        "{tokens:?}"
     );
-    let refused = ask(
-        &server,
-        &token(&server, &["p4", "--role", "publish", "--scope", "topics/x"]),
+}
+
+fn assert_a_refusal_is_forbidden(server: &Server) {
+    let response = ask(
+        server,
+        &token(server, &["p4", "--role", "publish", "--scope", "topics/x"]),
         "POST",
-        &orders,
+        &events_path("orders"),
         EVENT,
     );
     assert_eq!(
-        refused.codes(),
+        response.codes(),
         (403, "Forbidden".to_owned(), "Forbidden".to_owned()),
         "{}",
-        refused.text()
+        response.text()
     );
-    // What cannot be a token says why.
+}
+
+fn assert_impossible_tokens_say_why(server: &Server) {
     for (arguments, problem) in [
         (&["p1", "--role", "read"][..], "exists"),
         (&["P1", "--role", "read"], "exists"),
@@ -231,7 +249,7 @@ fn a_named_token_permits_its_roles_for_its_resources_only() {
         ),
     ] {
         let error =
-            operator(&server, &[&["tokens", "create"], arguments].concat()).expect_err("a refusal");
+            operator(server, &[&["tokens", "create"], arguments].concat()).expect_err("a refusal");
         assert!(error.contains(problem), "{arguments:?}: {error}");
     }
 }
@@ -280,7 +298,7 @@ fn a_consumer_needs_the_role_for_the_topic() {
         server
             .client()
             .ask("POST", path, &headers, CLOUD_EVENT.as_bytes())
-            .expect("an answer")
+            .expect("a response")
             .status
     };
     assert_eq!((publish(&publisher), publish(&consumer)), (200, 403));
@@ -332,7 +350,7 @@ pub(super) fn tail(server: &Server, token: &str) -> BufReader<TcpStream> {
     stream.write_all(request.as_bytes()).expect("it is sent");
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
-    stream.read_line(&mut line).expect("an answer");
+    stream.read_line(&mut line).expect("a response");
     assert!(line.contains("200"), "{line}");
     stream
 }
@@ -703,18 +721,18 @@ fn a_read_token_tried_on_every_route_changes_nothing() {
         ..
     } in requests(&server, "billing")
     {
-        let answer = ask(&server, &reader, &method, &path, &body);
+        let response = ask(&server, &reader, &method, &path, &body);
         match roles.first().map(String::as_str) {
             Some("operate" | "admin") => {
-                assert_eq!(answer.status, 403, "{of}: {}", answer.text());
+                assert_eq!(response.status, 403, "{of}: {}", response.text());
                 refused += 1;
             }
             Some(_) => {
                 assert!(
-                    ![401, 403, 405, 500].contains(&answer.status),
+                    ![401, 403, 405, 500].contains(&response.status),
                     "{of}: {} {}",
-                    answer.status,
-                    answer.text()
+                    response.status,
+                    response.text()
                 );
                 shown += 1;
             }
@@ -722,10 +740,10 @@ fn a_read_token_tried_on_every_route_changes_nothing() {
             // The data plane: a reader neither publishes nor consumes. A host decides about the
             // short paths.
             None => assert!(
-                answer.status >= 400,
+                response.status >= 400,
                 "{of}: {} {}",
-                answer.status,
-                answer.text()
+                response.status,
+                response.text()
             ),
         }
     }
@@ -772,7 +790,7 @@ fn a_scoped_token_does_not_learn_whether_a_resource_of_others_exists() {
     one_of_each_kind(&server, &sink, &["billing"]);
     let mine = json!({"tags": {"team": "mine"}, "properties": {}});
     server.command("PUT", &format!("{RG}/topics/mine"), &mine);
-    // Names of the same length, because messages and answers have lengths.
+    // Names of the same length, because responses contain lengths.
     let names = [
         ("0rders", "orders"),
         ("sh0ps", "shops"),

@@ -95,6 +95,23 @@ fn the_story_of_an_event_reads_like_this() {
     ]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
+    subscribe_with_each_outcome(&server, &sink);
+    publish(&server, &key, &["first"], "/a");
+    wait_for_outcomes(&server);
+    change_subscriptions(&server, &sink);
+    server.kill_9();
+    server.restart();
+
+    assert_the_trace_is_printed(&server);
+
+    assert_an_event_is_found_by_id(&server);
+    assert_the_ledger_is_filtered(&server);
+    server.terminate();
+    server.assert_sound();
+}
+
+/// Event subscriptions whose requests end in different ways.
+fn subscribe_with_each_outcome(server: &Server, sink: &Sink) {
     server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     server.subscribe(
         "orders",
@@ -122,14 +139,19 @@ fn the_story_of_an_event_reads_like_this() {
     sink.set("/hook", Behavior::StatusesAndBodies([busy, busy].into()));
     sink.set("/dead-letters", Behavior::Answer(500));
     sink.set("/gone", Behavior::Dead);
-    publish(&server, &key, &["first"], "/a");
+}
+
+fn wait_for_outcomes(server: &Server) {
     for name in ["hook", "dead-letters", "gone", "narrow", "short"] {
-        wait_until_passed(&server, name, 1);
+        wait_until_passed(server, name, 1);
     }
     wait_for("the file", LONG, || {
-        steps(&histories(&server, "first")["dead-letters"]).contains(&"written")
+        steps(&histories(server, "first")["dead-letters"]).contains(&"written")
     });
-    // What stopped the event is not in force any more, and one of those who had it is gone.
+}
+
+/// Replaces the filter that stopped the event, deletes an event subscription and creates another.
+fn change_subscriptions(server: &Server, sink: &Sink) {
     server.subscribe(
         "orders",
         "narrow",
@@ -141,10 +163,10 @@ fn the_story_of_an_event_reads_like_this() {
         "later",
         &SubscriptionSpec::new(&sink.url("/later")),
     );
-    server.kill_9();
-    server.restart();
+}
 
-    let text = operator(&server, &["trace", "first", "--topic", TOPIC]).expect("it is found");
+fn assert_the_trace_is_printed(server: &Server) {
+    let text = operator(server, &["trace", "first", "--topic", TOPIC]).expect("it is found");
     expect![[r#"
         event first in orders, sequence 1
         TIME  published, type Load.Event, subject /a
@@ -176,9 +198,11 @@ fn the_story_of_an_event_reads_like_this() {
         later: published before the event subscription was created
     "#]]
     .assert_eq(&masked(&text));
+}
 
-    let found = operator(
-        &server,
+fn assert_an_event_is_found_by_id(server: &Server) {
+    let output = operator(
+        server,
         &[
             "trace",
             "first",
@@ -189,188 +213,236 @@ fn the_story_of_an_event_reads_like_this() {
         ],
     )
     .expect("it is found");
-    let found: Value = serde_json::from_str(&found).expect("JSON");
-    assert_eq!(found["value"][0]["events"][0]["id"], "first");
-    let nobody =
-        operator(&server, &["trace", "nobody", "--topic", TOPIC]).expect_err("it is not there");
+    let output: Value = serde_json::from_str(&output).expect("JSON");
+    assert_eq!(output["value"][0]["events"][0]["id"], "first");
+    let error =
+        operator(server, &["trace", "nobody", "--topic", TOPIC]).expect_err("it is not there");
     assert_eq!(
-        nobody,
+        error,
         "gridhook: event 'nobody' was not found: orders stores the events 1 to 1. Delivered events \
          are stored for journal.retention; the history of older ones may be found with --topic and \
          --sequence"
     );
-    let failed = operator(
-        &server,
+}
+
+fn assert_the_ledger_is_filtered(server: &Server) {
+    let lines = operator(
+        server,
         &["ledger", TOPIC, "dead-letters", "--outcome", "deferred"],
     )
     .expect("it answers");
     expect![[r#"
         TIME  sequence 1: attempt 1: 500 GenericError after … ms; next attempt at TIME or later
     "#]]
-    .assert_eq(&masked(&failed));
-    let refused = operator(
-        &server,
+    .assert_eq(&masked(&lines));
+    let error = operator(
+        server,
         &["ledger", TOPIC, "dead-letters", "--outcome", "bad"],
     )
     .expect_err("there is none");
     assert!(
-        refused.contains("outcome is \"bad\"; did you mean BadRequest?"),
-        "{refused}"
+        error.contains("outcome is \"bad\"; did you mean BadRequest?"),
+        "{error}"
     );
-    server.terminate();
-    server.assert_sound();
 }
 
-/// Who subscribes to what, at a time.
-struct Model {
+/// The event subscriptions of the model, and how many attempts each has.
+const SUBSCRIPTIONS: [(&str, u32); 3] = [("one", 30), ("two", 2), ("three", 30)];
+
+/// The filter of an event subscription at a time.
+struct Filter {
     prefix: &'static str,
     version: u64,
 }
 
+/// What the histories of the published events must say.
+struct Model {
+    filters: BTreeMap<&'static str, Filter>,
+    /// By event and event subscription: the version of the filter that stopped the event, or none.
+    stopped_by: BTreeMap<(String, &'static str), Option<u64>>,
+    published: u64,
+}
+
+/// A server and its model.
+struct ModelRun {
+    server: Server,
+    sink: Sink,
+    key: String,
+    rng: fastrand::Rng,
+    model: Model,
+}
+
 #[test]
 fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
-    let mut server = Server::start(&[
-        ("DELIVERY__SUSPEND_AFTER_FAILURES", "1000"),
-        ("JOURNAL__RETENTION", "1h"),
-    ]);
-    let sink = Sink::start();
-    let key = server.topic("orders", "EventGridSchema");
-    let mut jitter = fastrand::Rng::with_seed(11);
-    let prefixes = ["", "/a", "/b", "/a/1"];
-    let mut models: BTreeMap<&str, Model> = BTreeMap::new();
-    for (name, attempts) in [("one", 30), ("two", 2), ("three", 30)] {
-        let path = format!("/{name}");
-        server.subscribe(
-            "orders",
-            name,
-            &SubscriptionSpec::new(&sink.url(&path))
-                .prefix("/b")
-                .attempts(attempts),
-        );
-        models.insert(
-            name,
-            Model {
-                prefix: "/b",
-                version: 1,
-            },
-        );
-    }
-    // By id and subscription: which version stopped it, or none.
-    let mut truth: BTreeMap<(String, &str), Option<u64>> = BTreeMap::new();
-    let mut published = 0;
+    let mut run = ModelRun::start();
     for round in 0..many(8, 60) {
-        for (name, model) in &mut models {
-            if jitter.bool() {
-                let prefix = prefixes[jitter.usize(..prefixes.len())];
-                let attempts = if *name == "two" { 2 } else { 30 };
-                let spec = SubscriptionSpec::new(&sink.url(&format!("/{name}")))
-                    .prefix(prefix)
-                    .attempts(attempts);
-                server.subscribe("orders", name, &spec);
-                *model = Model {
-                    prefix,
-                    version: model.version + 1,
-                };
-            }
-            sink.set(
-                &format!("/{name}"),
-                Behavior::Statuses([503, 200, 500, 200, 200].into()),
-            );
+        run.change_filters();
+        run.publish_batches(round);
+        run.wait_until_all_passed();
+    }
+    run.server.kill_9();
+    run.server.restart();
+    run.wait_until_all_passed();
+    let ids: Vec<String> = run
+        .model
+        .stopped_by
+        .keys()
+        .map(|(id, _)| id.clone())
+        .collect();
+    let mut count = 0;
+    for id in ids.into_iter().step_by(5) {
+        let histories = histories(&run.server, &id);
+        for (name, _) in SUBSCRIPTIONS {
+            run.assert_history_is_of_the_model(&id, name, &histories[name]);
+            count += 1;
         }
-        // The last two match every prefix: a subscription that delivers writes down at once what it
-        // has filtered out.
+    }
+    assert!(count > 200, "{count} histories");
+    run.server.terminate();
+    run.server.assert_sound();
+}
+
+impl ModelRun {
+    fn start() -> Self {
+        let server = Server::start(&[
+            ("DELIVERY__SUSPEND_AFTER_FAILURES", "1000"),
+            ("JOURNAL__RETENTION", "1h"),
+        ]);
+        let sink = Sink::start();
+        let key = server.topic("orders", "EventGridSchema");
+        let model = Model {
+            filters: BTreeMap::new(),
+            stopped_by: BTreeMap::new(),
+            published: 0,
+        };
+        let mut run = Self {
+            server,
+            sink,
+            key,
+            rng: fastrand::Rng::with_seed(11),
+            model,
+        };
+        for (name, attempts) in SUBSCRIPTIONS {
+            run.set_filter(name, attempts, "/b");
+        }
+        run
+    }
+
+    /// Creates the event subscription, or replaces its filter.
+    fn set_filter(&mut self, name: &'static str, attempts: u32, prefix: &'static str) {
+        let spec = SubscriptionSpec::new(&self.sink.url(&format!("/{name}")))
+            .prefix(prefix)
+            .attempts(attempts);
+        self.server.subscribe("orders", name, &spec);
+        let version = self
+            .model
+            .filters
+            .get(name)
+            .map_or(1, |filter| filter.version + 1);
+        self.model.filters.insert(name, Filter { prefix, version });
+    }
+
+    /// Changes some of the filters, and lets endpoints fail again.
+    fn change_filters(&mut self) {
+        let prefixes = ["", "/a", "/b", "/a/1"];
+        for (name, attempts) in SUBSCRIPTIONS {
+            if self.rng.bool() {
+                let prefix = prefixes[self.rng.usize(..prefixes.len())];
+                self.set_filter(name, attempts, prefix);
+            }
+            let statuses = Behavior::Statuses([503, 200, 500, 200, 200].into());
+            self.sink.set(&format!("/{name}"), statuses);
+        }
+    }
+
+    /// Publishes six batches. The last two match every prefix: a subscription that delivers
+    /// records at once what it has filtered out.
+    fn publish_batches(&mut self, round: usize) {
         for batch in 0..6 {
-            let (subject, events) = match batch {
+            let (subject, count) = match batch {
                 4 => ("/a/1", 1),
                 5 => ("/b/1", 1),
                 _ => (
-                    ["/a/1", "/a/2", "/b/1", "/c"][jitter.usize(..4)],
-                    jitter.usize(1..30),
+                    ["/a/1", "/a/2", "/b/1", "/c"][self.rng.usize(..4)],
+                    self.rng.usize(1..30),
                 ),
             };
-            // In the midst of it, and while what the filter stopped is in no record yet.
+            // Kill the server while no record has the events that the filter stopped.
             if batch == 4 && round % 3 == 1 {
-                server.kill_9();
-                server.restart();
+                self.server.kill_9();
+                self.server.restart();
             }
-            let ids: Vec<String> = (0..events)
-                .map(|at| format!("{round}-{batch}-{at}"))
+            let ids: Vec<String> = (0..count)
+                .map(|number| format!("{round}-{batch}-{number}"))
                 .collect();
-            publish(
-                &server,
-                &key,
-                &ids.iter().map(String::as_str).collect::<Vec<_>>(),
-                subject,
-            );
-            published += ids.len() as u64;
-            for id in ids {
-                for (name, model) in &models {
-                    let stopped = !subject.starts_with(model.prefix);
-                    truth.insert((id.clone(), *name), stopped.then_some(model.version));
-                }
+            self.publish_events(ids, subject);
+        }
+    }
+
+    fn publish_events(&mut self, ids: Vec<String>, subject: &str) {
+        self.server
+            .publish("orders", &self.key, &load::body(&ids, subject));
+        self.model.published += ids.len() as u64;
+        for id in ids {
+            for (name, filter) in &self.model.filters {
+                let is_stopped = !subject.starts_with(filter.prefix);
+                self.model
+                    .stopped_by
+                    .insert((id.clone(), *name), is_stopped.then_some(filter.version));
             }
         }
-        for name in models.keys() {
-            wait_until_passed(&server, name, published);
+    }
+
+    fn wait_until_all_passed(&self) {
+        for (name, _) in SUBSCRIPTIONS {
+            wait_until_passed(&self.server, name, self.model.published);
         }
     }
-    server.kill_9();
-    server.restart();
-    for name in models.keys() {
-        wait_until_passed(&server, name, published);
-    }
-    let ids: Vec<String> = truth.keys().map(|(id, _)| id.clone()).collect();
-    let mut reported = 0;
-    for id in ids.into_iter().step_by(5) {
-        let histories = histories(&server, &id);
-        for name in models.keys() {
-            let history = &histories[*name];
-            let arrivals = sink
-                .look(&format!("/{name}"), |ledger| ledger.get(&id).cloned())
-                .unwrap_or_default();
-            let known = format!("{id} for {name}, {} arrivals: {history}", arrivals.len());
-            match truth[&(id.clone(), *name)] {
-                Some(version) => {
-                    assert!(arrivals.is_empty(), "{known}");
-                    assert_eq!(
-                        (steps(history), &history["result"]),
-                        (vec!["filtered"], &json!("filtered")),
-                        "{known}"
-                    );
-                    let filter = &history["lines"][0]["filter"];
-                    assert_eq!(
-                        (&filter["version"], &filter["stoppedBy"]),
-                        (&json!(version), &json!("subjectBeginsWith")),
-                        "{known}"
-                    );
-                    let text = history["text"].as_str().expect("a sentence");
-                    assert_eq!(
-                        text,
-                        format!("filtered by subjectBeginsWith of version {version}")
-                    );
-                }
-                None => {
-                    let taken = arrivals.iter().any(|arrival| arrival.is_taken());
-                    assert_eq!(
-                        &history["result"],
-                        if taken { "delivered" } else { "dropped" },
-                        "{known}"
-                    );
-                    let words = steps(history);
-                    assert!(!words.contains(&"filtered"), "{known}");
-                    // A kill may repeat a request, or forget how it ended: its line is then that of
-                    // the repetition.
-                    let attempts = words
-                        .iter()
-                        .filter(|word| !matches!(**word, "dropped" | "late"))
-                        .count();
-                    assert!((1..=arrivals.len()).contains(&attempts), "{known}");
-                }
-            }
-            reported += 1;
+
+    fn assert_history_is_of_the_model(&self, id: &str, name: &'static str, history: &Value) {
+        let arrivals = self
+            .sink
+            .look(&format!("/{name}"), |ledger| ledger.get(id).cloned())
+            .unwrap_or_default();
+        let context = format!("{id} for {name}, {} arrivals: {history}", arrivals.len());
+        if let Some(version) = self.model.stopped_by[&(id.to_owned(), name)] {
+            assert!(arrivals.is_empty(), "{context}");
+            assert_is_filtered(history, version, &context);
+            return;
         }
+        let is_delivered = arrivals.iter().any(|arrival| arrival.is_taken());
+        assert_eq!(
+            &history["result"],
+            if is_delivered { "delivered" } else { "dropped" },
+            "{context}"
+        );
+        let steps = steps(history);
+        assert!(!steps.contains(&"filtered"), "{context}");
+        // A kill may repeat a request, or lose its outcome: its line is then that of the
+        // repetition.
+        let attempts = steps
+            .iter()
+            .filter(|step| !matches!(**step, "dropped" | "late"))
+            .count();
+        assert!((1..=arrivals.len()).contains(&attempts), "{context}");
     }
-    assert!(reported > 200, "{reported} histories");
-    server.terminate();
-    server.assert_sound();
+}
+
+fn assert_is_filtered(history: &Value, version: u64, context: &str) {
+    assert_eq!(
+        (steps(history), &history["result"]),
+        (vec!["filtered"], &json!("filtered")),
+        "{context}"
+    );
+    let filter = &history["lines"][0]["filter"];
+    assert_eq!(
+        (&filter["version"], &filter["stoppedBy"]),
+        (&json!(version), &json!("subjectBeginsWith")),
+        "{context}"
+    );
+    let text = history["text"].as_str().expect("a sentence");
+    assert_eq!(
+        text,
+        format!("filtered by subjectBeginsWith of version {version}")
+    );
 }

@@ -186,14 +186,14 @@ fn a_transformation_is_tested_before_it_is_put_and_refused_with_its_place() {
         assert!(tested.contains(part), "{tested}");
     }
     let update = ["subscriptions", "update", TOPIC, "hook", "--transform"];
-    let refused = operator(
+    let error = operator(
         &server,
         &[&update[..], &["{\n  n: shout(data.n)\n}"]].concat(),
     )
     .expect_err("it is refused");
     assert!(
-        refused.contains("transform.body line 2, column 11: the function shout is unknown"),
-        "{refused}"
+        error.contains("transform.body line 2, column 11: the function shout is unknown"),
+        "{error}"
     );
     operator(&server, &[&update[..], &["data"]].concat()).expect("it is taken");
     let stored = server.get_subscription("orders", "hook").json();
@@ -258,17 +258,17 @@ fn push_delivery_of_a_namespace_is_transformed_and_pull_delivery_is_refused() {
     );
 
     let pulled = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue"}, "transform": {"body": "type"}}});
-    let refused = server.admin(
+    let response = server.admin(
         "PUT",
         &format!("{topic}/eventSubscriptions/pulled"),
         &pulled,
     );
-    assert_eq!(refused.status, 400, "{}", refused.text());
+    assert_eq!(response.status, 400, "{}", response.text());
     assert!(
-        refused
+        response
             .text()
             .contains("deliveryMode is Queue; expected Push"),
         "{}",
-        refused.text()
+        response.text()
     );
 }

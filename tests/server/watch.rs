@@ -109,8 +109,8 @@ fn top_shows_the_busiest_and_the_sickest_once_for_scripts() {
             && !table.contains("orders/well"),
         "{table}"
     );
-    let refused = operator(&server, &["top", "--every", "1ms"]).expect_err("a refusal");
-    assert!(refused.contains("500ms to 30s"), "{refused}");
+    let error = operator(&server, &["top", "--every", "1ms"]).expect_err("a refusal");
+    assert!(error.contains("500ms to 30s"), "{error}");
 }
 
 #[test]
@@ -223,7 +223,7 @@ impl Following {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         self.child.kill().ok();
         self.child.wait().ok();
     }
@@ -313,8 +313,8 @@ fn tail_prints_what_is_selected_and_ends_with_its_count() {
         (&"event".into(), &"Load.Event".into(), &"/a".into())
     );
     assert!(sick.lines.next().is_none() && events.lines.next().is_none());
-    let refused = operator(&server, &["tail", "ordres"]).expect_err("a refusal");
-    assert!(refused.ends_with("Did you mean orders?"), "{refused}");
+    let error = operator(&server, &["tail", "ordres"]).expect_err("a refusal");
+    assert!(error.ends_with("Did you mean orders?"), "{error}");
 }
 
 #[test]

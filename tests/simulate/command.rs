@@ -174,7 +174,7 @@ fn people_get_tables() {
     ];
     let output = simulate(&more);
     let printed = String::from_utf8(output.stdout).expect("UTF-8");
-    // The numbers are the policy's: what is looked at here is where they stand.
+    // The policy computes the numbers. This test checks their position in the table.
     let blocks: Vec<Vec<&str>> = printed
         .split("\n\n")
         .map(|block| block.lines().collect())

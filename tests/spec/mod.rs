@@ -102,7 +102,7 @@ pub(crate) fn stated(id: &str) -> &'static Value {
         .value
 }
 
-/// What was found is what the row says.
+/// Asserts that a value is that of the row.
 #[track_caller]
 pub(crate) fn fact(id: &str, found: &Value) {
     assert_eq!(found, stated(id), "{id}: {}", ROWS[id].statement);
@@ -119,7 +119,7 @@ fn note(id: &str) {
     }
 }
 
-/// All tests below `folder`: their names, and what is in them.
+/// All tests below `folder`: their names and their source.
 fn tests(folder: &Path, found: &mut BTreeMap<String, String>) {
     for entry in fs::read_dir(folder).expect("a folder of tests") {
         let path = entry.expect("an entry").path();
@@ -141,7 +141,7 @@ fn tests(folder: &Path, found: &mut BTreeMap<String, String>) {
     }
 }
 
-/// What is wrong with the tests that are named for a row.
+/// The problems of the tests that are named for a row.
 fn wrong_with<'a>(
     id: &'a str,
     names: &'a str,

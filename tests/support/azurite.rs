@@ -38,7 +38,7 @@ pub(crate) struct Azurite {
 }
 
 impl Azurite {
-    /// Makes a service, `blob` or `queue`, that is not started yet.
+    /// A server that is not started yet: `blob` or `queue`.
     pub(crate) fn new(service: &'static str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         Self {
@@ -217,16 +217,16 @@ pub(crate) fn ask(at: SocketAddr, method: &str, path: &str, query: &[(&str, &str
         .collect();
     Client::new(at)
         .ask(method, &target, &headers, b"")
-        .expect("an answer")
+        .expect("a response")
 }
 
 /// Creates a queue, unless it exists.
 pub(crate) fn create_queue(at: SocketAddr, name: &str) {
-    let answer = ask(at, "PUT", name, &[]);
+    let response = ask(at, "PUT", name, &[]);
     assert!(
-        matches!(answer.status, 201 | 204),
+        matches!(response.status, 201 | 204),
         "{}: {}",
-        answer.status,
-        answer.text()
+        response.status,
+        response.text()
     );
 }

@@ -1,4 +1,4 @@
-//! An endpoint that answers what `object_store` asks of Google Cloud Storage: put, get, list and
+//! An endpoint for the requests of `object_store` to Google Cloud Storage: put, get, list and
 //! delete of objects. There is no server on PyPI or npm that speaks this protocol, so that this one
 //! is scripted.
 
@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 
 use super::http_service::HttpService;
 
-/// The headers that every object has.
+/// The properties of every object.
 const HEADERS: &str =
     "etag: \"e\"\r\nx-goog-generation: 1\r\nlast-modified: Fri, 20 Nov 2026 12:00:00 GMT\r\n";
 
@@ -66,7 +66,7 @@ impl HeldPut {
 }
 
 impl Bucket {
-    /// Makes a bucket server that is not started yet.
+    /// A server that is not started yet.
     pub(crate) fn new() -> Self {
         let objects = Mutex::new(Objects::new());
         let held = Arc::new(HeldPut::default());

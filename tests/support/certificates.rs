@@ -148,12 +148,12 @@ impl Authority {
         }
     }
 
-    /// Issues a certificate that expired at the end of 2019.
+    /// A certificate that expired with the year 2019.
     pub(crate) fn expired(&self, name: &str) -> Issued {
         self.sign(ended(name))
     }
 
-    /// Issues a certificate that expires after this time.
+    /// A certificate that expires after this time.
     pub(crate) fn ending(&self, name: &str, within: Duration) -> Issued {
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
         let now = Duration::from_micros(Clock::system().now().0);

@@ -119,7 +119,7 @@ impl Cloud {
     }
 
     fn make_bucket(&self) {
-        let answer = match self.kind {
+        let response = match self.kind {
             StoreKind::Azure => {
                 let (target, headers) =
                     azurite::sign("PUT", "letters", &[("restype", "container")]);
@@ -133,7 +133,7 @@ impl Cloud {
                 Client::new(self.at).ask("PUT", "/letters", &[], b"")
             }
         };
-        let status = answer.expect("an answer").status;
+        let status = response.expect("a response").status;
         // 409: Azurite kept it.
         assert!(
             [200, 201, 409].contains(&status),

@@ -78,7 +78,7 @@ impl Mount {
 
 impl Mount {
     fn unmount(&self) {
-        // What a process that was killed had open is let go in a moment.
+        // The files of a killed process are closed after a moment.
         for _ in 0..100 {
             if Command::new("umount")
                 .arg(self.0.path())
@@ -152,7 +152,7 @@ impl Device {
         self.disk.path()
     }
 
-    /// Mounts what would be found after a power cut now.
+    /// The contents of the disk after a power cut now.
     pub(crate) fn cut(&self) -> Option<Mount> {
         let clone = self.pool.path().join("cut");
         // The clone of the cut before is gone with its mount.

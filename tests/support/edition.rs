@@ -42,9 +42,9 @@ pub(crate) fn namespaces() -> String {
 /// The wait of `patient` after a first failure.
 pub(crate) const PATIENT_STEP: Duration = Duration::from_secs(2);
 
-/// The current edition, except that nothing suspends an endpoint, waits have no jitter, and an
-/// attempt after a 503 follows an hour later: a retry queue grows for as long as the test wants,
-/// and the due times of others are known.
+/// The current edition, but nothing suspends an endpoint, chance adds nothing to a wait, and what
+/// receives 503 waits for an hour: a retry queue grows for as long as the test wants, and when
+/// the others are due is known.
 pub(crate) fn patient() -> String {
     let mut edition = current();
     let step = Value::from(format!("{}ms", PATIENT_STEP.as_millis()));

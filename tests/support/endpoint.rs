@@ -58,7 +58,7 @@ impl Gate {
     }
 }
 
-/// The steps for one request.
+/// The response to one request.
 pub(crate) type Script = Vec<Step>;
 
 /// A response with a status and a body of that length.
@@ -105,7 +105,7 @@ struct EndpointState {
 struct Wrong {
     /// The connections that are served wrongly, by their numbers.
     connections: Range<usize>,
-    /// The configuration of TLS: for these connections if the endpoint has none, or for all others.
+    /// The TLS that it speaks on these connections, if it has none elsewhere.
     tls: Arc<rustls::ServerConfig>,
 }
 
@@ -250,7 +250,7 @@ impl EndpointState {
             .as_ref()
             .filter(|wrong| wrong.connections.contains(&number));
         if let (Some(_), Some(_)) = (wrong, &self.tls) {
-            // What a client of TLS says first is no request.
+            // The first message of a TLS client is no request.
             let read = stream.read(&mut [0; 512]);
             read.and_then(|_| {
                 stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")

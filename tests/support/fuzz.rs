@@ -17,11 +17,11 @@ pub(crate) enum Change {
     Insert(Index, u8),
     Remove(Index),
     Cut(Index),
-    /// Repeats the bytes between the two positions.
+    /// Repeats the bytes between the two.
     Repeat(Index, Index),
 }
 
-/// Bytes that have a meaning in the formats.
+/// The building blocks of formats.
 const PUNCTUATION: &[u8] = b"[]{}\",:\\.&=+%/ \t\r\n\0-0e\xff\xc3";
 
 /// The maximum number of changes.

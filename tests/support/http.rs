@@ -178,7 +178,7 @@ impl Client {
     }
 }
 
-/// The next answer, and whether the connection can be used again.
+/// The next response, and whether the connection can be used again.
 fn read_answer(stream: &mut BufReader<Stream>) -> io::Result<(Answer, bool)> {
     let head = read_head(stream)?;
     let status = head

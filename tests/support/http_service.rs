@@ -34,7 +34,7 @@ pub(crate) struct HttpService {
 }
 
 impl HttpService {
-    /// Makes a server that is not started yet.
+    /// A service that is not started yet.
     pub(crate) fn new(handler: Arc<Handler>) -> Self {
         Self {
             port: ReservedPort::new(),

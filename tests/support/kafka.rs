@@ -36,23 +36,22 @@ pub(crate) struct Kafka {
     ports: [ReservedPort; 2],
     child: Option<Child>,
     runtime: tokio::runtime::Runtime,
-    /// The authorities that the test's own client trusts, if the broker has TLS.
+    /// The authority that the test's client trusts, if the broker has TLS.
     tls: Option<Arc<rustls::ClientConfig>>,
 }
 
 impl Kafka {
-    /// Makes a broker that is not started yet.
+    /// A broker that is not started yet.
     pub(crate) fn new() -> Self {
         Self::with(None, MESSAGE_BYTES_MAX, None)
     }
 
-    /// Makes a broker that clients reach at this address only, which passes their connections on to
-    /// it.
+    /// A broker that clients reach only at this address, which forwards their connections.
     pub(crate) fn behind(proxy: SocketAddr) -> Self {
         Self::with(None, MESSAGE_BYTES_MAX, Some(proxy))
     }
 
-    /// Makes a broker with the defaults of brokers.
+    /// A broker with default limits.
     pub(crate) fn usual() -> Self {
         Self::with(None, 1024 * 1024, None)
     }

@@ -40,8 +40,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Starts publishers for the server at `at`. A request without a 200 is never repeated: its
-    /// events may arrive or not, and the test expects nothing of them.
+    /// Sets publishers to work on the server at `at`. A request that did not succeed is never
+    /// repeated: its events may arrive or not, and nothing is asked of them.
     pub(crate) fn start(at: SocketAddr, rate: &Rate) -> Self {
         let shared = Arc::new(LoadState {
             at: Mutex::new(at),
@@ -113,7 +113,7 @@ impl LoadState {
 }
 
 /// The port of a server that was killed may be that of another test's endpoint by now, which
-/// answers everything with 200.
+/// returns 200 to every request.
 fn is_of_gridhook(answer: &Answer) -> bool {
     answer.header("x-ms-request-id").is_some()
 }

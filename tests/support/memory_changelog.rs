@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use gridhook::journal::changelog::{Changelog, ChangelogBounds, ChangelogError};
 
-/// The fate of an append.
+/// The fault of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppendFault {
     /// The record is appended and acknowledged.
@@ -21,7 +21,7 @@ pub(crate) enum AppendFault {
     LateBefore,
     /// The record arrives after the next append.
     LateAfter,
-    /// The record arrives twice, and the response to the second arrival comes back.
+    /// It arrives twice, and the caller receives the response to the second one.
     Twice,
     /// The log is full.
     Full,
@@ -47,7 +47,7 @@ struct MemoryLog {
     appends: u64,
     /// Whether a record is appended whatever sequence it expects.
     is_unfenced: bool,
-    /// The number of next reads that lack the newest record.
+    /// How many responses still lack the newest record.
     stale_answers: u32,
 }
 
@@ -61,7 +61,7 @@ impl MemoryLog {
         Ok(last + 1)
     }
 
-    /// Whether the next answer lacks the newest record.
+    /// Whether the next response lacks the newest record.
     fn is_stale(&mut self) -> bool {
         let is_stale = self.stale_answers > 0;
         self.stale_answers = self.stale_answers.saturating_sub(1);
@@ -99,7 +99,7 @@ impl MemoryChangelog {
         self.log().is_unfenced = true;
     }
 
-    /// Acts as a server that has just become the leader: this number of answers lack the newest
+    /// Acts as a server that has just become the leader: this number of responses lack the newest
     /// records.
     pub(crate) fn answer_stale(&self, answers: u32) {
         self.log().stale_answers = answers;
@@ -136,7 +136,7 @@ impl Changelog for MemoryChangelog {
             log.append(&late).ok();
         }
         let later = std::mem::take(&mut log.after_next);
-        let answer = match log.faults.pop_front().unwrap_or(AppendFault::None) {
+        let response = match log.faults.pop_front().unwrap_or(AppendFault::None) {
             AppendFault::None => log.append(&message),
             AppendFault::Lost => nothing(),
             AppendFault::AcknowledgementLost => {
@@ -161,7 +161,7 @@ impl Changelog for MemoryChangelog {
         for late in later {
             log.append(&late).ok();
         }
-        answer
+        response
     }
 
     fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {

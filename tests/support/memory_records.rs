@@ -18,7 +18,7 @@ pub(crate) struct MemoryRecords {
     pub(crate) faults: Arc<Faults>,
 }
 
-/// Faults of the connection of one node.
+/// The faults of one node.
 #[derive(Default)]
 pub(crate) struct Faults {
     /// Whether the node reaches nothing.
@@ -34,7 +34,7 @@ pub(crate) struct Faults {
 #[derive(Default)]
 struct StoredRecords {
     records: BTreeMap<String, (Bytes, u64)>,
-    /// The records that a server that fell behind still shows.
+    /// The old records that a server returns after it fell behind.
     old: Option<BTreeMap<String, (Bytes, u64)>>,
     revision: u64,
 }
@@ -67,7 +67,7 @@ impl MemoryRecords {
         shown(&self.shared.lock().expect("no panic").records)
     }
 
-    /// The records as this node reads them now.
+    /// The records that this node reads now.
     pub(crate) fn get(&self) -> Result<Vec<StoredRecord>, RecordError> {
         if self.faults.is_cut.load(Ordering::Relaxed) {
             return Err(RecordError::Unavailable("cut off".to_owned()));

@@ -1,4 +1,4 @@
-//! Helpers that several tests use.
+//! Helpers of several tests.
 
 pub(crate) mod accept;
 pub(crate) mod azurite;

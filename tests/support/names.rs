@@ -115,7 +115,7 @@ fn answer(asked: &[u8], v6: bool, reported: &NameReply) -> Option<Vec<u8>> {
         .filter(|address| address.is_ipv6() == v6)
         .collect();
     let mut answer = asked.to_vec();
-    // A response, with recursion; one question, the answers, and nothing else.
+    // A response, with recursion; one question, its records, and nothing else.
     answer[2..12].copy_from_slice(&[
         0x81,
         0x80 | code,

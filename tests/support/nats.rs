@@ -53,7 +53,7 @@ pub(crate) struct StreamBackup {
 pub(crate) type Message = (async_nats::HeaderMap, Vec<u8>);
 
 impl Nats {
-    /// Makes a server that is not started yet.
+    /// A server that is not started yet.
     pub(crate) fn new() -> Self {
         let authorization =
             format!("authorization {{ user: gridhook, password: \"{PASSWORD}\" }}\n");
@@ -100,7 +100,7 @@ impl Nats {
         )
     }
 
-    /// Starts the server with the data that it had, and waits until it responds.
+    /// Starts it, with its data, and waits until it responds.
     pub(crate) fn resume(&mut self) {
         self.start();
         self.wait();
@@ -118,7 +118,7 @@ impl Nats {
         self.child = Some(command.spawn().expect("it starts"));
     }
 
-    /// Waits until the server responds. A server of a cluster does so once there is a majority.
+    /// Waits until it responds. A server of a cluster does once there is a majority.
     pub(crate) fn wait(&self) {
         wait_for("JetStream to answer", START, || {
             self.runtime.block_on(async {
@@ -177,7 +177,7 @@ impl Nats {
         });
     }
 
-    /// Appends what is no record to a stream.
+    /// Appends a message that is no record to a stream.
     pub(crate) fn append(&self, stream: &'static str, payload: &'static str) {
         self.runtime.block_on(async {
             let context = self.context().await.expect("a client");
@@ -274,8 +274,13 @@ impl Nats {
         self.delete(&backup.config.name);
         self.runtime.block_on(async {
             let context = self.context().await.expect("a client");
-            let made = context.create_stream(backup.config.clone()).await;
-            made.expect("a stream is made");
+            // The servers take a moment to free the space of the former one.
+            let mut tries = 0;
+            while let Err(error) = context.create_stream(backup.config.clone()).await {
+                tries += 1;
+                assert!(tries < 100, "a stream is made: {error}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
             for (subject, payload) in &backup.messages {
                 let sent = context.publish(subject.clone(), payload.clone()).await;
                 sent.expect("it is sent").await.expect("it is stored");

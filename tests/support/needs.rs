@@ -1,6 +1,6 @@
-//! What a test needs of the machine. Where it is missing the test fails, unless `GRIDHOOK_SKIP` has
-//! the name of the need (`GRIDHOOK_SKIP=mount,strace`); then the test is skipped, and `make test`
-//! lists it at the end (`.ci/test`).
+//! The needs of a test. If one is missing the test fails, unless `GRIDHOOK_SKIP` has the name of
+//! the need (`GRIDHOOK_SKIP=mount,strace`); then the test is skipped, and `make test` lists it at
+//! the end (`.ci/test`).
 
 use std::{
     cell::Cell,

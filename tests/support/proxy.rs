@@ -15,10 +15,10 @@ use super::{
     http::{Client, header, read_head},
 };
 
-/// How a request is corrupted.
+/// How a request is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// The client receives 200, and the server receives nothing.
+    /// It receives 200 and goes nowhere.
     Swallow,
     /// The server receives the request twice.
     Repeat,
@@ -85,7 +85,7 @@ impl ProxyState {
             let meant =
                 (self.carries)(&head) && self.seen.fetch_add(1, Ordering::SeqCst) == VICTIM_INDEX;
             let request = |body: &[u8]| [head.as_bytes(), body].concat();
-            let answer = match meant.then_some(self.act) {
+            let response = match meant.then_some(self.act) {
                 Some(Act::Swallow) => {
                     stream
                         .get_mut()
@@ -109,12 +109,12 @@ impl ProxyState {
             };
             let head = format!(
                 "HTTP/1.1 {} Passed On\r\ncontent-length: {}\r\n\r\n",
-                answer.status,
-                answer.body.len()
+                response.status,
+                response.body.len()
             );
             stream
                 .get_mut()
-                .write_all(&[head.as_bytes(), &answer.body].concat())?;
+                .write_all(&[head.as_bytes(), &response.body].concat())?;
         }
     }
 }

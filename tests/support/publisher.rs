@@ -125,7 +125,7 @@ pub(crate) fn journal(store: &MemoryStore) -> (Journal, Clock, ManualClock) {
     journal_with(store, |_, _| {})
 }
 
-/// Makes a journal that passes appended chunks to `on_append`.
+/// The same, with a callback for appended events.
 fn journal_with(
     store: &(impl Store + Clone),
     on_append: impl Fn(PartitionId, Vec<Chunk>) + Send + Sync + 'static,

@@ -44,7 +44,7 @@ pub(crate) struct RabbitMq {
 pub(crate) type Message = (BasicProperties, Vec<u8>);
 
 impl RabbitMq {
-    /// Makes a node that is not started yet.
+    /// A server that is not started yet.
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let ports = [(), (), ()].map(|()| ReservedPort::new());
@@ -105,7 +105,7 @@ impl RabbitMq {
             // The program is a script, and the node its child.
             .process_group(0);
         self.child = Some(command.spawn().expect("it starts"));
-        // A node that starts may accept a connection and never answer on it.
+        // A node that starts may accept a connection and never respond on it.
         wait_for("RabbitMQ to answer", START, || {
             self.runtime.block_on(async {
                 matches!(
@@ -176,7 +176,7 @@ impl RabbitMq {
             while let Some(message) = channel
                 .basic_get(queue.into(), take)
                 .await
-                .expect("an answer")
+                .expect("a response")
             {
                 messages.push((message.delivery.properties, message.delivery.data));
             }

@@ -84,12 +84,12 @@ impl SubscriptionSpec {
         self
     }
 
-    /// Dead-letters to this container.
+    /// Dead letters are written to this container.
     pub(crate) fn dead_letters(self, container: &str) -> Self {
         self.dead_letters_at(&json!({"resourceId": "/r", "blobContainerName": container}))
     }
 
-    /// Sets the properties of the destination of dead letters.
+    /// Dead letters are written to this destination.
     pub(crate) fn dead_letters_at(mut self, properties: &Value) -> Self {
         self.properties["deadLetterDestination"] =
             json!({"endpointType": "StorageBlob", "properties": properties});
@@ -138,7 +138,7 @@ pub(crate) struct Server {
     folder: tempfile::TempDir,
     data_dir: PathBuf,
     settings: Vec<(String, String)>,
-    /// The command below which the binary runs, if any.
+    /// The program that runs the binary, if there is one.
     under: Vec<String>,
     at: SocketAddr,
     tls: Option<Arc<rustls::ClientConfig>>,
@@ -337,8 +337,8 @@ impl Server {
         });
     }
 
-    /// Starts the server. Returns when it listens, whether it is ready or not, or when it has
-    /// ended: then its status and output.
+    /// Starts it and returns when it listens, ready or not, or when it has ended: its status and
+    /// output.
     pub(crate) fn try_restart(&mut self) -> Result<(), (ExitStatus, String)> {
         self.spawn();
         self.await_listening()
@@ -377,7 +377,7 @@ impl Server {
         self.child.is_some()
     }
 
-    /// Whether the process has ended without a request of the test.
+    /// Whether its process has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child
             .as_mut()
@@ -443,7 +443,7 @@ impl Server {
         assert!(sent.success(), "a signal is sent");
     }
 
-    /// Runs `fsck` on the data folder of the server.
+    /// Runs `fsck` on its folder.
     pub(crate) fn fsck(&self) -> (ExitStatus, String) {
         fsck(&self.data_dir())
     }
@@ -466,7 +466,7 @@ impl Server {
         .concat())
     }
 
-    /// Asserts that `fsck` finds no problem in the server's folder. The server must have ended.
+    /// Asserts that its store is sound. The server must have ended.
     pub(crate) fn assert_sound(&self) {
         assert!(self.child.is_none(), "the server has ended");
         let (status, reported) = self.fsck();
@@ -526,14 +526,14 @@ impl Server {
 
     /// Sends a request that must succeed.
     pub(crate) fn command(&self, method: &str, path: &str, body: &Value) -> Answer {
-        let answer = self.admin(method, path, body);
+        let response = self.admin(method, path, body);
         assert!(
-            (200..300).contains(&answer.status),
+            (200..300).contains(&response.status),
             "{method} {path}: {} {}",
-            answer.status,
-            answer.text()
+            response.status,
+            response.text()
         );
-        answer
+        response
     }
 
     /// Makes a topic, and returns a key of it.
@@ -602,8 +602,7 @@ impl Server {
         );
     }
 
-    /// Sends an event subscription a command that may be refused. Returns the status of the
-    /// response.
+    /// Sends a request that may no longer be valid, and returns its status.
     pub(crate) fn try_to(&self, topic: &str, name: &str, verb: &str) -> u16 {
         self.admin(
             "POST",
@@ -636,11 +635,11 @@ impl Server {
 
     /// Publishes a body of the Event Grid schema.
     pub(crate) fn publish(&self, topic: &str, key: &str, body: &[u8]) {
-        let answer = self
-            .client()
-            .ask("POST", &events_path(topic), &[("aeg-sas-key", key)], body);
-        let answer = answer.expect("a publisher is answered");
-        assert_eq!(answer.status, 200, "{}", answer.text());
+        let response =
+            self.client()
+                .ask("POST", &events_path(topic), &[("aeg-sas-key", key)], body);
+        let response = response.expect("a publisher is answered");
+        assert_eq!(response.status, 200, "{}", response.text());
     }
 
     // --- logs ---
@@ -669,7 +668,7 @@ impl Server {
         all[from..].to_owned()
     }
 
-    /// Starts a second server on the same folder, which must end by itself: its output.
+    /// Starts a second server on the same folder, which must end, and returns its output.
     pub(crate) fn second(&self) -> (ExitStatus, String) {
         let output = command(&[], &self.data_dir(), &self.settings)
             .output()
@@ -698,14 +697,14 @@ impl Drop for Server {
             self.kill_9();
         }
         if let Some(mut child) = self.child.take() {
-            // The server may have ended by itself.
+            // The process may have ended already.
             child.kill().ok();
             child.wait().ok();
         }
     }
 }
 
-/// Runs a command of the binary. Returns its status and output.
+/// The exit status and the output of a command.
 pub(crate) fn say(arguments: &[&str]) -> (ExitStatus, String) {
     let output = bare(&[], arguments).output().expect("the binary starts");
     let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -747,7 +746,7 @@ pub(crate) fn operator_with(
     }
 }
 
-/// Runs `fsck` on a data folder.
+/// Runs `fsck` on a folder.
 pub(crate) fn fsck(data_dir: &Path) -> (ExitStatus, String) {
     fsck_with(data_dir, &[])
 }

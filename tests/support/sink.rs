@@ -1,7 +1,7 @@
 //! A webhook that keeps a ledger: what arrived, how often, when, with which bytes. The behavior of
 //! each path can be set.
 //!
-//! Handshakes are answered well whatever a path's manner is, because a subscription has to exist
+//! Handshakes succeed whatever the behavior of a path is, because a subscription has to exist
 //! before its endpoint can fail; handshake replies are set separately.
 //!
 //! It runs on a thread for each connection, because a server under test opens few of them and holds
@@ -33,7 +33,7 @@ use super::{
 /// The number of heads of a path that are kept.
 const HEADS_KEPT: usize = 8;
 
-/// How a path responds to deliveries.
+/// How a path responds.
 #[derive(Clone, Debug)]
 pub(crate) enum Behavior {
     /// Responds with this status.
@@ -98,7 +98,7 @@ impl HandshakeRequest {
 pub(crate) struct Arrival {
     /// The time at which the request was read.
     pub(crate) at: Timestamp,
-    /// The time just before the response.
+    /// The time of the response.
     pub(crate) answered: Timestamp,
     /// The status of the response; [`None`] if there was none.
     pub(crate) status: Option<u16>,
@@ -151,7 +151,7 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// Starts a webhook that responds 200 on every path until a test sets something else.
+    /// It returns 200 on every path until a test sets another behavior.
     pub(crate) fn start() -> Self {
         Self::on(ReservedPort::new())
     }
@@ -191,12 +191,12 @@ impl Sink {
         format!("http://{}{path}", self.at)
     }
 
-    /// Sets how a path responds from the next request on.
+    /// Sets the behavior of a path from the next request on.
     pub(crate) fn set(&self, path: &str, behavior: Behavior) {
         lock(&self.shared.behaviors).insert(path.to_owned(), behavior);
     }
 
-    /// Lets a path answer handshakes so.
+    /// Sets the response of a path to handshakes.
     pub(crate) fn greet(&self, path: &str, greeting: HandshakeReply) {
         lock(&self.shared.handshake_replies).insert(path.to_owned(), greeting);
     }
@@ -251,7 +251,7 @@ impl Sink {
         )
     }
 
-    /// Replaces the recorded arrivals on a path.
+    /// Replaces the arrivals on a path.
     pub(crate) fn reset(&self, path: &str, ledger: Ledger) {
         lock(&self.shared.ledgers).insert(path.to_owned(), ledger);
     }
@@ -261,7 +261,7 @@ impl Sink {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// The present time by the clock of the arrivals.
+    /// The time on the clock of the arrivals.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -293,8 +293,8 @@ impl SinkState {
             stream.read_exact(&mut body)?;
             let at = clock.now();
             let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-            if let Some(answer) = self.beside_events(&path, &head, &body) {
-                stream.get_mut().write_all(answer.as_bytes())?;
+            if let Some(response) = self.beside_events(&path, &head, &body) {
+                stream.get_mut().write_all(response.as_bytes())?;
                 continue;
             }
             let behavior = self.behavior(&path);
@@ -353,11 +353,11 @@ impl SinkState {
             match status {
                 Some(status) => {
                     let length = words.len();
-                    let answer = format!(
+                    let response = format!(
                         "HTTP/1.1 {status} Whatever\r\n{asks}content-length: \
                          {length}\r\n\r\n{words}"
                     );
-                    stream.get_mut().write_all(answer.as_bytes())?;
+                    stream.get_mut().write_all(response.as_bytes())?;
                 }
                 None if matches!(self.behavior(&path), Behavior::Hang) => {
                     stream.read_to_end(&mut Vec::new())?;
@@ -417,7 +417,7 @@ impl SinkState {
         })
     }
 
-    /// Decides how to respond to a request.
+    /// The behavior for this request.
     fn behavior(&self, path: &str) -> Behavior {
         let mut behaviors = lock(&self.behaviors);
         match behaviors.get_mut(path) {

@@ -29,7 +29,7 @@ pub(crate) enum Direction {
     ToClient,
 }
 
-/// The directions and connections that are cut.
+/// The directions that are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     Nothing,
@@ -111,7 +111,7 @@ impl TcpProxy {
         *lock(&self.shared.cut) = cut;
     }
 
-    /// Delays what clients send by this time, also if more follows it.
+    /// Delays the data of clients by this number of milliseconds, also if more follows.
     pub(crate) fn delay(&self, milliseconds: u64) {
         self.shared.delay.store(milliseconds, Ordering::SeqCst);
     }
@@ -126,7 +126,7 @@ impl TcpProxy {
         self.shared.breaks.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Replaces `this` by the equally long `by` in what clients send, if it arrives in one piece.
+    /// Replaces `this` by `by` in the data of clients from now on, if it is in one piece.
     pub(crate) fn replace(&self, this: &'static str, by: &'static str) {
         assert_eq!(this.len(), by.len(), "lengths are announced");
         *lock(&self.shared.replaced) = Some((Direction::ToServer, this, by));

@@ -99,7 +99,7 @@ impl Terminal {
         ]);
     }
 
-    /// The text that is visible.
+    /// The visible text.
     pub(crate) fn screen(&self) -> String {
         self.ask(&["capture-pane", "-p"])
     }

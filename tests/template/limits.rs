@@ -11,7 +11,7 @@ fn error(template: &Value) -> String {
     let error = expand_with(template, &json!({}), &Default::default())
         .expect_err("a refusal")
         .to_string();
-    // Seconds even without optimisation; what is not bounded takes hours.
+    // Seconds even without optimisation. Without a limit it takes hours.
     assert!(start.elapsed() < Duration::from_secs(60), "{error}");
     error
 }

@@ -18,9 +18,10 @@ fn check(declared: Value, value: Value) -> Result<(), String> {
         .map_err(|error| error.to_string())
 }
 
-#[test]
-fn values_have_the_type_and_the_limits_of_their_declaration() {
-    for (declared, good, bad, part) in [
+/// Declarations of a parameter, each with a good value, a bad one and a part of the error. A null
+/// is no good value.
+fn declarations() -> Vec<(Value, Value, Value, &'static str)> {
+    vec![
         (
             json!({"type": "string"}),
             json!("a"),
@@ -159,7 +160,12 @@ fn values_have_the_type_and_the_limits_of_their_declaration() {
             json!(1),
             "the definition #/definitions/none does not exist",
         ),
-    ] {
+    ]
+}
+
+#[test]
+fn values_have_the_type_and_the_limits_of_their_declaration() {
+    for (declared, good, bad, part) in declarations() {
         if !good.is_null() {
             assert_eq!(check(declared.clone(), good), Ok(()), "{declared}");
         }

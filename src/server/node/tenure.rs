@@ -62,7 +62,7 @@ impl StreamLimits {
 /// The longest time that requests wait for a write that waits for the changelog.
 const STALL_WAIT: Duration = Duration::from_secs(5);
 
-/// The interval between two looks at the write that waits.
+/// The interval between two looks at a write that waits for too long.
 const STALL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) enum TenureEnd {
@@ -132,18 +132,26 @@ impl Tenure {
     /// Watches whether writes wait for the changelog for too long.
     pub(crate) fn watch_writes(&self) -> WriteStall {
         let (stall_sender, stall) = watch::channel(None);
-        let store = Arc::clone(&self.store);
+        // The next owner's run need not wait for this task.
+        let tenure_store = Arc::downgrade(&self.store);
         actix_rt::spawn(async move {
-            while store.ownership_end().is_none() {
-                let reason = if store.waits_for_space() {
-                    StallReason::Full
-                } else {
-                    StallReason::Unreachable
-                };
-                let reason = (store.waiting_time() >= STALL_WAIT).then_some(reason);
+            while let Some(store) = tenure_store.upgrade()
+                && store.ownership_end().is_none()
+            {
+                let waited = store.waiting_time();
+                let reason = (waited >= STALL_WAIT).then(|| {
+                    if store.waits_for_space() {
+                        StallReason::Full
+                    } else {
+                        StallReason::Unreachable
+                    }
+                });
+                drop(store);
                 stall_sender
                     .send_if_modified(|current| std::mem::replace(current, reason) != reason);
-                tokio::time::sleep(STALL_INTERVAL).await;
+                // No write has waited for too long before that, also none that begins now.
+                let pause = STALL_WAIT.saturating_sub(waited).max(STALL_INTERVAL);
+                tokio::time::sleep(pause).await;
             }
         });
         WriteStall(stall)

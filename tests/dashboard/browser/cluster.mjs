@@ -52,8 +52,8 @@ await scene({
     const text = await alone.page.evaluate(async () => {
       const load = (name) => import(new URL(`js/${name}.js`, document.baseURI).href);
       const { html, render } = await load('html');
-      const { store, useStore } = await load('state');
-      const source = store('before');
+      const { createStore, useStore } = await load('state');
+      const source = createStore('before');
       const element = document.createElement('div');
       const Shown = () => useStore(source);
       render(html`<${Shown} />`, element);

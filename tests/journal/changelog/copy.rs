@@ -1,4 +1,4 @@
-//! Local stores that follow a changelog: what is refused, stale answers, positions, floors and a
+//! Local stores that follow a changelog: what is refused, stale responses, positions, floors and a
 //! lost tail.
 
 use std::{path::Path, sync::Arc};
@@ -52,7 +52,7 @@ fn a_copy_is_behind_what_it_applied_until_a_batch_is_complete() {
         (memory.records().len(), copy.applied_position().sequence),
         (4, 2)
     );
-    // What lies up to its position may be trimmed.
+    // Records up to its position may be trimmed.
     memory.drop_first(2);
     drop(take(&log, &store, "b").expect("it has the rest"));
 }
@@ -120,8 +120,7 @@ fn a_store_on_disk_that_lost_its_unsynced_tail_follows_the_log_again() {
     };
     (0..20).for_each(|value| write(&first, value).expect("it owns the shard"));
     first.note_watermark().expect("noted");
-    // What a power cut leaves: the logs as they were at the last sync, without what was written
-    // since then.
+    // The state after a power cut: the logs as they were at the last sync.
     copy_folder(folder.path(), killed.path()).expect("copied");
     (20..40).for_each(|value| write(&first, value).expect("it owns the shard"));
     let last = memory.records().len() as u64;

@@ -85,9 +85,9 @@ impl Changelog for CallsOwner {
     fn append(&self, record: &Bytes, expected: Option<u64>) -> Result<u64, ChangelogError> {
         let owner = self.owner.get().and_then(Weak::upgrade);
         owner.iter().for_each(|owner| (self.before)(owner));
-        let answer = self.log.append(record, expected);
+        let response = self.log.append(record, expected);
         owner.iter().for_each(|owner| (self.after)(owner));
-        answer
+        response
     }
 
     fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {

@@ -97,7 +97,7 @@ fn contents(store: &dyn Store) -> Contents {
     contents
 }
 
-/// What a batch of [`batch`] writes.
+/// The records of a batch of [`batch`].
 fn entry(batch: &Batch) -> ((Family, Vec<u8>), Bytes) {
     let [WriteOp::Put(family, key, value)] = &batch.0[..] else {
         panic!("one put")

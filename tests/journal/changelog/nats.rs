@@ -33,7 +33,7 @@ use crate::support::{
 /// Servers that elect a leader on a machine with other work.
 const ELECTION: Duration = Duration::from_secs(120);
 
-/// How often a rule is tried while servers do not answer in time.
+/// How often a rule is tried while servers do not respond in time.
 const ATTEMPTS: usize = 5;
 
 fn connect(urls: &[String], user: &str) -> Result<NatsConnection, NatsError> {
@@ -90,7 +90,7 @@ impl Changelog for Watched {
     }
 }
 
-/// Runs every rule on a stream of its own. Servers that are busy elect another leader or answer
+/// Runs every rule on a stream of its own. Servers that are busy elect another leader or respond
 /// late: a rule that was broken meanwhile is tried again on a new stream.
 fn check_contract(servers: usize) {
     let nats = NatsCluster::start(servers, "always");

@@ -86,7 +86,7 @@ fn the_bytes_of_version_1() {
     );
 }
 
-/// A fence knows what is before it.
+/// A fence has the position before it.
 #[test]
 fn the_bytes_of_version_2() {
     let fence = Record::fence("n1", 7, Some(9));

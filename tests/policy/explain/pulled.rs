@@ -18,8 +18,8 @@ use super::{super::plain, START, line, seconds};
 /// Clients that wait, whether the subscription is held, what is received and has not ended.
 const QUIET: (usize, bool, u64) = (1, false, 1);
 
-/// What `explain` shows at second `now` of an event that was published at the beginning with a time
-/// to live of ten minutes; of two receipts at most. The last one was in second 5, the first in
+/// The output of `explain` at second `now` for an event that was published at the beginning with a
+/// time to live of ten minutes; of two receipts at most. The last one was in second 5, the first in
 /// second 3.
 fn check(
     pending: Option<(u32, u64, LastOutcome)>,

@@ -216,8 +216,8 @@ fn only_candidates_among_thousands_of_filters_are_evaluated() {
     check(r#"{"id":"1","subject":"","eventType":"None"}"#, &[]);
 }
 
-/// What lies under `data` cannot be read: a filter that looks there does not match, one that would
-/// read it is found out.
+/// The value of `data` cannot be read: a filter on it does not match, and a filter that would read
+/// it is detected.
 const BROKEN: &str = r#"{"id":"1","subject":"/a/b","eventType":"Made","data":{"x":}}"#;
 
 #[test]

@@ -21,7 +21,7 @@ fn match_all(filters: &[Filter], data: &str) -> (u128, usize) {
     let index = FilterIndex::new(filters);
     let event = with_data(data);
     let clock = Clock::system();
-    // The first event builds what is built once.
+    // The first event builds the caches.
     index.find_candidates(&index.view_event(&event));
     let before = clock.now();
     let view = index.view_event(&event);

@@ -31,7 +31,7 @@ use crate::support::{memory_store::MemoryStore, needs::many};
 /// An injected bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
-    /// A client is answered before the result is durable.
+    /// A client receives its response before the result is durable.
     AnswerBeforeDurable,
     /// A leased or returned event is not pending.
     ForgetToOwe,

@@ -108,7 +108,7 @@ impl Truths {
             if truth.free > latest {
                 truth.free = now.after(truth.delay).min(latest);
             }
-            // What a lock has left may be brought back to this.
+            // The rest of a lock may be shortened to this.
             if let Some((_, until)) = &mut truth.lock {
                 if *until > latest {
                     truth.moved = truth.moved.max(Some(*until));
@@ -276,8 +276,8 @@ impl Truths {
             let ended = has_passed(disk, *seq) && truth.matches && pending.is_none();
             assert_eq!(ended, truth.end.is_some(), "{seq:?} {truth:?} {disk:?}");
         }
-        // What an earlier event of its key held back is handed out beyond the limit, one of each
-        // key.
+        // Events that an earlier event of their key held back are handed out beyond the limit, one
+        // for each key.
         let keys = if self.settings.order.is_some() {
             SUBJECTS.len() as u32
         } else {
@@ -381,7 +381,7 @@ impl Truth {
                     .after(Duration::from_secs(60))
                     .min(received.after(RENEWED_FOR));
                 let (_, before) = self.lock.expect("it is held");
-                // One that has moved may not have been brought back.
+                // An event that has moved may not have moved back.
                 let good = *until == most.max(before) || (self.moved.is_some() && *until > before);
                 assert!(good, "{seq:?} is renewed until {until}: {self:?}");
                 self.lock = Some((attempt, *until));
@@ -430,7 +430,7 @@ impl Truth {
                         assert_eq!(self.lock, None, "{seq:?} {self:?}");
                     }
                     Reason::TimeToLiveExceeded => {
-                        // What was cut off for its age stays so where the clock is set back.
+                        // An event that expired stays expired when the clock is set back.
                         assert!(
                             self.aged.after(settings.time_to_live) <= latest,
                             "{seq:?} is young: {self:?}"

@@ -73,7 +73,7 @@ pub(super) struct LeaseRun {
     ids: u64,
     waiting: BTreeSet<ReceiveId>,
     claims: BTreeMap<u64, SentClaim>,
-    /// What clients know of, good or not.
+    /// The tokens that clients have, valid or not.
     held: Vec<Lease>,
     truths: Truths,
     /// The key of each matching event, where there is an order.

@@ -12,7 +12,7 @@ use gridhook::{
 
 use super::*;
 
-/// What is known of each key.
+/// The state of each key.
 #[derive(Debug, Default)]
 pub(super) struct OrderCheck {
     /// Whether an event that would be given up blocks its key.
@@ -26,9 +26,9 @@ pub(super) struct OrderCheck {
     lifted: BTreeSet<Seq>,
     /// Decisions of an operator, ever: whether the event is attempted once more.
     decisions: BTreeMap<Seq, bool>,
-    /// Decisions that are durable with the write in progress, if it answers their command.
+    /// Decisions that are durable with the write in progress, if it completes their command.
     answered: Option<BTreeSet<Seq>>,
-    /// Decisions whose command is not answered.
+    /// Decisions whose command has no response yet.
     unanswered: BTreeSet<Seq>,
 }
 
@@ -80,12 +80,12 @@ impl OrderCheck {
         self.decisions.get(&seq) == Some(&true)
     }
 
-    /// A write begins. `commanded` tells that it answers the commands.
+    /// A write begins. `commanded` tells whether it completes the commands.
     pub(super) fn begin_write(&mut self, commanded: Option<u64>) {
         self.answered = commanded.map(|_| std::mem::take(&mut self.unanswered));
     }
 
-    /// What blocks its key on disk after a write.
+    /// Compares the events that block their key on disk with the decisions, after a write.
     pub(super) fn note_blocked(&mut self, disk: &SimulatedStore) {
         let blocking: BTreeSet<Seq> = disk
             .pending
@@ -107,7 +107,7 @@ impl OrderCheck {
             .collect();
     }
 
-    /// A new incarnation knows what is on disk.
+    /// A new incarnation has the state on disk.
     pub(super) fn restart(&mut self, disk: &SimulatedStore) {
         self.lifted.clear();
         self.unanswered.clear();

@@ -35,7 +35,7 @@ use crate::{
 /// it, on a machine that does other things too.
 const DURABLE: Duration = Duration::from_secs(1);
 
-/// What a slow endpoint had in hand at a signal it answers within this time.
+/// A slow endpoint responds within this time to the requests that it has at a signal.
 const IN_HAND: Duration = Duration::from_millis(200);
 
 /// The longest median times until the next owner delivers after a signal: beside other tests, and
@@ -67,7 +67,7 @@ fn queue(server: &Server) -> String {
     keys["key1"].as_str().expect("a key").to_owned()
 }
 
-/// What `gridhook dead-letters` does with those of the subscription `Doomed`.
+/// Runs `gridhook dead-letters` for the subscription `Doomed`.
 fn dead_letters(node: &Server, verb: &str, rest: &[&str]) -> Result<Value, String> {
     let topic = format!("{SCOPE}/{ORDERS}");
     let said = operator(
@@ -92,7 +92,7 @@ fn is_replayed(arrival: &Arrival) -> bool {
     arrival.is_taken() && arrival.job.is_some()
 }
 
-/// When events of jobs were answered that were taken once more later.
+/// The times of responses to events of jobs that were accepted once more later.
 fn replayed_again(ledger: &Ledger) -> Vec<Timestamp> {
     let of_event = |arrivals: &Vec<Arrival>| {
         let replays = arrivals.iter().filter(|arrival| is_replayed(arrival));
@@ -148,7 +148,7 @@ impl OwnerEnds {
         self.known = now;
     }
 
-    /// What was in flight when an owner ended, and nothing else, was taken again.
+    /// Asserts that only requests in flight at the end of an owner were repeated.
     fn assert_in_flight(&self, what: &str, repeated: &[Timestamp]) {
         let is_in_flight = |answered: &&Timestamp| {
             let is_of = |(from, to): &(Timestamp, Timestamp)| {
@@ -341,7 +341,7 @@ fn start_publishers(clients: &mut Clients, balancer: &TcpProxy, topics: &mut [To
 
 /// Waits until each pulled event is acknowledged, and stops the clients.
 fn assert_all_pulled(pulled: &Mutex<Pulled>, clients: Clients) {
-    // An event whose receipt was not answered comes back with its lock.
+    // An event is due again after its lock if the response to its receipt was lost.
     wait_for("events to be pulled", 3 * LOCK, || {
         let pulled = lock(pulled);
         assert!(pulled.wrong.is_empty(), "{:?}", pulled.wrong);
@@ -460,7 +460,7 @@ impl OwnerChaos<'_> {
             .owner_of(self.topics[target].shard, Some(former));
         self.has_seen_end |=
             signal == "KILL" && ends_seen(&self.cluster.nodes[next]) > seen_before[next];
-        // One that is asked to stop finishes what is in flight.
+        // A node that receives SIGTERM finishes the requests in flight.
         let ended = if signal == "TERM" {
             self.sink.now()
         } else {

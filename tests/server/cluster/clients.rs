@@ -81,14 +81,14 @@ impl Drop for Clients {
     }
 }
 
-/// A client that repeats a request until it is answered well.
+/// A client that repeats a request until it succeeds.
 pub(super) struct Caller {
     client: Client,
     is_over: Arc<AtomicBool>,
 }
 
 impl Caller {
-    /// One that is never stopped.
+    /// A client that is never stopped.
     pub(super) fn new(at: SocketAddr) -> Self {
         Self {
             client: Client::new(at),
@@ -119,7 +119,7 @@ impl Caller {
     }
 }
 
-/// What publishers were promised, and how long each request took until it was answered well.
+/// The acknowledged events, and the time of each request until it succeeded.
 #[derive(Default)]
 pub(super) struct Published {
     pub(super) ids: Vec<String>,
@@ -157,7 +157,7 @@ pub(super) fn publishes(
     published
 }
 
-/// What clients that pull were promised, and have seen.
+/// The events that pull clients received and acknowledged.
 #[derive(Default)]
 pub(super) struct Pulled {
     pub(super) published: BTreeSet<String>,
@@ -199,7 +199,7 @@ pub(super) fn pulls(clients: &mut Clients, at: SocketAddr, key: &str) -> Arc<Mut
         let body = Value::Array(ids.iter().map(event).collect()).to_string();
         let headers =
             [("authorization", shown.as_str()), ("content-type", "application/cloudevents-batch+json; charset=utf-8")];
-        // Once, because these topics store what is published again.
+        // Once, because these topics store an event that is published again twice.
         if caller
             .client
             .ask("POST", &format!("{HEAT}:publish"), &headers, body.as_bytes())

@@ -16,7 +16,7 @@ use crate::support::{
 
 const IN_PLACE: &str = "the copy of the store is in place";
 
-/// What a node says of a node of this name.
+/// The view that a node has of the node with this name.
 fn view(node: &Server, name: &str) -> Value {
     let view = node.command("GET", "/cluster/status", &Value::Null).json();
     let nodes = view["nodes"].as_array().cloned().unwrap_or_default();
@@ -56,13 +56,13 @@ fn publish_much(node: &Server, key: &str, ids: std::ops::Range<u32>) -> Vec<Stri
         let name = format!("large-{id}");
         let subject = format!("/{}", fastrand::Rng::with_seed(id.into()).u128(..)).repeat(1_000);
         let body = load::body(std::slice::from_ref(&name), &subject);
-        let answer = node.client().ask(
+        let response = node.client().ask(
             "POST",
             &events_path("orders"),
             &[("aeg-sas-key", key)],
             &body,
         );
-        assert_eq!(answer.expect("an answer").status, 200);
+        assert_eq!(response.expect("a response").status, 200);
         name
     };
     ids.map(publish).collect()
@@ -156,10 +156,10 @@ fn a_copy_is_begun_again_after_kills_of_the_node_and_of_the_owner() {
     }
     cluster.join(2);
     wait_for("a part of the copy", START, || receives(&cluster).is_some());
-    let printed = operator(&cluster.nodes[1], &["cluster", "status"]).expect("a table");
+    let output = operator(&cluster.nodes[1], &["cluster", "status"]).expect("a table");
     assert!(
-        printed.contains("c fetches a copy of shard 0: ") && printed.contains("catching up"),
-        "{printed}"
+        output.contains("c fetches a copy of shard 0: ") && output.contains("catching up"),
+        "{output}"
     );
     // A rolling upgrade waits for it.
     let ready = cluster.nodes[2].open("GET", "/readyz", &[]);

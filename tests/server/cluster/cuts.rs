@@ -22,11 +22,11 @@ use crate::{
     },
 };
 
-/// What a node sends to read and write the records of the cluster, and not to write to the
-/// changelog.
+/// The messages of a node that read and write records of the cluster, without those that write to
+/// the changelog.
 const RECORDS: &str = "$KV.";
 
-/// What makes an append of the changelog a fence, and something that NATS does not know.
+/// The header that makes an append of the changelog a fence, and one that NATS does not know.
 pub(super) const FENCE: (&str, &str) = (
     "Nats-Expected-Last-Sequence:",
     "Nats-Unfenced-Last-Sequence:",
@@ -141,19 +141,19 @@ fn an_owner_that_cannot_reach_nats_is_not_ready_and_forwards_to_the_next_one() {
     publish(&cluster.nodes[0], &key, 0..10);
     // It asks the nodes that it knows.
     wait_for("the node to know the others", LONG, || {
-        let shown = operator(&cluster.nodes[0], &["cluster", "status"]);
-        shown.is_ok_and(|shown| shown.matches("alive").count() >= 3)
+        let output = operator(&cluster.nodes[0], &["cluster", "status"]);
+        output.is_ok_and(|output| output.matches("alive").count() >= 3)
     });
     proxy.cut(Cut::Both);
     let is_ready = || {
         let asked = cluster.nodes[0].client().ask("GET", "/readyz", &[], b"");
-        asked.expect("an answer").status == 200
+        asked.expect("a response").status == 200
     };
     wait_for("the node to be not ready", LONG, || !is_ready());
     cluster.owner_but(Some(0));
     wait_for("a publisher to be served through the node", LONG, || {
-        let answer = try_publish(cluster.nodes[0].at(), &key, "forwarded");
-        answer.expect("an answer").status == 200
+        let response = try_publish(cluster.nodes[0].at(), &key, "forwarded");
+        response.expect("a response").status == 200
     });
     assert!(!is_ready(), "it is cut off");
     let metrics = cluster.nodes[0].command("GET", "/metrics", &serde_json::Value::Null);
@@ -209,13 +209,13 @@ fn written_by_a_former_owner(is_fenced: bool) -> (Option<u16>, Vec<u64>) {
     let next = cluster.owner_but(Some(0));
     publish(&cluster.nodes[next], &key, 10..20);
     let body = load::body(&["late".to_owned()], "s");
-    let answer = cluster.nodes[0].client().ask(
+    let response = cluster.nodes[0].client().ask(
         "POST",
         &events_path("orders"),
         &[("aeg-sas-key", &key)],
         &body,
     );
-    let answered = answer.ok().map(|answer| answer.status);
+    let answered = response.ok().map(|response| response.status);
     let written = records_by_former_owners(&cluster.nats);
     if is_fenced {
         proxy.cut(Cut::Nothing);
@@ -333,13 +333,13 @@ fn nodes_that_cannot_reach_the_owner_refuse_requests_and_forward_them_again() {
     let mut publish = |node: &Server| {
         sent += 1;
         let body = load::body(&[format!("e{sent}")], "s");
-        let answer = node.client().ask(
+        let response = node.client().ask(
             "POST",
             &events_path("orders"),
             &[("aeg-sas-key", &key)],
             &body,
         );
-        answer.expect("an answer").status
+        response.expect("a response").status
     };
     assert_eq!(publish(&cluster.nodes[1]), 200);
     for cut in [
@@ -393,13 +393,17 @@ fn without_a_majority_of_nats_publishers_are_refused_and_nothing_is_lost() {
         let mut tried = |at: SocketAddr| {
             number += 1;
             let id = format!("{round}-{number}");
-            let answer = try_publish(at, &key, &id).expect("an answer");
-            match answer.status {
+            let response = try_publish(at, &key, &id).expect("a response");
+            match response.status {
                 200 => ids.push(id),
-                503 => assert!(answer.header("retry-after").is_some(), "{}", answer.head()),
-                status => panic!("{status}: {}", answer.text()),
+                503 => assert!(
+                    response.header("retry-after").is_some(),
+                    "{}",
+                    response.head()
+                ),
+                status => panic!("{status}: {}", response.text()),
             }
-            answer.status
+            response.status
         };
         let began = Instant::now();
         if killed > 1 {
@@ -412,7 +416,7 @@ fn without_a_majority_of_nats_publishers_are_refused_and_nothing_is_lost() {
             );
             // Reads go on.
             let read = cluster.nodes[0].client().ask("GET", "/healthz", &[], b"");
-            assert_eq!(read.expect("an answer").status, 200);
+            assert_eq!(read.expect("a response").status, 200);
         } else {
             wait_for("a publisher to be served by a majority", START, || {
                 tried(cluster.nodes[1].at()) == 200

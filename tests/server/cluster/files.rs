@@ -1,5 +1,5 @@
-//! Files outside of the fence of the changelog: what a former owner still does has no effect on those
-//! of the next one.
+//! Files outside of the fence of the changelog: what a former owner still does has no effect on
+//! those of the next one.
 
 use std::{thread, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::support::{
     sink::{Behavior, Sink},
 };
 
-/// What `gridhook dead-letters` says.
+/// The output of `gridhook dead-letters`.
 fn dead_letters(node: &Server, verb: &str, rest: &[&str]) -> Result<Value, String> {
     let topic = format!("{SCOPE}/orders");
     let arguments = ["dead-letters", verb, &topic, "all", "--output", "json"];
@@ -76,7 +76,7 @@ fn a_file_that_a_paused_owner_stores_late_brings_no_purged_dead_letter_back() {
     wait_for("the former owner to follow", LONG, || {
         cluster.nodes[0].logs().matches("standby again").count() > before
     });
-    // A client of object stores tries once more by itself.
+    // A client of object stores retries once.
     thread::sleep(Duration::from_secs(1));
     assert_eq!(count_dead_letters(node), 0, "purged dead letters are back");
     let counted = dead_letters(node, "purge", &["--all", "--dry-run"]).expect("counted");

@@ -1,4 +1,5 @@
-//! Requests to any node: a standby forwards them to the owner, whose answers come back as they are.
+//! Requests to any node: a standby forwards them to the owner, and returns its responses
+//! unchanged.
 
 use std::{
     collections::BTreeSet,
@@ -31,8 +32,8 @@ use crate::{
     },
 };
 
-/// The head of a response, without what differs from one answer to the next: ids, times, the length
-/// of a text with the address of the node, and whether a refused body ends the connection.
+/// The head of a response, without what differs from one response to the next: ids, times, the
+/// length of a text with the address of the node, and whether a refused body ends the connection.
 fn without_changing(answer: &Answer) -> Vec<String> {
     let changing = [
         "date:",
@@ -98,7 +99,37 @@ fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
         &SubscriptionSpec::new(&sink.url("/taken")),
     );
 
-    // Large bodies, in one piece and in chunks.
+    publish_large_bodies(standby, &key, &sink);
+
+    assert_responses_are_those_of_the_owner(owner, standby, &key);
+
+    let reader = create_reader(owner);
+    // A node shows what it read last, which may be from before its own last renewal.
+    for node in &cluster.nodes {
+        wait_for("three nodes that are alive", LONG, || {
+            status(node).to_string().matches("\"alive\"").count() == 3
+        });
+    }
+    for (node, name, owned_shards) in [
+        (owner, "a", json!([0])),
+        (standby, "b", json!([])),
+        (other, "c", json!([])),
+    ] {
+        wait_for("a node that has caught up", LONG, || {
+            node.open("GET", "/readyz", &[]).status == 200
+        });
+        assert_a_node_checks_tokens(node, &reader);
+        assert_status_is_of_the_node(node, name, &owned_shards);
+        assert_metrics_are_of_the_node(node, name);
+        assert_ownership_names_the_owner(node);
+    }
+    assert_cluster_metrics_are_documented(standby);
+    let table = operator(standby, &["cluster", "status"]).expect("a table");
+    assert!(table.contains("cluster test, as b sees it"), "{table}");
+}
+
+/// Publishes a large body in one piece and another one in chunks, on a connection that stays open.
+fn publish_large_bodies(standby: &Server, key: &str, sink: &Sink) {
     let ids: Vec<String> = (0..2_000).map(|id| format!("e{id}")).collect();
     let body = load::body(&ids, "s");
     assert!(body.len() > 200_000, "{}", body.len());
@@ -117,42 +148,43 @@ fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
     }
     chunked.extend(b"0\r\n\r\n");
     let mut client = standby.client();
-    assert_eq!(client.exchange(&chunked).expect("an answer").status, 200);
-    // The connection of the client goes on.
+    assert_eq!(client.exchange(&chunked).expect("a response").status, 200);
     let again = client.ask(
         "POST",
         &events_path("orders"),
-        &[("aeg-sas-key", &key)],
+        &[("aeg-sas-key", key)],
         &load::body(&ids[..1], "s"),
     );
-    assert_eq!(again.expect("an answer").status, 200);
+    assert_eq!(again.expect("a response").status, 200);
     wait_for("all events", LONG, || {
         sink.taken("/taken") >= ids.len() + late.len()
     });
     wait_until_settled(standby, "orders", "taken");
+}
 
-    // Answers, refusals too, but for ids and times.
+/// Compares responses, refusals included, except for ids and times.
+fn assert_responses_are_those_of_the_owner(owner: &Server, standby: &Server, key: &str) {
     let too_large = vec![b' '; 3 << 20];
     let orders = events_path("orders");
     let requests: [(&str, &str, Option<&str>, &[u8]); 6] = [
         ("POST", &orders, Some("wrong"), b"[]"),
         ("POST", &orders, None, b"[]"),
-        ("POST", &orders, Some(&key), &too_large),
-        ("POST", &orders, Some(&key), b"no JSON"),
+        ("POST", &orders, Some(key), &too_large),
+        ("POST", &orders, Some(key), b"no JSON"),
         ("GET", "/nowhere?a=%2F&b", None, b""),
         ("GET", "/openapi.json", None, b""),
     ];
     for (method, path, key, body) in requests {
         let headers: Vec<(&str, &str)> = key.map(|key| ("aeg-sas-key", key)).into_iter().collect();
-        let ask = |node: &Server| {
+        let request = |node: &Server| {
             node.client()
                 .ask(method, path, &headers, body)
-                .expect("an answer")
+                .expect("a response")
         };
-        let direct = ask(owner);
-        let forwarded = ask(standby);
-        let shown = [&direct, &forwarded].map(without_changing);
-        assert_eq!(shown[0], shown[1], "{method} {path}");
+        let direct = request(owner);
+        let forwarded = request(standby);
+        let heads = [&direct, &forwarded].map(without_changing);
+        assert_eq!(heads[0], heads[1], "{method} {path}");
         assert_eq!(
             direct.body.is_empty(),
             forwarded.body.is_empty(),
@@ -162,130 +194,122 @@ fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
             assert_eq!(direct.body, forwarded.body, "{method} {path}");
         }
     }
+}
 
-    let made = owner
+fn create_reader(owner: &Server) -> String {
+    let token = owner
         .command(
             "POST",
             "/tokens",
             &json!({"name": "reader", "roles": ["read"]}),
         )
         .json();
-    let reader = format!("Bearer {}", made["token"].as_str().expect("a token"));
-    // A node shows what it read last, which may be from before its own last renewal.
-    for node in &cluster.nodes {
-        wait_for("three nodes that are alive", LONG, || {
-            status(node).to_string().matches("\"alive\"").count() == 3
-        });
+    format!("Bearer {}", token["token"].as_str().expect("a token"))
+}
+
+/// The status and the metrics need a token. The owner knows it, whichever node receives it.
+fn assert_a_node_checks_tokens(node: &Server, reader: &str) {
+    for path in ["/cluster/status", "/metrics"] {
+        assert_eq!(node.open("GET", path, &[]).status, 401, "{path}");
     }
-    // What a node answers itself.
-    for (node, name, owns) in [
-        (owner, "a", json!([0])),
-        (standby, "b", json!([])),
-        (other, "c", json!([])),
+    let response = node
+        .client()
+        .ask("GET", "/cluster/status", &[("authorization", reader)], b"")
+        .expect("a response");
+    assert_eq!(
+        (response.status, response.json()["node"].as_str()),
+        (200, Some("a")),
+        "the owner knows other tokens"
+    );
+}
+
+fn assert_status_is_of_the_node(node: &Server, name: &str, owned_shards: &Value) {
+    let view = status(node);
+    assert_eq!(view["node"], name);
+    let nodes = view["nodes"].as_array().expect("nodes");
+    assert_eq!(nodes.len(), 3, "{view}");
+    let own = nodes
+        .iter()
+        .find(|node| node["name"] == name)
+        .expect("the node");
+    assert_eq!(
+        (&own["owns"], &own["state"]),
+        (owned_shards, &json!("alive")),
+        "{view}"
+    );
+}
+
+fn assert_metrics_are_of_the_node(node: &Server, name: &str) {
+    let metrics = node.command("GET", "/metrics", &Value::Null).text();
+    let is_owner = u8::from(name == "a");
+    for line in [
+        &*format!("gridhook_cluster_shard_owned{{shard=\"0\"}} {is_owner}"),
+        "gridhook_cluster_nodes_alive 3\n",
+        "gridhook_cluster_shard_has_owner{shard=\"0\"} 1\n",
     ] {
-        wait_for("a node that has caught up", LONG, || {
-            node.open("GET", "/readyz", &[]).status == 200
-        });
-        assert_eq!(
-            node.open("GET", "/cluster/status", &[]).status,
-            401,
-            "{name}"
-        );
-        let read = node
-            .client()
-            .ask("GET", "/cluster/status", &[("authorization", &reader)], b"")
-            .expect("an answer");
-        assert_eq!(
-            (read.status, read.json()["node"].as_str()),
-            (200, Some("a")),
-            "the owner knows other tokens"
-        );
-        assert_eq!(node.open("GET", "/metrics", &[]).status, 401, "{name}");
-        let view = status(node);
-        assert_eq!(view["node"], name);
-        let nodes = view["nodes"].as_array().expect("nodes");
-        assert_eq!(nodes.len(), 3, "{view}");
-        let own = nodes
-            .iter()
-            .find(|node| node["name"] == name)
-            .expect("the node");
-        assert_eq!(
-            (&own["owns"], &own["state"]),
-            (&owns, &json!("alive")),
-            "{view}"
-        );
-        let metrics = node.command("GET", "/metrics", &Value::Null).text();
-        let owned = format!(
-            "gridhook_cluster_shard_owned{{shard=\"0\"}} {}",
-            u8::from(name == "a")
-        );
-        assert!(metrics.contains(&owned), "{name}: {metrics}");
-        for family in [
-            "gridhook_cluster_nodes_alive 3\n",
-            "gridhook_cluster_shard_has_owner{shard=\"0\"} 1\n",
-        ] {
-            assert!(metrics.contains(family), "{name}: {family}");
-        }
-        let record = node
-            .command("GET", "/cluster/ownership", &Value::Null)
-            .json()["value"][0]
-            .clone();
-        let fields = [
-            "fullyQualifiedNamespace",
-            "eventHubName",
-            "consumerGroup",
-            "partitionId",
-            "ownerId",
-        ];
-        assert!(
-            fields
-                .iter()
-                .all(|field| record[field].as_str().is_some_and(|text| !text.is_empty())),
-            "{record}"
-        );
-        assert!(
-            record["lastModifiedTime"]
-                .as_str()
-                .is_some_and(|time| time.ends_with('Z')),
-            "{record}"
-        );
-        assert_eq!(
-            (&record["ownerName"], &record["partitionId"]),
-            (&json!("a"), &json!("0")),
-            "{record}"
-        );
-        let id = record["ownerId"].as_str().expect("an id");
-        let guid: uuid::Uuid = id.parse().expect("a GUID");
-        assert_eq!(guid.hyphenated().to_string(), id, "in lower case");
+        assert!(metrics.contains(line), "{name}: {line}: {metrics}");
     }
-    let forwarded = standby.command("GET", "/metrics", &Value::Null).text();
-    let named = |text: &str| -> BTreeSet<String> {
-        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-        words
-            .filter(|word| word.starts_with("gridhook_cluster_"))
-            .map(str::to_owned)
-            .collect()
-    };
-    let asked = [
+}
+
+/// The ownership record has the six fields of the event processor's.
+fn assert_ownership_names_the_owner(node: &Server) {
+    let records = node.command("GET", "/cluster/ownership", &Value::Null);
+    let record = &records.json()["value"][0];
+    for field in [
+        "fullyQualifiedNamespace",
+        "eventHubName",
+        "consumerGroup",
+        "partitionId",
+        "ownerId",
+    ] {
+        let text = record[field].as_str().unwrap_or_default();
+        assert!(!text.is_empty(), "{field}: {record}");
+    }
+    let time = record["lastModifiedTime"].as_str().unwrap_or_default();
+    assert!(time.ends_with('Z'), "{record}");
+    assert_eq!(
+        (&record["ownerName"], &record["partitionId"]),
+        (&json!("a"), &json!("0")),
+        "{record}"
+    );
+    let id = record["ownerId"].as_str().expect("an id");
+    let guid: uuid::Uuid = id.parse().expect("a GUID");
+    assert_eq!(guid.hyphenated().to_string(), id, "in lower case");
+}
+
+fn assert_cluster_metrics_are_documented(standby: &Server) {
+    let metrics = standby.command("GET", "/metrics", &Value::Null).text();
+    let exposed = cluster_metrics(&metrics);
+    let manual = include_str!("../../../src/manual/metrics.md");
+    for text in [
         include_str!("../../../config/prometheus/gridhook.rules.yml"),
         include_str!("../../../config/grafana/gridhook.json"),
-        include_str!("../../../src/manual/cluster.md"),
-    ];
-    let shown = named(&forwarded);
-    for text in asked {
+        manual,
+    ] {
+        let names = cluster_metrics(text);
         assert!(
-            named(text).is_subset(&shown),
-            "{:?} are not shown",
-            named(text).difference(&shown)
+            names.is_subset(&exposed),
+            "{:?} are not exposed",
+            names.difference(&exposed)
         );
     }
-    assert_eq!(named(asked[2]), shown, "the manual has all of them");
-    assert!(
-        !forwarded.contains("gridhook_cluster_forwarded_requests_total{result=\"answered\"} 0"),
-        "{forwarded}"
+    assert_eq!(
+        cluster_metrics(manual),
+        exposed,
+        "the manual has all of them"
     );
-    let shown = operator(standby, &["cluster", "status"]).expect("a table");
-    assert!(shown.contains("cluster test, as b sees it"), "{shown}");
+    assert!(
+        !metrics.contains("gridhook_cluster_forwarded_requests_total{result=\"answered\"} 0"),
+        "{metrics}"
+    );
+}
+
+/// The names of the metrics of clusters in a text, without their mere prefix.
+fn cluster_metrics(text: &str) -> BTreeSet<String> {
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        .filter(|word| word.starts_with("gridhook_cluster_") && !word.ends_with('_'))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Publishes from this address, which claims to be another one.
@@ -407,7 +431,7 @@ fn a_node_accepts_forwarded_requests_from_nodes_of_its_cluster_only() {
     let other = SocketAddr::from(([127, 0, 0, 1], 1));
     assert!(!handshake(address, other, "publishers").1);
     assert!(handshake(address, address, "publishers").1);
-    // Who proves to be a node may watch for longer than others may take for their proof.
+    // A proven node may watch for longer than the time limit of a proof.
     let (mut watching, confirmed) = handshake(address, address, "watch");
     assert!(confirmed);
     watching
@@ -437,7 +461,7 @@ fn handshake(address: SocketAddr, named: SocketAddr, side: &str) -> (BufReader<T
     stream.set_read_timeout(Some(LONG)).expect("a socket");
     let mut stream = BufReader::new(stream);
     let mut greeting = String::new();
-    let mut answer = String::new();
+    let mut response = String::new();
     stream.read_line(&mut greeting).expect("a line");
     let (protocol, owner_nonce) = greeting.trim_end().split_once(' ').expect("a nonce");
     let key = hmac::Key::new(hmac::HMAC_SHA256, super::SECRET.as_bytes());
@@ -449,8 +473,8 @@ fn handshake(address: SocketAddr, named: SocketAddr, side: &str) -> (BufReader<T
         .get_mut()
         .write_all(format!("{side} 0123abcd {}\n", proof("node")).as_bytes())
         .expect("a proof");
-    stream.read_line(&mut answer).ok();
-    let confirmed = answer.trim_end() == proof("owner");
+    stream.read_line(&mut response).ok();
+    let confirmed = response.trim_end() == proof("owner");
     (stream, confirmed)
 }
 
@@ -465,11 +489,11 @@ fn a_standby_delays_guessed_tokens_and_answers_a_client_that_has_closed_its_side
     // Ten refusals come at once; the delays after that double from 50 ms.
     let began = Instant::now();
     for _ in 0..15 {
-        let answer =
+        let response =
             standby
                 .client()
                 .ask("GET", "/metrics", &[("authorization", "Bearer wrong")], b"");
-        assert_eq!(answer.expect("an answer").status, 401);
+        assert_eq!(response.expect("a response").status, 401);
     }
     assert!(
         began.elapsed() >= Duration::from_millis(1_500),
@@ -588,13 +612,13 @@ fn an_operator_moves_the_store_and_drains_nodes_from_any_node() {
         sent += 1;
         wait_for("a publish", LONG, || {
             let body = load::body(std::slice::from_ref(&id), "s");
-            let answer = cluster.nodes[through].client().ask(
+            let response = cluster.nodes[through].client().ask(
                 "POST",
                 &events_path("orders"),
                 &[("aeg-sas-key", &key)],
                 &body,
             );
-            answer.is_ok_and(|answer| answer.status == 200)
+            response.is_ok_and(|response| response.status == 200)
         });
     };
     wait_for("a copy on b", LONG, || {
@@ -610,8 +634,8 @@ fn an_operator_moves_the_store_and_drains_nodes_from_any_node() {
         publish(through % 3);
         through += 1;
     }
-    let shown = operator(&cluster.nodes[2], &["cluster", "status"]).expect("a table");
-    assert!(shown.contains("drained"), "{shown}");
+    let output = operator(&cluster.nodes[2], &["cluster", "status"]).expect("a table");
+    assert!(output.contains("drained"), "{output}");
     let error =
         operator(&cluster.nodes[2], &["cluster", "move", "0", "b"]).expect_err("it takes nothing");
     assert!(error.contains("drain --end"), "{error}");
@@ -711,15 +735,15 @@ fn a_request_that_no_node_takes_waits_and_receives_503() {
     cluster.nodes[0].kill_9();
     let impostor = Impostor::at(address);
     let began = Instant::now();
-    let answer = cluster.nodes[1].client().ask(
+    let response = cluster.nodes[1].client().ask(
         "POST",
         &events_path("orders"),
         &[("aeg-sas-key", &key)],
         b"[]",
     );
-    let answer = answer.expect("an answer");
-    assert_eq!(answer.status, 503, "{}", answer.text());
-    assert_eq!(answer.header("retry-after"), Some("1"));
+    let response = response.expect("a response");
+    assert_eq!(response.status, 503, "{}", response.text());
+    assert_eq!(response.header("retry-after"), Some("1"));
     assert!(
         began.elapsed() >= Duration::from_secs(4),
         "it waits for an owner"

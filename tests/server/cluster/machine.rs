@@ -36,13 +36,13 @@ const EX_IOERR: i32 = 74;
 
 fn try_publish(node: &Server, key: &str, id: &str, subject: &str) -> u16 {
     let body = load::body(&[id.to_owned()], subject);
-    let answer = node.client().ask(
+    let response = node.client().ask(
         "POST",
         &events_path("orders"),
         &[("aeg-sas-key", key)],
         &body,
     );
-    answer.map_or(0, |answer| answer.status)
+    response.map_or(0, |response| response.status)
 }
 
 #[test]
@@ -354,8 +354,8 @@ fn a_full_stream_refuses_publishers_and_is_trimmed_by_the_next_owner() {
     wait_for("the stream to be trimmed", START, || {
         cluster.nats.0[0].first(STREAM) > behind
     });
-    // What is too little for an event may be enough for a fence. The lease of the owner that is
-    // paused has not ended yet.
+    // Space that is too small for an event may be enough for a fence. The lease of the owner that
+    // is paused has not ended yet.
     cluster.nodes[0].signal("STOP");
     cluster.nats.0[0].fill(STREAM);
     cluster.nodes[0].kill_9();
@@ -417,7 +417,7 @@ fn a_node_that_ends_before_it_reports_a_position_keeps_the_stream_from_no_trim()
     let before = flushed(&cluster);
     let Cluster { nats, nodes, .. } = &mut cluster;
     nodes[2].terminate();
-    // What it says first is what its store has.
+    // Its first line has the state of its store.
     let first = nats.0[0].next_message("$KV.GH_test.node.c", || nodes[2].begin());
     let first: Value = serde_json::from_slice(&first).expect("a record");
     let after = first["positions"][0]["flushed"]

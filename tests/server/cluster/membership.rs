@@ -96,7 +96,7 @@ fn the_examples_of_the_cluster_run() {
         operator(&cluster.nodes[0], &words)
     };
     for name in ["cluster status", "cluster ownership"] {
-        run(&cluster, name).expect("an answer");
+        run(&cluster, name).expect("a response");
     }
     wait_for("the node to have caught up", START, || {
         run(&cluster, "cluster move").is_ok()

@@ -52,9 +52,9 @@ impl Plant {
         let nodes = &sharded.cluster.nodes;
         nodes[0].command("PUT", &format!("{RG}/plant"), &json!({"location": "local"}));
         let heat = format!("{RG}/plant/topics/heat");
-        let made = operator(&nodes[1], &["topics", "create", &heat, "--partitions", "6"])
+        let output = operator(&nodes[1], &["topics", "create", &heat, "--partitions", "6"])
             .expect("it is created");
-        assert!(made.contains("partitions           6"), "{made}");
+        assert!(output.contains("partitions           6"), "{output}");
         let queue = json!({"deliveryMode": "Queue", "queue": {"receiveLockDurationInSeconds": LOCK.as_secs()}});
         let queue = json!({"properties": {"deliveryConfiguration": queue}});
         nodes[2].command("PUT", &format!("{heat}/eventSubscriptions/work"), &queue);
@@ -147,11 +147,11 @@ fn queue_path(verb: &str) -> String {
 fn ask(node: &Server, key: &str, path: &str, kind: &str, body: &str) -> (u16, Value) {
     let shown = format!("SharedAccessKey {key}");
     let headers = [("authorization", shown.as_str()), ("content-type", kind)];
-    let answer = node
+    let response = node
         .client()
         .ask("POST", &format!("{HEAT}{path}"), &headers, body.as_bytes())
-        .expect("an answer");
-    (answer.status, answer.json())
+        .expect("a response");
+    (response.status, response.json())
 }
 
 fn receive(node: &Server, key: &str, most: usize) -> Vec<Received> {
@@ -191,24 +191,8 @@ fn any_node_receives_from_every_shard_and_settles_every_lock() {
     let plant = Plant::start(&[CALM, ("JOURNAL__RETENTION", "7d")]);
     let sink = Sink::start();
     let nodes = plant.nodes();
-    let heat = format!("{RG}/plant/topics/heat");
-    let refused = nodes[1].admin(
-        "PUT",
-        &format!("{RG}/plant/topics/cold"),
-        &json!({"properties": {"partitionCount": 4}}),
-    );
-    assert!(
-        refused
-            .text()
-            .contains("is 4; expected 1 or 6, the number of shards"),
-        "{}",
-        refused.text()
-    );
-    // Pushed as well.
-    let push = json!({"deliveryMode": "Push", "push": {"destination": {
-        "endpointType": "WebHook", "properties": {"endpointUrl": sink.url("/pushed")}}}});
-    let push = json!({"properties": {"deliveryConfiguration": push}});
-    nodes[0].command("PUT", &format!("{heat}/eventSubscriptions/pushed"), &push);
+    assert_partitions_are_one_or_the_shards(&nodes[1]);
+    push_too(&nodes[0], &sink);
     let published = plant.publish(&[0, 1, 2], "one", 60);
     let received = plant.receive_all(&[0], published.len());
     assert_eq!(
@@ -219,36 +203,73 @@ fn any_node_receives_from_every_shard_and_settles_every_lock() {
         received.iter().all(|(.., count)| *count == 1),
         "{received:?}"
     );
+    assert_events_are_of_several_shards(&received);
+    wait_for("the pushed events", LONG, || {
+        sink.taken("/pushed") == published.len()
+    });
+
+    assert_any_node_renews_all_locks(&plant, &received);
+    release_and_acknowledge(&plant, &received);
+
+    assert_operators_see_one_queue(nodes, &published);
+
+    let new_key = regenerate_key(&nodes[2]);
+    assert_every_shard_has_the_new_key(nodes, &plant.key, &new_key);
+    nodes[1].command("DELETE", &format!("{RG}/plant"), &Value::Null);
+    assert_every_shard_has_deleted_the_topic(nodes, &new_key);
+}
+
+fn assert_partitions_are_one_or_the_shards(node: &Server) {
+    let response = node.admin(
+        "PUT",
+        &format!("{RG}/plant/topics/cold"),
+        &json!({"properties": {"partitionCount": 4}}),
+    );
+    assert!(
+        response
+            .text()
+            .contains("is 4; expected 1 or 6, the number of shards"),
+        "{}",
+        response.text()
+    );
+}
+
+/// Adds an event subscription with push delivery.
+fn push_too(node: &Server, sink: &Sink) {
+    let push = json!({"deliveryMode": "Push", "push": {"destination": {
+        "endpointType": "WebHook", "properties": {"endpointUrl": sink.url("/pushed")}}}});
+    let push = json!({"properties": {"deliveryConfiguration": push}});
+    node.command(
+        "PUT",
+        &format!("{RG}/plant/topics/heat/eventSubscriptions/pushed"),
+        &push,
+    );
+}
+
+fn assert_events_are_of_several_shards(received: &[Received]) {
     let mut by_shard = BTreeMap::new();
-    for (_, token, _) in &received {
+    for (_, token, _) in received {
         *by_shard
             .entry(LockTokenSealer::part_of(token).expect("the shard"))
             .or_insert(0) += 1;
     }
     println!("by shard: {by_shard:?}");
     assert!(by_shard.len() > 3, "{by_shard:?}");
-    wait_for("the pushed events", LONG, || {
-        sink.taken("/pushed") == published.len()
-    });
+}
 
-    // Any node settles them all, in one request, and says which it cannot.
-    let of_other = {
-        let mut bytes = data_encoding::BASE64URL_NOPAD
-            .decode(received[0].1.as_bytes())
-            .expect("a token");
-        bytes[2] = (bytes[2] + 1) % u8::try_from(SHARDS).expect("few");
-        data_encoding::BASE64URL_NOPAD.encode(&bytes)
-    };
-    let mut given = tokens(&received);
-    given.insert(7, "x");
-    given.push(&of_other);
-    let settled = plant.settle(1, "renewLock", &given);
+/// Any node renews all locks in one request, and names the tokens that are not of the queue.
+fn assert_any_node_renews_all_locks(plant: &Plant, received: &[Received]) {
+    let wrong_shard = with_another_shard(&received[0].1);
+    let mut lock_tokens = tokens(received);
+    lock_tokens.insert(7, "x");
+    lock_tokens.push(&wrong_shard);
+    let response = plant.settle(1, "renewLock", &lock_tokens);
     assert_eq!(
-        settled["succeededLockTokens"],
-        json!(tokens(&received)),
-        "{settled}"
+        response["succeededLockTokens"],
+        json!(tokens(received)),
+        "{response}"
     );
-    let failed: Vec<(&Value, &Value)> = settled["failedLockTokens"]
+    let failed: Vec<(&Value, &Value)> = response["failedLockTokens"]
         .as_array()
         .expect("a list")
         .iter()
@@ -258,9 +279,21 @@ fn any_node_receives_from_every_shard_and_settles_every_lock() {
         failed,
         [
             (&json!("x"), &json!("BadToken")),
-            (&json!(of_other), &json!("BadToken"))
+            (&json!(wrong_shard), &json!("BadToken"))
         ]
     );
+}
+
+/// A lock token with the number of another shard.
+fn with_another_shard(token: &str) -> String {
+    let mut bytes = data_encoding::BASE64URL_NOPAD
+        .decode(token.as_bytes())
+        .expect("a token");
+    bytes[2] = (bytes[2] + 1) % u8::try_from(SHARDS).expect("few");
+    data_encoding::BASE64URL_NOPAD.encode(&bytes)
+}
+
+fn release_and_acknowledge(plant: &Plant, received: &[Received]) {
     let (released, rest) = received.split_at(20);
     assert_eq!(
         plant.settle(2, "release", &tokens(released))["succeededLockTokens"],
@@ -283,8 +316,10 @@ fn any_node_receives_from_every_shard_and_settles_every_lock() {
         Some(again.len()),
         "{lost}"
     );
+}
 
-    // Operators see one queue.
+fn assert_operators_see_one_queue(nodes: &[Server], published: &BTreeSet<String>) {
+    let heat = format!("{RG}/plant/topics/heat");
     let status = nodes[2]
         .command(
             "GET",
@@ -297,11 +332,11 @@ fn any_node_receives_from_every_shard_and_settles_every_lock() {
         (&json!(published.len()), &json!(0)),
         "{status}"
     );
-    let listed = nodes[1].command("GET", RG, &Value::Null).json();
+    let namespaces = nodes[1].command("GET", RG, &Value::Null).json();
     assert_eq!(
-        listed["value"].as_array().map(Vec::len),
+        namespaces["value"].as_array().map(Vec::len),
         Some(1),
-        "{listed}"
+        "{namespaces}"
     );
     for id in published.iter().take(6) {
         let trace = nodes[0]
@@ -309,46 +344,55 @@ fn any_node_receives_from_every_shard_and_settles_every_lock() {
             .json();
         assert_eq!(trace["events"].as_array().map(Vec::len), Some(1), "{trace}");
     }
+}
 
-    // A key of the namespace holds in every shard once it is answered.
-    let keys = nodes[2]
+/// Replaces the first key of the namespace, and returns the new one.
+fn regenerate_key(node: &Server) -> String {
+    let keys = node
         .command(
             "POST",
             &format!("{RG}/plant/regenerateKey"),
             &json!({"keyName": "key1"}),
         )
         .json();
-    let fresh = keys["key1"].as_str().expect("a key").to_owned();
+    keys["key1"].as_str().expect("a key").to_owned()
+}
+
+/// Publishes the same event, and returns the response.
+fn publish_keyed(node: &Server, key: &str) -> (u16, Value) {
     let event =
-        json!({"specversion": "1.0", "id": "keyed", "source": "/oven", "type": "hot", "data": 1})
-            .to_string();
-    let kind = "application/cloudevents+json; charset=utf-8";
+        json!({"specversion": "1.0", "id": "keyed", "source": "/oven", "type": "hot", "data": 1});
+    let content_type = "application/cloudevents+json; charset=utf-8";
+    ask(node, key, ":publish", content_type, &event.to_string())
+}
+
+/// Once a key is regenerated, it holds in every shard.
+fn assert_every_shard_has_the_new_key(nodes: &[Server], old_key: &str, new_key: &str) {
     for node in nodes {
         for _ in 0..8 {
-            assert_eq!(ask(node, &plant.key, ":publish", kind, &event).0, 401);
-            assert_eq!(ask(node, &fresh, ":publish", kind, &event).0, 200);
+            assert_eq!(publish_keyed(node, old_key).0, 401);
+            assert_eq!(publish_keyed(node, new_key).0, 200);
         }
-        assert_eq!(
-            ask(
-                node,
-                &plant.key,
-                &queue_path("receive"),
-                "application/json",
-                ""
-            )
-            .0,
-            401
+        let response = ask(
+            node,
+            old_key,
+            &queue_path("receive"),
+            "application/json",
+            "",
         );
+        assert_eq!(response.0, 401);
     }
-    // With the namespace, its topics end in every shard.
-    nodes[1].command("DELETE", &format!("{RG}/plant"), &Value::Null);
+}
+
+/// With a namespace its topics are deleted in every shard.
+fn assert_every_shard_has_deleted_the_topic(nodes: &[Server], key: &str) {
     for node in nodes {
         for _ in 0..8 {
-            let (status, answer) = ask(node, &fresh, ":publish", kind, &event);
-            assert!([404, 503].contains(&status), "{answer}");
+            let (status, body) = publish_keyed(node, key);
+            assert!([404, 503].contains(&status), "{body}");
         }
-        let listed = node.command("GET", RG, &Value::Null).json();
-        assert_eq!(listed["value"], json!([]));
+        let namespaces = node.command("GET", RG, &Value::Null).json();
+        assert_eq!(namespaces["value"], json!([]));
     }
 }
 
@@ -385,17 +429,17 @@ fn assert_ends_with_its_token(plant: &Plant) {
         operator(&plant.nodes()[2], &["tokens", "revoke", "keeper", "--yes"])
             .expect("it is revoked");
         let revoked = Instant::now();
-        let answer = waits.join().expect("an answer");
+        let response = waits.join().expect("a response");
         assert!(
             revoked.elapsed() < Duration::from_secs(10),
             "{:?}",
             revoked.elapsed()
         );
-        let ended = (answer.status, answer.json()["value"].clone());
+        let ended = (response.status, response.json()["value"].clone());
         assert!(
             ended == (200, json!([])) || ended.0 == 503,
             "{}",
-            answer.text()
+            response.text()
         );
     });
     let published = plant.publish(&[0, 1, 2], "after", 6);
@@ -443,7 +487,7 @@ fn a_client_that_waits_at_one_node_is_woken_by_an_event_in_any_shard() {
         });
     }
     assert!(seen.len() > 2, "{seen:?}");
-    // One that leaves gets nothing, and no attempt is counted.
+    // A client that disconnects gets no events, and no attempt is counted.
     let leaves = plant.wait_at(&plant.nodes()[1]);
     thread::sleep(Duration::from_millis(50));
     drop(leaves);
@@ -625,8 +669,8 @@ fn clients_that_pull_lose_nothing_while_owners_are_killed_and_paused() {
         plant.sharded.wait_for_shares(other, &[2, 2, 2]);
         balancer.turn_to(&plant.sharded.cluster.addresses());
     }
-    // What was received by a client of the killed node, or on its way to one, comes again when its
-    // lock ends.
+    // Events that a client of the killed node received, or that were on their way to it, are due
+    // again when their lock expires.
     let published = lock(&pulled).published.clone();
     wait_for("all events to be acknowledged", 3 * LOCK, || {
         published.is_subset(&lock(&pulled).acknowledged)

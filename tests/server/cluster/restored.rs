@@ -35,7 +35,7 @@ fn readiness(node: &Server) -> (u16, Value) {
     (response.status, response.json())
 }
 
-/// What a node says in `/readyz` once it cannot serve a shard.
+/// Waits until `/readyz` of a node says why it cannot serve a shard.
 pub(super) fn wait_for_failure(node: &Server, why: &str) {
     wait_for("a shard that failed", START, || {
         let (status, view) = readiness(node);
@@ -114,8 +114,8 @@ fn a_stream_that_was_restored_from_an_older_backup_is_taken_by_no_node_that_is_b
     let text = view.text();
     assert!(text.contains("\"state\":\"failed\""), "{text}");
     assert!(text.contains("continue from data folders"), "{text}");
-    let shown = operator(&cluster.nodes[2], &["cluster", "status"]).expect("a view");
-    assert!(shown.contains("cannot serve shard 0"), "{shown}");
+    let output = operator(&cluster.nodes[2], &["cluster", "status"]).expect("a view");
+    assert!(output.contains("cannot serve shard 0"), "{output}");
     // The ones that are ahead of it.
     for node in &mut cluster.nodes[..2] {
         node.begin();
@@ -298,7 +298,7 @@ fn a_full_nats_server_leaves_room_for_the_records_and_readyz_names_the_streams()
             ids = filled;
         }
     }
-    // What is too little for these requests may be enough for what a node writes by itself.
+    // Space that is too small for these requests may be enough for the records of a node.
     let last = SHARDS - 1;
     let (_, view) = readiness(&nodes[0]);
     let problems = view["problems"].to_string();

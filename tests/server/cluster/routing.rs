@@ -1,5 +1,5 @@
-//! Every node of a cluster with several shards answers everything, whichever node owns what the
-//! request is about.
+//! Every node of a cluster with several shards responds to every request, whichever node owns what
+//! the request is about.
 
 use std::{
     collections::BTreeSet,
@@ -84,7 +84,7 @@ pub(super) fn post_at(
         body.len()
     );
     let request = [head.as_bytes(), body].concat();
-    node.client().exchange(&request).expect("an answer").status
+    node.client().exchange(&request).expect("a response").status
 }
 
 #[test]
@@ -105,46 +105,8 @@ fn every_node_answers_for_every_shard() {
     let mut expected: Vec<String> = topics.iter().map(|(name, _)| name.clone()).collect();
     expected.sort();
     for (index, node) in nodes.iter().enumerate() {
-        for (name, key) in &topics {
-            let id = |form: &str| format!("{index}-{form}");
-            node.publish(name, key, &load::body(&[id("path")], "s"));
-            let host = format!("{name}.localhost");
-            let body = load::body(&[id("host")], "s");
-            assert_eq!(
-                post_at(node, &host, "/api/events", &[("aeg-sas-key", key)], &body),
-                200
-            );
-            assert_eq!(
-                node.admin("GET", &format!("{SCOPE}/{name}"), &Value::Null)
-                    .json()["name"],
-                json!(name)
-            );
-        }
-        assert_eq!(pages(node, SCOPE), expected);
-        assert_eq!(pages(node, &format!("{SCOPE}?$top=2")), expected);
-        assert_eq!(
-            pages(node, &format!("{RG}/eventSubscriptions?$top=4")).len(),
-            topics.len()
-        );
-        let top = get(node, "/top?by=name&top=4&skip=1");
-        assert_eq!(
-            (&top["subscriptions"], &top["matching"]),
-            (&json!(SHARDS), &json!(SHARDS)),
-            "{top}"
-        );
-        assert_eq!(top["top"].as_array().map(Vec::len), Some(4));
-        assert!(get(node, "/supervision")["actors"].as_u64() >= Some(2 * u64::from(SHARDS)));
-        for path in [
-            "/jobs",
-            "/clock",
-            "/server",
-            "/deadLetters",
-            "/history",
-            "/editions",
-            "/cluster/status",
-        ] {
-            assert!(get(node, path).is_object(), "{path}");
-        }
+        publish_to_all_topics(node, index, &topics);
+        assert_lists_are_of_all_shards(node, &expected);
         operator(node, &["top", "--once"]).expect("figures");
     }
     for (name, _) in &topics {
@@ -152,13 +114,68 @@ fn every_node_answers_for_every_shard() {
         wait_until_settled(&nodes[2], name, "all");
         assert_eq!(nodes[1].counter(name, "all", "delivered"), 6);
     }
-    // Each operation is in the trail once, page by page.
-    let mut seen = Vec::new();
+    assert_the_trail_has_each_operation_once(&nodes[0], 3 * topics.len());
+    assert_metrics_have_each_topic_once(nodes, &topics);
+    for (index, (name, _)) in topics.iter().enumerate() {
+        nodes[index % 3].command("DELETE", &format!("{SCOPE}/{name}"), &Value::Null);
+    }
+    assert_eq!(pages(&nodes[1], SCOPE), Vec::<String>::new());
+}
+
+/// Publishes to each topic by its path and by its host.
+fn publish_to_all_topics(node: &Server, index: usize, topics: &[(String, String)]) {
+    for (name, key) in topics {
+        let id = |form: &str| format!("{index}-{form}");
+        node.publish(name, key, &load::body(&[id("path")], "s"));
+        let host = format!("{name}.localhost");
+        let body = load::body(&[id("host")], "s");
+        assert_eq!(
+            post_at(node, &host, "/api/events", &[("aeg-sas-key", key)], &body),
+            200
+        );
+        assert_eq!(
+            node.admin("GET", &format!("{SCOPE}/{name}"), &Value::Null)
+                .json()["name"],
+            json!(name)
+        );
+    }
+}
+
+fn assert_lists_are_of_all_shards(node: &Server, expected: &[String]) {
+    assert_eq!(pages(node, SCOPE), expected);
+    assert_eq!(pages(node, &format!("{SCOPE}?$top=2")), expected);
+    assert_eq!(
+        pages(node, &format!("{RG}/eventSubscriptions?$top=4")).len(),
+        expected.len()
+    );
+    let top = get(node, "/top?by=name&top=4&skip=1");
+    assert_eq!(
+        (&top["subscriptions"], &top["matching"]),
+        (&json!(SHARDS), &json!(SHARDS)),
+        "{top}"
+    );
+    assert_eq!(top["top"].as_array().map(Vec::len), Some(4));
+    assert!(get(node, "/supervision")["actors"].as_u64() >= Some(2 * u64::from(SHARDS)));
+    for path in [
+        "/jobs",
+        "/clock",
+        "/server",
+        "/deadLetters",
+        "/history",
+        "/editions",
+        "/cluster/status",
+    ] {
+        assert!(get(node, path).is_object(), "{path}");
+    }
+}
+
+fn assert_the_trail_has_each_operation_once(node: &Server, count: usize) {
+    let mut operations = Vec::new();
     let mut query = "top=3".to_owned();
     loop {
-        let page = get(&nodes[0], &format!("/audit?{query}"));
+        let page = get(node, &format!("/audit?{query}"));
         let entries = page["value"].as_array().expect("entries");
-        seen.extend(
+        operations.extend(
             entries
                 .iter()
                 .map(|entry| format!("{} {}", entry["method"], entry["path"])),
@@ -168,18 +185,21 @@ fn every_node_answers_for_every_shard() {
             None => break,
         }
     }
-    let unique: BTreeSet<&String> = seen.iter().collect();
+    let unique: BTreeSet<&String> = operations.iter().collect();
     assert_eq!(
-        (seen.len(), unique.len()),
-        (3 * topics.len(), 3 * topics.len()),
-        "{seen:?}"
+        (operations.len(), unique.len()),
+        (count, count),
+        "{operations:?}"
     );
-    // A node shows the metrics of what it owns: together they have each topic once.
+}
+
+/// A node exposes the metrics of the shards that it owns. Together the nodes have each topic once.
+fn assert_metrics_have_each_topic_once(nodes: &[Server], topics: &[(String, String)]) {
     let texts: Vec<String> = nodes
         .iter()
         .map(|node| node.command("GET", "/metrics", &Value::Null).text())
         .collect();
-    for (name, _) in &topics {
+    for (name, _) in topics {
         let series = format!(
             "gridhook_subscription_delivered_events_total{{shard=\"{}\",topic=\"{name}\"",
             shard_of(name, usize::from(SHARDS))
@@ -196,10 +216,6 @@ fn every_node_answers_for_every_shard() {
             "{text}"
         );
     }
-    for (index, (name, _)) in topics.iter().enumerate() {
-        nodes[index % 3].command("DELETE", &format!("{SCOPE}/{name}"), &Value::Null);
-    }
-    assert_eq!(pages(&nodes[1], SCOPE), Vec::<String>::new());
 }
 
 #[test]
@@ -260,8 +276,8 @@ fn the_commands_of_an_operator_work_at_any_node() {
     ] {
         run(command);
     }
-    let shown = run(&["topics", "list"]);
-    assert!(names().iter().all(|name| shown.contains(name)), "{shown}");
+    let output = run(&["topics", "list"]);
+    assert!(names().iter().all(|name| output.contains(name)), "{output}");
     // The actor of one topic, and a random one, whichever shard has it.
     let first = &names()[0];
     let last = &names()[5];
@@ -315,8 +331,8 @@ fn tokens_and_sessions_hold_in_every_shard_and_end_there_when_they_are_revoked()
     );
     let reader = token(&nodes[1], &["reader", "--role", "read"]);
     let sign_in = |token: &str| {
-        let answer = ask(&nodes[2], token, "POST", "/ui/session", "");
-        session_bearer(answer.header("set-cookie"), &answer.json())
+        let response = ask(&nodes[2], token, "POST", "/ui/session", "");
+        session_bearer(response.header("set-cookie"), &response.json())
     };
     let session = sign_in(&reader);
     let of_admin = sign_in(TOKEN);
@@ -351,11 +367,11 @@ fn tokens_and_sessions_hold_in_every_shard_and_end_there_when_they_are_revoked()
             ("authorization", "Bearer ght_forged"),
             ("gridhook-forwarded-token", &*record.to_string()),
         ];
-        let answer = nodes[0]
+        let response = nodes[0]
             .client()
             .ask("GET", &format!("{SCOPE}/{name}"), &headers, b"")
-            .expect("an answer");
-        assert_eq!(answer.status, 401, "{}", answer.text());
+            .expect("a response");
+        assert_eq!(response.status, 401, "{}", response.text());
     }
     for path in [
         "/node/identity",
@@ -467,7 +483,9 @@ fn namespaces_are_found_by_name_by_host_and_alone() {
         let once = |path: &str, host: &str| {
             publish(node, path, host, &key, &format!("{index}-{path}-{host}"))
         };
-        assert_eq!(once("/topics/heat:publish", "x"), 200);
+        wait_for("the node to know the only one", LONG, || {
+            once("/topics/heat:publish", "x") == 200
+        });
         assert_eq!(
             once(&format!("/namespaces/{first}/topics/heat:publish"), "x"),
             200
@@ -501,12 +519,12 @@ fn namespaces_are_found_by_name_by_host_and_alone() {
         let path = format!("/namespaces/{namespace}/topics/heat/eventsubscriptions/pulled");
         let call = |verb: &str, body: &str| {
             let path = format!("{path}:{verb}?api-version=2024-06-01&maxEvents=100&maxWaitTime=10");
-            let answer = node
+            let response = node
                 .client()
                 .ask("POST", &path, &headers, body.as_bytes())
-                .expect("an answer");
-            assert_eq!(answer.status, 200, "{}", answer.text());
-            answer.json()
+                .expect("a response");
+            assert_eq!(response.status, 200, "{}", response.text());
+            response.json()
         };
         let received = call("receive", "");
         let details = received["value"].as_array().expect("a list").clone();

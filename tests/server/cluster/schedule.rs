@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// What an endpoint asks for: longer than a takeover takes.
+/// The `Retry-After` of an endpoint in seconds: longer than a takeover.
 const ASKED: u32 = 10;
 
 /// How late an attempt may be on a machine that stands still for a moment.
@@ -38,6 +38,74 @@ fn explain(node: &Server, subscription: &str) -> Value {
     shown
 }
 
+/// A queue of the topic `heat`, and the header of its clients.
+struct Queue {
+    path: String,
+    authorization: String,
+}
+
+impl Queue {
+    fn new(node: &Server) -> Self {
+        node.command("PUT", &format!("{RG}/plant"), &json!({"location": "local"}));
+        node.command("PUT", &format!("{RG}/plant/topics/heat"), &json!({}));
+        let path = format!("{RG}/plant/topics/heat/eventSubscriptions/work");
+        let queue =
+            json!({"deliveryMode": "Queue", "queue": {"receiveLockDurationInSeconds": 300}});
+        node.command(
+            "PUT",
+            &path,
+            &json!({"properties": {"deliveryConfiguration": queue}}),
+        );
+        let keys = node
+            .command("POST", &format!("{RG}/plant/listKeys"), &Value::Null)
+            .json();
+        let key = keys["key1"].as_str().expect("a key");
+        Self {
+            path,
+            authorization: format!("SharedAccessKey {key}"),
+        }
+    }
+
+    fn post(&self, node: &Server, path: &str, content_type: &str, body: &str) -> Value {
+        let headers = [
+            ("authorization", self.authorization.as_str()),
+            ("content-type", content_type),
+        ];
+        let response = node
+            .client()
+            .ask("POST", &format!("{HEAT}{path}"), &headers, body.as_bytes())
+            .expect("a response");
+        assert_eq!(response.status, 200, "{}", response.text());
+        response.json()
+    }
+
+    /// Publishes an event, and returns the lock token with which it is received.
+    fn publish_and_receive(&self, node: &Server) -> Value {
+        let event = json!([
+            {"specversion": "1.0", "id": "one", "source": "/oven", "type": "hot", "data": 1}
+        ]);
+        self.post(
+            node,
+            ":publish",
+            "application/cloudevents-batch+json",
+            &event.to_string(),
+        );
+        let events = self.post(
+            node,
+            "/eventsubscriptions/work:receive?maxEvents=1&maxWaitTime=60",
+            "application/json",
+            "",
+        );
+        events["value"][0]["brokerProperties"]["lockToken"].clone()
+    }
+
+    fn settle(&self, node: &Server, verb: &str, token: &Value) -> Value {
+        let path = format!("/eventsubscriptions/work:{verb}");
+        let body = json!({"lockTokens": [token]}).to_string();
+        self.post(node, &path, "application/json", &body)
+    }
+}
+
 #[test]
 fn times_that_an_owner_has_set_are_those_of_the_next_owner() {
     if !has_nats() {
@@ -46,90 +114,11 @@ fn times_that_an_owner_has_set_are_those_of_the_next_owner() {
     let mut cluster = Cluster::start(1, &[]);
     let sink = Sink::start();
     let first = &cluster.nodes[0];
-    // The schedules of Event Grid: nothing is due before the end of the test.
-    let mut waiting = Vec::new();
-    for (topic, status, spec) in [
-        ("retried", 408, SubscriptionSpec::new(&sink.url("/retried"))),
-        (
-            "suspended",
-            404,
-            SubscriptionSpec::new(&sink.url("/suspended")),
-        ),
-        (
-            "ended",
-            410,
-            SubscriptionSpec::new(&sink.url("/ended")).also(
-                &json!({}),
-                &json!({"retryPolicy": {"maxDeliveryAttempts": 30, "eventTimeToLiveInMinutes": 5}}),
-            ),
-        ),
-    ] {
-        sink.set(&format!("/{topic}"), Behavior::Answer(status));
-        let key = first.topic_of(
-            topic,
-            &json!({"inputSchema": "EventGridSchema", "edition": "current"}),
-        );
-        first.subscribe(topic, "hook", &spec);
-        first.publish(topic, &key, &load::body(&["one".to_owned()], "/a"));
-        let name = subscription(topic, "hook");
-        wait_for("the first attempt to fail", LONG, || {
-            explain(first, &name)["state"] == "pending"
-        });
-        waiting.push(name);
-    }
-    // A client that pulls.
-    first.command("PUT", &format!("{RG}/plant"), &json!({"location": "local"}));
-    first.command("PUT", &format!("{RG}/plant/topics/heat"), &json!({}));
-    let queue = json!({"deliveryMode": "Queue", "queue": {"receiveLockDurationInSeconds": 300}});
-    let work = format!("{RG}/plant/topics/heat/eventSubscriptions/work");
-    first.command(
-        "PUT",
-        &work,
-        &json!({"properties": {"deliveryConfiguration": queue}}),
-    );
-    let keys = first
-        .command("POST", &format!("{RG}/plant/listKeys"), &Value::Null)
-        .json();
-    let shown = format!("SharedAccessKey {}", keys["key1"].as_str().expect("a key"));
-    let ask = |node: &Server, path: &str, kind: &str, body: &Value| {
-        let headers = [("authorization", shown.as_str()), ("content-type", kind)];
-        let body = if body.is_null() {
-            String::new()
-        } else {
-            body.to_string()
-        };
-        let answer = node
-            .client()
-            .ask("POST", &format!("{HEAT}{path}"), &headers, body.as_bytes())
-            .expect("an answer");
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        answer.json()
-    };
-    let event =
-        json!([{"specversion": "1.0", "id": "one", "source": "/oven", "type": "hot", "data": 1}]);
-    ask(
-        first,
-        ":publish",
-        "application/cloudevents-batch+json",
-        &event,
-    );
-    let of_queue = |verb: &str| format!("/eventsubscriptions/work:{verb}");
-    let received = ask(
-        first,
-        &of_queue("receive?maxEvents=1&maxWaitTime=60"),
-        "application/json",
-        &Value::Null,
-    );
-    let token = received["value"][0]["brokerProperties"]["lockToken"].clone();
-    waiting.push(work);
-    // One that is waited for here.
-    sink.set("/asked", Behavior::RetryAfter(503, ASKED));
-    let key = first.topic("asked", "EventGridSchema");
-    first.subscribe("asked", "hook", &SubscriptionSpec::new(&sink.url("/asked")));
-    first.publish("asked", &key, &load::body(&["one".to_owned()], "/a"));
-    wait_for("its first attempt to fail", LONG, || {
-        explain(first, &subscription("asked", "hook"))["state"] == "pending"
-    });
+    let mut waiting = fail_first_attempts(first, &sink);
+    let queue = Queue::new(first);
+    let token = queue.publish_and_receive(first);
+    waiting.push(queue.path.clone());
+    fail_with_retry_after(first, &sink);
 
     let shown_by = |node: &Server| {
         waiting
@@ -150,21 +139,65 @@ fn times_that_an_owner_has_set_are_those_of_the_next_owner() {
     }
     println!("{before:#?}");
     let node = &cluster.nodes[owner];
-    let settled = ask(
-        node,
-        &of_queue("renewLock"),
-        "application/json",
-        &json!({"lockTokens": [token]}),
-    );
-    assert_eq!(settled["succeededLockTokens"], json!([token]), "{settled}");
-    let settled = ask(
-        node,
-        &of_queue("acknowledge"),
-        "application/json",
-        &json!({"lockTokens": [token]}),
-    );
-    assert_eq!(settled["succeededLockTokens"], json!([token]), "{settled}");
+    for verb in ["renewLock", "acknowledge"] {
+        let response = queue.settle(node, verb, &token);
+        assert_eq!(
+            response["succeededLockTokens"],
+            json!([token]),
+            "{response}"
+        );
+    }
 
+    assert_retry_after_is_respected(&sink);
+}
+
+/// With the schedules of Event Grid, no retry is due before the end of the test. Returns the event
+/// subscriptions.
+fn fail_first_attempts(node: &Server, sink: &Sink) -> Vec<String> {
+    let mut waiting = Vec::new();
+    for (topic, status, spec) in [
+        ("retried", 408, SubscriptionSpec::new(&sink.url("/retried"))),
+        (
+            "suspended",
+            404,
+            SubscriptionSpec::new(&sink.url("/suspended")),
+        ),
+        (
+            "ended",
+            410,
+            SubscriptionSpec::new(&sink.url("/ended")).also(
+                &json!({}),
+                &json!({"retryPolicy": {"maxDeliveryAttempts": 30, "eventTimeToLiveInMinutes": 5}}),
+            ),
+        ),
+    ] {
+        sink.set(&format!("/{topic}"), Behavior::Answer(status));
+        let key = node.topic_of(
+            topic,
+            &json!({"inputSchema": "EventGridSchema", "edition": "current"}),
+        );
+        node.subscribe(topic, "hook", &spec);
+        node.publish(topic, &key, &load::body(&["one".to_owned()], "/a"));
+        let name = subscription(topic, "hook");
+        wait_for("the first attempt to fail", LONG, || {
+            explain(node, &name)["state"] == "pending"
+        });
+        waiting.push(name);
+    }
+    waiting
+}
+
+fn fail_with_retry_after(node: &Server, sink: &Sink) {
+    sink.set("/asked", Behavior::RetryAfter(503, ASKED));
+    let key = node.topic("asked", "EventGridSchema");
+    node.subscribe("asked", "hook", &SubscriptionSpec::new(&sink.url("/asked")));
+    node.publish("asked", &key, &load::body(&["one".to_owned()], "/a"));
+    wait_for("its first attempt to fail", LONG, || {
+        explain(node, &subscription("asked", "hook"))["state"] == "pending"
+    });
+}
+
+fn assert_retry_after_is_respected(sink: &Sink) {
     wait_for("the attempt that was asked for", LONG, || {
         sink.taken("/asked") == 1
     });

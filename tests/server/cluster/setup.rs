@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs::{self, File},
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     path::Path,
     process::{Child, Command, Stdio},
     thread,
@@ -109,8 +109,27 @@ fn a_cluster_from_written_files_passes_its_check_and_serves() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let into = folder.path().join("cluster");
-    let nats: Vec<ReservedPort> = (0..3).map(|_| nats_port()).collect();
     let nodes: Vec<_> = (0..3).map(|_| ReservedPort::in_a_row(7)).collect();
+    write_files(&into, &nodes);
+    let (is_success, view) = check(&into, 1);
+    let problems = view["problems"].as_array().expect("problems").len();
+    assert!(!is_success && problems >= 4, "{view}");
+
+    let mut servers: Vec<Running> = (1..=3).map(|number| start_nats(&into, number)).collect();
+    wait_until_sound(&into);
+
+    let running = start_nodes(&into, &nodes);
+    let toml = fs::read_to_string(into.join("gridhook-1.toml")).expect("settings");
+    wait_until_all_are_seen(&into, &toml, nodes[0][1].address);
+
+    assert_other_settings_are_named(&into, &toml);
+    drop(running);
+    restart_without_sync(&into, &mut servers);
+}
+
+/// Writes the files of a cluster. The command does not overwrite them.
+fn write_files(into: &Path, nodes: &[Vec<ReservedPort>]) {
+    let nats: Vec<ReservedPort> = (0..3).map(|_| nats_port()).collect();
     let list = |addresses: Vec<String>| addresses.join(",");
     let nats_hosts = list(nats.iter().map(|port| port.address.to_string()).collect());
     let node_hosts = nodes.iter().map(|ports| ports[0].address.to_string());
@@ -135,33 +154,31 @@ fn a_cluster_from_written_files_passes_its_check_and_serves() {
         !status.success() && text.contains("nothing is overwritten"),
         "{text}"
     );
+}
 
-    // Everything that is wrong is said at once.
-    let (is_success, view) = check(&into, 1);
-    let problems = view["problems"].as_array().expect("problems").len();
-    assert!(!is_success && problems >= 4, "{view}");
+fn start_nats(into: &Path, number: usize) -> Running {
+    let file = into
+        .join(format!("nats-{number}.conf"))
+        .display()
+        .to_string();
+    Running::start(
+        "nats-server",
+        &["-c", &file],
+        &into.join(format!("nats-{number}.log")),
+    )
+}
 
-    let servers: Vec<Running> = (1..=3)
-        .map(|number| {
-            let file = into
-                .join(format!("nats-{number}.conf"))
-                .display()
-                .to_string();
-            Running::start(
-                "nats-server",
-                &["-c", &file],
-                &into.join(format!("nats-{number}.log")),
-            )
-        })
-        .collect();
+fn wait_until_sound(into: &Path) {
     let mut view = Value::Null;
     wait_for("a set-up without problems", START, || {
-        let (is_success, found) = check(&into, 2);
-        view = found;
+        let (is_success, current) = check(into, 2);
+        view = current;
         is_success
     });
     assert_eq!(view["problems"], serde_json::json!([]));
+}
 
+fn start_nodes(into: &Path, nodes: &[Vec<ReservedPort>]) -> Vec<Running> {
     let binary = env!("CARGO_BIN_EXE_gridhook");
     let start = |number: usize| {
         let file = into
@@ -175,13 +192,16 @@ fn a_cluster_from_written_files_passes_its_check_and_serves() {
         )
     };
     let running: Vec<Running> = (1..=3).map(start).collect();
-    for ports in &nodes {
+    for ports in nodes {
         wait_for("a node to be ready", START, || {
             let response = Client::new(ports[0].address).ask("GET", "/readyz", &[], b"");
             response.is_ok_and(|response| response.status == 200)
         });
     }
-    let toml = fs::read_to_string(into.join("gridhook-1.toml")).expect("settings");
+    running
+}
+
+fn wait_until_all_are_seen(into: &Path, toml: &str, address: SocketAddr) {
     let token = toml
         .lines()
         .find_map(|line| line.strip_prefix("admin_token = "))
@@ -189,7 +209,7 @@ fn a_cluster_from_written_files_passes_its_check_and_serves() {
         .expect("a token");
     let token_file = into.join("token").display().to_string();
     fs::write(&token_file, token).expect("a file");
-    let server = format!("http://{}", nodes[0][1].address);
+    let server = format!("http://{}", address);
     let status = [
         "cluster",
         "status",
@@ -203,13 +223,15 @@ fn a_cluster_from_written_files_passes_its_check_and_serves() {
         let (outcome, text) = say(&status);
         outcome.success() && text.contains("node-3")
     });
+}
 
-    // A node with another setting, a shard too many, and a server that does not sync.
+/// A node has another expiry and a shard too many.
+fn assert_other_settings_are_named(into: &Path, toml: &str) {
     let other = toml
         .replace("shards = 4", "shards = 5\nexpiry = \"3s\"")
         .replace("node-1", "node-4");
     fs::write(into.join("gridhook-4.toml"), other).expect("settings");
-    let (is_success, view) = check(&into, 4);
+    let (is_success, view) = check(into, 4);
     let problems = view["problems"].to_string();
     assert!(!is_success, "{view}");
     for problem in [
@@ -218,22 +240,19 @@ fn a_cluster_from_written_files_passes_its_check_and_serves() {
     ] {
         assert!(problems.contains(problem), "{problems}");
     }
+}
+
+/// The check names a server that does not sync.
+fn restart_without_sync(into: &Path, servers: &mut Vec<Running>) {
     let conf = into.join("nats-3.conf");
     let lazy = fs::read_to_string(&conf)
         .expect("settings")
         .replace("sync_interval: always", "sync_interval: \"2m\"");
     fs::write(&conf, lazy).expect("settings");
-    drop(running);
-    let mut servers = servers;
     drop(servers.pop());
-    let file = conf.display().to_string();
-    servers.push(Running::start(
-        "nats-server",
-        &["-c", &file],
-        &into.join("nats-3.log"),
-    ));
+    servers.push(start_nats(into, 3));
     wait_for("a server that does not sync to be named", START, || {
-        let (is_success, view) = check(&into, 1);
+        let (is_success, view) = check(into, 1);
         thread::sleep(Duration::from_millis(50));
         !is_success
             && view["problems"]

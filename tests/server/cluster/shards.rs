@@ -159,7 +159,7 @@ fn shares(node: &Server) -> Vec<usize> {
     shares
 }
 
-/// What a node that has ended has on disk of each shard is what its rules say.
+/// Asserts that each store on the disk of a stopped node is sound.
 pub(super) fn assert_shards_sound(node: &Server) {
     for shard in 0..=SHARDS {
         let (status, report) = fsck(&node.data_dir().join("shards").join(shard.to_string()));
@@ -173,8 +173,8 @@ fn assert_readiness(node: &Server, serves: usize) {
     let mut readiness = Value::Null;
     let mut served = Vec::new();
     wait_for("the node to serve its shards", START, || {
-        let answer = node.open("GET", "/readyz", &[]);
-        readiness = answer.json();
+        let response = node.open("GET", "/readyz", &[]);
+        readiness = response.json();
         let shards = readiness["shards"].as_array().expect("shards").iter();
         served = shards
             .filter(|shard| shard["state"] == "serving")
@@ -186,7 +186,7 @@ fn assert_readiness(node: &Server, serves: usize) {
             .iter()
             .filter(|shard| shard["state"] == "following");
         let is_known = served.len() == serves && others.count() == usize::from(SHARDS) - serves;
-        answer.status == 200 && is_known && readiness["problems"] == json!([])
+        response.status == 200 && is_known && readiness["problems"] == json!([])
     });
     let (phase, journal) = if serves > 0 {
         ("serving", "writable")
@@ -516,10 +516,10 @@ fn each_shard_has_its_part_of_the_declared_topics_and_backups_of_its_own() {
 /// Publishes to a topic through a node, and returns the status.
 pub(super) fn status_of(node: &Server, topic: &str, key: &str, id: &str, subject: &str) -> u16 {
     let body = load::body(&[id.to_owned()], subject);
-    let answer = node
+    let response = node
         .client()
         .ask("POST", &events_path(topic), &[("aeg-sas-key", key)], &body);
-    answer.map_or(0, |answer| answer.status)
+    response.map_or(0, |response| response.status)
 }
 
 #[test]

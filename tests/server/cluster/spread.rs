@@ -32,6 +32,11 @@ const NAME: &str = "wide";
 /// How long a node may take a spread topic for one that is not.
 const SEEN: Duration = Duration::from_secs(10);
 
+/// The response to a GET of the operator.
+fn get(node: &Server, path: &str) -> Value {
+    node.command("GET", path, &Value::Null).json()
+}
+
 fn make(node: &Server) -> String {
     node.topic_of(NAME, &json!({"partitionCount": SHARDS}))
 }
@@ -41,7 +46,7 @@ fn publish(node: &Server, key: &str, ids: &[String]) -> u16 {
     let body = load::body(ids, "s");
     node.client()
         .ask("POST", &events_path(NAME), &[("aeg-sas-key", key)], &body)
-        .expect("an answer")
+        .expect("a response")
         .status
 }
 
@@ -92,61 +97,88 @@ fn a_spread_topic_is_in_every_shard_and_each_node_takes_its_events() {
     let sink = Sink::start();
     let nodes = &sharded.cluster.nodes;
     let topic = format!("{SCOPE}/{NAME}");
-    let refused = |path: &str, properties: Value, why: &str| {
-        let answer = nodes[1].admin(
-            "PUT",
-            path,
-            &json!({"location": "local", "properties": properties}),
-        );
-        assert_eq!(answer.status, 400, "{}", answer.text());
-        assert!(
-            answer.text().contains(why),
-            "{why} is not in {}",
-            answer.text()
-        );
-    };
-    refused(
-        &topic,
-        json!({"partitionCount": 4}),
-        "is 4; expected 1 or 6, the number of shards",
-    );
-    refused(
-        &topic.replace("/topics/", "/domains/"),
-        json!({"partitionCount": 6}),
-        "expected 1 for a domain",
-    );
-    let window = json!({"partitionCount": 6, "duplicateDetectionHistoryTimeWindow": "PT1H"});
-    refused(&topic, window, "a spread topic has no duplicate detection");
-    let made = operator(
+    assert_impossible_partitions_are_refused(&nodes[1], &topic);
+    let output = operator(
         &nodes[0],
         &["topics", "create", &topic, "--partitions", "6"],
     )
     .expect("it is created");
-    assert!(made.contains("partitions           6"), "{made}");
-    refused(
+    assert!(output.contains("partitions           6"), "{output}");
+    assert_refused(
+        &nodes[1],
         &topic,
-        json!({"partitionCount": 1}),
+        &json!({"partitionCount": 1}),
         "cannot be changed from 6",
     );
     let key = make(&nodes[1]);
     wait_until_known(nodes);
+    assert_every_node_lists_the_topic(nodes, &topic);
+    nodes[2].subscribe(NAME, "all", &SubscriptionSpec::new(&sink.url("/first")));
+    let count = deliver_through_all_shards(nodes, &key, &sink);
+
+    change_the_endpoint_in_every_shard(nodes, &key, &sink, count);
+    let new_key = change_the_key_in_every_shard(nodes, &key, &sink);
+    delete_in_every_shard(nodes, &sink);
+
+    reuse_the_name(nodes, &new_key);
+
+    run_the_commands_of_the_readme(&nodes[1]);
+}
+
+fn assert_refused(node: &Server, path: &str, properties: &Value, reason: &str) {
+    let body = json!({"location": "local", "properties": properties});
+    let response = node.admin("PUT", path, &body);
+    assert_eq!(response.status, 400, "{}", response.text());
+    assert!(
+        response.text().contains(reason),
+        "{reason} is not in {}",
+        response.text()
+    );
+}
+
+fn assert_impossible_partitions_are_refused(node: &Server, topic: &str) {
+    let domain = topic.replace("/topics/", "/domains/");
+    for (path, properties, reason) in [
+        (
+            topic,
+            json!({"partitionCount": 4}),
+            "is 4; expected 1 or 6, the number of shards",
+        ),
+        (
+            &domain,
+            json!({"partitionCount": 6}),
+            "expected 1 for a domain",
+        ),
+        (
+            topic,
+            json!({"partitionCount": 6, "duplicateDetectionHistoryTimeWindow": "PT1H"}),
+            "a spread topic has no duplicate detection",
+        ),
+    ] {
+        assert_refused(node, path, &properties, reason);
+    }
+}
+
+fn assert_every_node_lists_the_topic(nodes: &[Server], topic: &str) {
     for node in nodes {
         assert_eq!(
-            node.command("GET", &topic, &Value::Null).json()["properties"]["partitionCount"],
+            node.command("GET", topic, &Value::Null).json()["properties"]["partitionCount"],
             json!(SHARDS)
         );
-        let listed = node.command("GET", SCOPE, &Value::Null).json();
+        let topics = node.command("GET", SCOPE, &Value::Null).json();
         assert_eq!(
-            listed["value"].as_array().map(Vec::len),
+            topics["value"].as_array().map(Vec::len),
             Some(1),
-            "{listed}"
+            "{topics}"
         );
     }
-    nodes[2].subscribe(NAME, "all", &SubscriptionSpec::new(&sink.url("/first")));
+}
+
+fn deliver_through_all_shards(nodes: &[Server], key: &str, sink: &Sink) -> usize {
     let count = usize::from(SHARDS) * 20;
-    let first = spread(nodes, &key, "first", count);
+    let first = spread(nodes, key, "first", count);
     wait_for("the events", LONG, || sink.taken("/first") == count);
-    assert_arrived(&sink, "/first", &first);
+    assert_arrived(sink, "/first", &first);
     wait_until_settled(&nodes[0], NAME, "all");
     for node in nodes {
         assert_eq!(node.counter(NAME, "all", "delivered"), count as u64);
@@ -159,32 +191,41 @@ fn a_spread_topic_is_in_every_shard_and_each_node_takes_its_events() {
         by_shard.iter().filter(|published| **published > 0).count() > 3,
         "{by_shard:?}"
     );
+    count
+}
 
-    // A change of the event subscription holds in every shard once it is answered.
+/// A change of an event subscription has reached every shard when the request returns.
+fn change_the_endpoint_in_every_shard(nodes: &[Server], key: &str, sink: &Sink, count: usize) {
     nodes[1].subscribe(NAME, "all", &SubscriptionSpec::new(&sink.url("/second")));
-    spread(nodes, &key, "second", 60);
+    spread(nodes, key, "second", 60);
     wait_for("the events at the new endpoint", LONG, || {
         sink.taken("/second") == 60
     });
     assert_eq!(sink.taken("/first"), count);
-    // So does a key.
+}
+
+fn change_the_key_in_every_shard(nodes: &[Server], key: &str, sink: &Sink) -> String {
     let keys = nodes[2]
         .command(
             "POST",
-            &format!("{topic}/regenerateKey"),
+            &format!("{SCOPE}/{NAME}/regenerateKey"),
             &json!({"keyName": "key1"}),
         )
         .json();
-    let fresh = keys["key1"].as_str().expect("a key").to_owned();
+    let new_key = keys["key1"].as_str().expect("a key").to_owned();
     for node in nodes {
         for _ in 0..8 {
-            assert_eq!(publish(node, &key, &["old".to_owned()]), 401);
-            assert_eq!(publish(node, &fresh, &["new".to_owned()]), 200);
+            assert_eq!(publish(node, key, &["old".to_owned()]), 401);
+            assert_eq!(publish(node, &new_key, &["new".to_owned()]), 200);
         }
     }
     wait_for("the event", LONG, || {
         sink.ledger("/second").contains_key("new")
     });
+    new_key
+}
+
+fn delete_in_every_shard(nodes: &[Server], sink: &Sink) {
     nodes[0].unsubscribe(NAME, "all");
     wait_for("the deletion event", LONG, || {
         !sink.deletion_notices("/second").is_empty()
@@ -194,12 +235,15 @@ fn a_spread_topic_is_in_every_shard_and_each_node_takes_its_events() {
         assert_eq!(nodes[2].admin("GET", &path, &Value::Null).status, 404);
     }
     assert_eq!(sink.deletion_notices("/second").len(), 1);
+}
 
-    // The name may come back as that of another topic.
+/// The name of a deleted topic can be that of a topic in one shard, and then of a spread one.
+fn reuse_the_name(nodes: &[Server], old_key: &str) {
+    let topic = format!("{SCOPE}/{NAME}");
     nodes[1].command("DELETE", &topic, &Value::Null);
     for node in nodes {
         for _ in 0..8 {
-            assert!([404, 503].contains(&publish(node, &fresh, &["gone".to_owned()])));
+            assert!([404, 503].contains(&publish(node, old_key, &["gone".to_owned()])));
         }
     }
     let key = nodes[0].topic_of(NAME, &json!({"partitionCount": 1}));
@@ -216,7 +260,9 @@ fn a_spread_topic_is_in_every_shard_and_each_node_takes_its_events() {
     wait_until_known(nodes);
     spread(nodes, &key, "again", 60);
     assert_eq!(published_by_shard(&nodes[0]).iter().sum::<u64>(), 60);
+}
 
+fn run_the_commands_of_the_readme(node: &Server) {
     let commands = crate::readme::cluster_commands();
     assert!(!commands.is_empty());
     for command in commands {
@@ -226,7 +272,7 @@ fn a_spread_topic_is_in_every_shard_and_each_node_takes_its_events() {
             .expect("a command of gridhook")
             .split(' ')
             .collect();
-        operator(&nodes[1], &words).unwrap_or_else(|error| panic!("{command}: {error}"));
+        operator(node, &words).unwrap_or_else(|error| panic!("{command}: {error}"));
     }
 }
 
@@ -313,24 +359,44 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
     let ids = spread(nodes, &key, "one", count);
     wait_for("the events", LONG, || sink.taken("/good") == count);
     wait_until_settled(&nodes[0], NAME, "bad");
-    let get = |node: usize, path: &str| nodes[node].command("GET", path, &Value::Null).json();
+
+    assert_limits_and_counts_are_of_all_parts(nodes, count);
+
+    assert_each_event_has_one_history(nodes, &ids);
+    assert_the_ledger_lists_each_request_once(nodes, count);
+
+    assert_dead_letters_are_listed_once(nodes, count);
+    let count = write_all_dead_letters(nodes, &key, count);
+    assert_dead_letters_are_listed_once(nodes, count);
+    redrive_all_dead_letters(nodes, &sink, count);
+
+    assert_the_newest_events_are_listed_by_page(nodes, count);
+    assert_an_event_needs_its_shard(&nodes[2]);
+    assert_a_filter_is_tested_in_every_shard(nodes);
+
+    let count = hold_and_resume_in_every_shard(nodes, &sink, &key, count);
+
+    replay_in_every_shard(nodes, &sink, count);
+    assert_each_node_shows_the_metrics_of_its_shards(nodes);
+}
+
+fn assert_limits_and_counts_are_of_all_parts(nodes: &[Server], count: usize) {
     let good = subscription(NAME, "good");
     let bad = subscription(NAME, "bad");
-
     // Limits are divided: each part has its share of them.
-    let status = get(0, &format!("{good}/status"));
+    let status = get(&nodes[0], &format!("{good}/status"));
     assert_eq!(
         status["endpoint"]["maxRequestsPerSecond"],
         json!(60),
         "{status}"
     );
     for shard in 0..SHARDS {
-        let part = get(1, &format!("{good}/status?shard={shard}"));
+        let part = get(&nodes[1], &format!("{good}/status?shard={shard}"));
         assert_eq!(part["endpoint"]["rate"], json!(10.0), "{part}");
     }
-    let metrics = get(2, &format!("{bad}/metrics"));
+    let metrics = get(&nodes[2], &format!("{bad}/metrics"));
     assert_eq!(metrics["counts"]["matched"], json!(count), "{metrics}");
-    let top = get(1, "/top?by=name");
+    let top = get(&nodes[1], "/top?by=name");
     assert_eq!(
         (&top["subscriptions"], &top["matching"]),
         (&json!(2), &json!(2)),
@@ -344,32 +410,38 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
         .collect();
     assert_eq!(delivered, [&json!(0), &json!(count)], "{top}");
     assert_eq!(
-        get(0, &format!("/top?topic={SCOPE}/{NAME}"))["matching"],
+        get(&nodes[0], &format!("/top?topic={SCOPE}/{NAME}"))["matching"],
         json!(2)
     );
+}
 
-    // The history of each event, whichever shard has it.
+fn assert_each_event_has_one_history(nodes: &[Server], ids: &[String]) {
+    let good = subscription(NAME, "good");
     for (number, id) in ids.iter().enumerate() {
-        let trace = get(number % 3, &format!("{SCOPE}/{NAME}/trace?id={id}"));
+        let trace = get(&nodes[number % 3], &format!("{SCOPE}/{NAME}/trace?id={id}"));
         let events = trace["events"].as_array().expect("events");
         assert_eq!(events.len(), 1, "{trace}");
         assert!(events[0]["shard"].is_u64(), "{trace}");
         assert_eq!(
-            get(number % 3, &format!("{good}/explain?id={id}"))["state"],
+            get(&nodes[number % 3], &format!("{good}/explain?id={id}"))["state"],
             "completed"
         );
     }
+}
+
+fn assert_the_ledger_lists_each_request_once(nodes: &[Server], count: usize) {
+    let good = subscription(NAME, "good");
     let mut lines = BTreeSet::new();
     let mut next = String::new();
     loop {
-        let page = get(0, &format!("{good}/ledger?top=3{next}"));
+        let page = get(&nodes[0], &format!("{good}/ledger?top=3{next}"));
         for line in page["lines"].as_array().expect("lines") {
             assert!(
                 lines.insert((line["shard"].as_u64(), line["firstSequence"].as_u64())),
                 "{line} is listed twice"
             );
             let range = format!("from={}&shard={}", line["firstSequence"], line["shard"]);
-            let request = get(1, &format!("{good}/request?{range}"));
+            let request = get(&nodes[1], &format!("{good}/request?{range}"));
             assert_eq!(request["events"], 1, "{request}");
         }
         match page["continue"].as_str() {
@@ -378,211 +450,242 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
         }
     }
     assert_eq!(lines.len(), count);
+}
 
-    // Dead letters: those in files and those that wait are listed once, whichever shard has them.
-    let letters = |top: usize| {
-        let mut keys = Vec::new();
-        let mut path = format!("{bad}/deadLetters?$top={top}");
-        loop {
-            let page = get(1, &path);
-            for one in page["value"].as_array().expect("letters") {
-                let key = one["key"].as_str().expect("a key");
-                assert_eq!(get(2, &format!("{bad}/deadLetters/{key}"))["id"], one["id"]);
-                keys.push(one["id"].to_string());
-            }
-            match page["nextLink"].as_str() {
-                Some(link) => {
-                    path = link[link.find("/subscriptions").expect("a path")..].to_owned()
-                }
-                None => return keys,
-            }
-        }
-    };
-    let listed = letters(7);
+/// Dead letters in files and those that wait are listed once, whichever shard has them.
+fn assert_dead_letters_are_listed_once(nodes: &[Server], count: usize) {
+    let ids = list_dead_letters(nodes);
     assert_eq!(
-        (listed.len(), listed.iter().collect::<BTreeSet<_>>().len()),
+        (ids.len(), ids.iter().collect::<BTreeSet<_>>().len()),
         (count, count),
-        "{listed:?}"
+        "{ids:?}"
     );
+}
+
+/// The ids of all dead letters of `bad`, in pages of seven.
+fn list_dead_letters(nodes: &[Server]) -> Vec<String> {
+    let bad = subscription(NAME, "bad");
+    let mut ids = Vec::new();
+    let mut path = format!("{bad}/deadLetters?$top=7");
+    loop {
+        let page = get(&nodes[1], &path);
+        for one in page["value"].as_array().expect("letters") {
+            let key = one["key"].as_str().expect("a key");
+            let dead_letter = get(&nodes[2], &format!("{bad}/deadLetters/{key}"));
+            assert_eq!(dead_letter["id"], one["id"]);
+            ids.push(one["id"].to_string());
+        }
+        let Some(link) = page["nextLink"].as_str() else {
+            return ids;
+        };
+        path = link[link.find("/subscriptions").expect("a path")..].to_owned();
+    }
+}
+
+/// In the edition `test` dead letters do not wait for their files, and neither do those that were
+/// there before the change.
+fn write_all_dead_letters(nodes: &[Server], key: &str, count: usize) -> usize {
     let topic = format!("{SCOPE}/{NAME}");
     nodes[1].command("PATCH", &topic, &json!({"properties": {"edition": "test"}}));
-    spread(nodes, &key, "two", count);
-    // Those of the former edition wait no longer than new ones.
+    spread(nodes, key, "two", count);
     let count = 2 * count;
+    let bad = subscription(NAME, "bad");
     wait_for("the dead letters in files", LONG, || {
-        get(0, &format!("{bad}/deadLetters?stage=written&$top=1000"))["value"]
+        get(
+            &nodes[0],
+            &format!("{bad}/deadLetters?stage=written&$top=1000"),
+        )["value"]
             .as_array()
             .map(Vec::len)
             == Some(count)
     });
-    let listed = letters(7);
-    assert_eq!(
-        (listed.len(), listed.iter().collect::<BTreeSet<_>>().len()),
-        (count, count),
-        "{listed:?}"
-    );
+    count
+}
+
+fn redrive_all_dead_letters(nodes: &[Server], sink: &Sink, count: usize) {
     sink.set("/bad", Behavior::Answer(200));
+    let topic = format!("{SCOPE}/{NAME}");
     operator(
         &nodes[2],
         &["dead-letters", "redrive", &topic, "bad", "--all"],
     )
     .expect("a redrive");
     wait_for("the redriven events", LONG, || sink.taken("/bad") == count);
-    // Each may go while another one is looked at.
+    // A file may disappear while the next one is read.
     wait_for("the files to go", LONG, || {
-        get(1, &format!("{bad}/deadLetters"))["value"] == json!([])
+        get(
+            &nodes[1],
+            &format!("{}/deadLetters", subscription(NAME, "bad")),
+        )["value"]
+            == json!([])
     });
+}
 
-    // The newest events of all shards, by page.
-    let mut listed = Vec::new();
-    let mut next = String::new();
-    loop {
-        let page = get(0, &format!("{topic}/events?top=7{next}"));
-        let events = page["events"].as_array().expect("events");
-        assert!(events.len() <= 7, "{page}");
-        listed.extend(events.iter().map(|event| {
-            let path = format!(
-                "{topic}/events/{}?shard={}",
-                event["sequence"], event["shard"]
-            );
-            assert_eq!(get(1, &path)["id"], event["id"]);
-            (
-                event["at"].as_str().expect("a time").to_owned(),
-                event["id"].to_string(),
-            )
-        }));
-        match page["before"].as_str() {
-            Some(position) => next = format!("&before={position}"),
-            None => break,
-        }
-    }
-    let unnamed = nodes[2].admin("GET", &format!("{topic}/events/1"), &Value::Null);
-    let allowed = "shard is missing; expected 0 to 5, because each shard of this topic has \
-        sequences of its own";
-    let message = unnamed.json()["error"]["message"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
-    assert_eq!(
-        (unnamed.status, message.contains(allowed)),
-        (400, true),
-        "{message}"
-    );
-    let times: Vec<&String> = listed.iter().map(|(at, _)| at).collect();
+fn assert_the_newest_events_are_listed_by_page(nodes: &[Server], count: usize) {
+    let events = list_newest_events(nodes);
+    let times: Vec<&String> = events.iter().map(|(time, _)| time).collect();
     assert!(
         times.is_sorted_by(|newer, older| newer >= older),
         "{times:?}"
     );
-    let ids: BTreeSet<&String> = listed.iter().map(|(_, id)| id).collect();
-    assert_eq!((listed.len(), ids.len()), (count, count), "{listed:?}");
-    let tested = nodes[1]
-        .command("POST", &format!("{good}/testFilter"), &json!({"last": 30}))
-        .json();
+    let ids: BTreeSet<&String> = events.iter().map(|(_, id)| id).collect();
+    assert_eq!((events.len(), ids.len()), (count, count), "{events:?}");
+}
+
+/// The times and ids of the newest events of all shards, in pages of seven.
+fn list_newest_events(nodes: &[Server]) -> Vec<(String, String)> {
+    let topic = format!("{SCOPE}/{NAME}");
+    let mut newest = Vec::new();
+    let mut next = String::new();
+    loop {
+        let page = get(&nodes[0], &format!("{topic}/events?top=7{next}"));
+        let events = page["events"].as_array().expect("events");
+        assert!(events.len() <= 7, "{page}");
+        for event in events {
+            let position = format!("{}?shard={}", event["sequence"], event["shard"]);
+            let by_position = get(&nodes[1], &format!("{topic}/events/{position}"));
+            assert_eq!(by_position["id"], event["id"]);
+            newest.push((
+                event["at"].as_str().expect("a time").to_owned(),
+                event["id"].to_string(),
+            ));
+        }
+        let Some(position) = page["before"].as_str() else {
+            return newest;
+        };
+        next = format!("&before={position}");
+    }
+}
+
+fn assert_an_event_needs_its_shard(node: &Server) {
+    let path = format!("{SCOPE}/{NAME}/events/1");
+    let response = node.admin("GET", &path, &Value::Null);
+    let allowed = "shard is missing; expected 0 to 5, because each shard of this topic has \
+        sequences of its own";
+    let message = response.json()["error"]["message"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     assert_eq!(
-        (&tested["tested"], &tested["matched"]),
-        (&json!(30), &json!(30)),
-        "{tested}"
+        (response.status, message.contains(allowed)),
+        (400, true),
+        "{message}"
     );
-    let shards: BTreeSet<u64> = tested["results"]
+}
+
+/// The newest events of a test come from all shards. Events of the request have no shard.
+fn assert_a_filter_is_tested_in_every_shard(nodes: &[Server]) {
+    let path = format!("{}/testFilter", subscription(NAME, "good"));
+    let newest = nodes[1].command("POST", &path, &json!({"last": 30})).json();
+    assert_eq!(
+        (&newest["tested"], &newest["matched"]),
+        (&json!(30), &json!(30)),
+        "{newest}"
+    );
+    let shards: BTreeSet<u64> = newest["results"]
         .as_array()
         .expect("results")
         .iter()
         .filter_map(|one| one["shard"].as_u64())
         .collect();
-    assert_eq!(shards.len(), usize::from(SHARDS), "{tested}");
-    let given: Value =
+    assert_eq!(shards.len(), usize::from(SHARDS), "{newest}");
+    let events: Value =
         serde_json::from_slice(&load::body(&["given".to_owned()], "s")).expect("JSON");
     let given = nodes[2]
-        .command(
-            "POST",
-            &format!("{good}/testFilter"),
-            &json!({"events": given}),
-        )
+        .command("POST", &path, &json!({"events": events}))
         .json();
     assert_eq!(
         (&given["tested"], &given["results"][0]["shard"]),
         (&json!(1), &Value::Null),
         "{given}"
     );
+}
 
-    // What an operator does holds in every shard, and is one operation.
+/// Holding an event subscription is one operation for all shards.
+fn hold_and_resume_in_every_shard(nodes: &[Server], sink: &Sink, key: &str, count: usize) -> usize {
     wait_for("all events", LONG, || sink.taken("/good") == count);
     nodes[0].operate(NAME, "good", "hold");
-    let operations = get(1, "/audit?search=good/hold");
+    let operations = get(&nodes[1], "/audit?search=good/hold");
     assert_eq!(
         operations["value"].as_array().map(Vec::len),
         Some(1),
         "{operations}"
     );
-    let more = spread(nodes, &key, "held", 30);
-    assert!(get(1, &format!("{good}/status"))["heldBy"].is_string());
+    let held_events = spread(nodes, key, "held", 30);
+    let status = format!("{}/status", subscription(NAME, "good"));
+    assert!(get(&nodes[1], &status)["heldBy"].is_string());
     thread::sleep(Duration::from_millis(50));
     assert_eq!(sink.taken("/good"), count);
     nodes[1].operate(NAME, "good", "resume");
-    wait_for("the held events", LONG, || {
-        sink.taken("/good") == count + more.len()
-    });
+    let count = count + held_events.len();
+    wait_for("the held events", LONG, || sink.taken("/good") == count);
     wait_until_settled(&nodes[2], NAME, "good");
+    count
+}
 
-    // A replay has a job in each shard.
+/// A replay has a job in each shard, and its id names all of them.
+fn replay_in_every_shard(nodes: &[Server], sink: &Sink, count: usize) {
     nodes[0].operate(NAME, "good", "hold");
     let id = replay::start(&nodes[1], NAME, "good", &json!({}));
     assert_eq!(id.split(',').count(), usize::from(SHARDS), "{id}");
-    let open = get(0, "/jobs");
-    let of_good = open["jobs"]
-        .as_array()
-        .expect("jobs")
-        .iter()
-        .filter(|job| job["subscription"] == "good");
-    let mut ids: Vec<&str> = of_good
-        .map(|job| job["id"].as_str().expect("an id"))
-        .collect();
-    ids.sort_unstable();
-    assert_eq!(ids.join(","), id, "{open}");
+    assert_eq!(list_jobs_of_good(&nodes[0]).join(","), id);
     let path = replay::replays(NAME, "good", &format!("/{id}"));
-    assert_eq!(
-        nodes[1]
-            .command("POST", &format!("{path}/pause"), &Value::Null)
-            .json()["state"],
-        "paused"
-    );
-    assert_eq!(
-        nodes[2]
-            .command("POST", &format!("{path}/resume"), &Value::Null)
-            .json()["state"],
-        "running"
-    );
+    for (node, action, state) in [
+        (&nodes[1], "pause", "paused"),
+        (&nodes[2], "resume", "running"),
+    ] {
+        let response = node.command("POST", &format!("{path}/{action}"), &Value::Null);
+        assert_eq!(response.json()["state"], state);
+    }
     nodes[0].operate(NAME, "good", "resume");
-    let replayed = 2 * (count + more.len());
     wait_for("the replayed events", LONG, || {
-        sink.look("/good", |ledger| {
-            ledger
-                .values()
-                .map(|all| all.iter().filter(|one| one.is_taken()).count())
-                .sum::<usize>()
-        }) == replayed
+        count_deliveries(sink, "/good") == 2 * count
     });
     wait_for("the end of the replay", LONG, || {
-        get(2, &path)["state"] == "completed"
+        get(&nodes[2], &path)["state"] == "completed"
     });
-    let shown = get(0, &path);
+    let replay = get(&nodes[0], &path);
     assert_eq!(
-        (&shown["id"], &shown["counters"]["delivered"]),
-        (&json!(id), &json!(count + more.len())),
-        "{shown}"
+        (&replay["id"], &replay["counters"]["delivered"]),
+        (&json!(id), &json!(count)),
+        "{replay}"
     );
-    // Each node shows the metrics of its shards.
-    let series = "gridhook_subscription_delivered_events_total{shard=\"";
-    let found: usize = nodes
+}
+
+/// The ids of the open jobs of `good`, in order.
+fn list_jobs_of_good(node: &Server) -> Vec<String> {
+    let response = get(node, "/jobs");
+    let jobs = response["jobs"].as_array().expect("jobs");
+    let mut ids: Vec<String> = jobs
         .iter()
-        .map(|node| {
-            let text = node.command("GET", "/metrics", &Value::Null).text();
-            text.lines()
-                .filter(|line| line.starts_with(series) && line.contains("subscription=\"good\""))
-                .count()
-        })
-        .sum();
-    assert_eq!(found, usize::from(SHARDS));
+        .filter(|job| job["subscription"] == "good")
+        .map(|job| job["id"].as_str().expect("an id").to_owned())
+        .collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// The number of deliveries that this path accepted, repeated ones included.
+fn count_deliveries(sink: &Sink, path: &str) -> usize {
+    sink.look(path, |ledger| {
+        ledger
+            .values()
+            .map(|all| all.iter().filter(|one| one.is_taken()).count())
+            .sum()
+    })
+}
+
+fn assert_each_node_shows_the_metrics_of_its_shards(nodes: &[Server]) {
+    let series = "gridhook_subscription_delivered_events_total{shard=\"";
+    let mut count = 0;
+    for node in nodes {
+        let text = node.command("GET", "/metrics", &Value::Null).text();
+        count += text
+            .lines()
+            .filter(|line| line.starts_with(series) && line.contains("subscription=\"good\""))
+            .count();
+    }
+    assert_eq!(count, usize::from(SHARDS));
 }
 
 #[test]
@@ -694,7 +797,6 @@ fn a_change_of_a_spread_topic_reaches_every_shard_though_a_node_is_lost_in_its_m
     // Leases that no pause ends.
     let mut sharded = Sharded::start(&[("CLUSTER__EXPIRY", "60s")]);
     let sink = Sink::start();
-    let topic = format!("{SCOPE}/{NAME}");
     let owners = |node: &Server| -> Vec<String> {
         let view = node
             .command("GET", "/cluster/ownership", &Value::Null)
@@ -712,51 +814,17 @@ fn a_change_of_a_spread_topic_reaches_every_shard_though_a_node_is_lost_in_its_m
     let names = ["a", "b", "c"];
     let is_asked = |name: &&str| **name == owners[usize::from(SHARDS)];
     let asked = names.iter().position(is_asked).expect("a node");
-    // One that the owner of the control plane has, too.
+    // A shard that the owner of the control plane owns, too.
     let near = owners.iter().position(|name| *name == names[asked]);
     let near = near.expect("it has its share");
     let lost = (asked + 1) % 3;
 
-    // A paused owner answers nothing for longer than a change waits.
-    let paused = lost;
-    sharded.cluster.nodes[paused].signal("STOP");
-    let create = |node: &Server| {
-        operator(
-            node,
-            &[
-                "topics",
-                "create",
-                &topic,
-                "--partitions",
-                "6",
-                "--tag",
-                "team=shop",
-            ],
-        )
-    };
-    let error = create(&sharded.cluster.nodes[asked]).expect_err("two shards do not answer");
-    assert!(
-        error.contains("not every shard that it concerns has it yet"),
-        "{error}"
-    );
-    assert!(
-        error.contains("repeat the request to wait for that"),
-        "{error}"
-    );
-    sharded.cluster.nodes[paused].signal("CONT");
-    create(&sharded.cluster.nodes[asked]).expect("it is created already, and now everywhere");
-    assert_eq!(
-        shards_with_topic(&sharded.cluster.nodes[asked]).len(),
-        usize::from(SHARDS)
-    );
-    let error = operator(&sharded.cluster.nodes[asked], &["topics", "create", &topic])
-        .expect_err("it is another one");
-    assert!(error.contains("already exists"), "{error}");
+    create_while_a_node_is_paused(&sharded.cluster.nodes, asked, lost);
 
     // A killed one: the next owner of its shards takes the change.
     let node = &sharded.cluster.nodes[asked];
     sharded.cluster.nodes[lost].signal("STOP");
-    let answer = thread::scope(|scope| {
+    let response = thread::scope(|scope| {
         let put =
             scope.spawn(|| node.ask_for(NAME, "all", &SubscriptionSpec::new(&sink.url("/all"))));
         // One shard has it, and the others are waited for.
@@ -779,7 +847,7 @@ fn a_change_of_a_spread_topic_reaches_every_shard_though_a_node_is_lost_in_its_m
         .collect();
     let of_shard = |shard| format!("{}/status?shard={shard}", subscription(NAME, "all"));
     let has_it = |shard| nodes[1].admin("GET", &of_shard(shard), &Value::Null).status == 200;
-    if answer.status == 503 {
+    if response.status == 503 {
         // The next owner was not there in time. It follows before it serves.
         wait_for("the change in every shard", LONG, || {
             (0..SHARDS).all(has_it)
@@ -789,11 +857,11 @@ fn a_change_of_a_spread_topic_reaches_every_shard_though_a_node_is_lost_in_its_m
     assert!(
         missing.is_empty(),
         "{} {}: {missing:?}",
-        answer.status,
-        answer.text()
+        response.status,
+        response.text()
     );
     let keys = nodes[0]
-        .command("POST", &format!("{topic}/listKeys"), &Value::Null)
+        .command("POST", &format!("{SCOPE}/{NAME}/listKeys"), &Value::Null)
         .json();
     let key = keys["key1"].as_str().expect("a key");
     for number in 0..60 {
@@ -802,4 +870,39 @@ fn a_change_of_a_spread_topic_reaches_every_shard_though_a_node_is_lost_in_its_m
         });
     }
     wait_for("the events", LONG, || sink.taken("/all") == 60);
+}
+
+/// A paused owner sends no response for longer than a change waits.
+fn create_while_a_node_is_paused(nodes: &[Server], asked: usize, paused: usize) {
+    let topic = format!("{SCOPE}/{NAME}");
+    nodes[paused].signal("STOP");
+    let create = |node: &Server| {
+        operator(
+            node,
+            &[
+                "topics",
+                "create",
+                &topic,
+                "--partitions",
+                "6",
+                "--tag",
+                "team=shop",
+            ],
+        )
+    };
+    let error = create(&nodes[asked]).expect_err("two shards do not answer");
+    assert!(
+        error.contains("not every shard that it concerns has it yet"),
+        "{error}"
+    );
+    assert!(
+        error.contains("repeat the request to wait for that"),
+        "{error}"
+    );
+    nodes[paused].signal("CONT");
+    create(&nodes[asked]).expect("it is created already, and now everywhere");
+    assert_eq!(shards_with_topic(&nodes[asked]).len(), usize::from(SHARDS));
+    let error =
+        operator(&nodes[asked], &["topics", "create", &topic]).expect_err("it is another one");
+    assert!(error.contains("already exists"), "{error}");
 }

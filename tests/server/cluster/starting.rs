@@ -165,8 +165,8 @@ fn a_node_whose_first_write_waits_gives_the_store_up_when_it_is_asked_to() {
         cluster.nodes[0].logs().contains(asked)
     });
     wait_for("the node to answer other clients", LONG, || {
-        let answer = cluster.nodes[0].client().ask("GET", "/healthz", &[], b"");
-        answer.is_ok_and(|answer| answer.status == 200)
+        let response = cluster.nodes[0].client().ask("GET", "/healthz", &[], b"");
+        response.is_ok_and(|response| response.status == 200)
     });
     first_takes_it_again(&cluster);
     drop(tail);

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{
     ChangelogReader, Cluster, LONG, START,
-    clients::{Clients, LOCK, Published, lock, publishes, pulls, topic_without_duplicates},
+    clients::{Clients, LOCK, Published, Pulled, lock, publishes, pulls, topic_without_duplicates},
     shards::{SHARDS, Sharded, assert_shards_sound, names},
 };
 use crate::{
@@ -34,8 +34,7 @@ const FAULT: Duration = Duration::from_secs(3);
 /// The most events that an owner has in flight, of one event subscription.
 const IN_FLIGHT: usize = 250;
 
-/// What is on the way from a slow node to NATS takes so many milliseconds: more than half of a
-/// renewal.
+/// The delay in milliseconds of messages from a slow node to NATS: more than half of a renewal.
 const SLOW: u64 = 300;
 
 /// The proxies between each node and the servers of NATS.
@@ -189,6 +188,114 @@ fn assert_in_order(sink: &Sink, topic: &Topic) {
     }
 }
 
+/// The faults of a round.
+#[derive(Debug)]
+struct RoundFault {
+    round: usize,
+    node: usize,
+    node_signal: &'static str,
+    server: usize,
+    server_signal: &'static str,
+    /// Another server of NATS, which is paused: for a while there is no majority.
+    paused_server: Option<usize>,
+    /// A stream that is full. It is one whose records are not read in the end, because full
+    /// streams are trimmed.
+    full_stream: Option<String>,
+}
+
+impl RoundFault {
+    fn new(round: usize, names: &[String]) -> Self {
+        let server = (round + round / 2) % 3;
+        Self {
+            round,
+            node: round % 3,
+            node_signal: ["KILL", "STOP", "TERM"][(round + round / 3) % 3],
+            server,
+            server_signal: ["STOP", "KILL", "TERM"][(round / 2) % 3],
+            paused_server: (round % 4 == 3).then_some((server + 1) % 3),
+            full_stream: (round % 4 == 2).then(|| stream_name(&names[0])),
+        }
+    }
+
+    fn inject_and_mend(&self, cluster: &mut Cluster, links: &Links, balancer: &TcpProxy) {
+        let distant_node = (self.node + 1) % 3;
+        let limit = self
+            .full_stream
+            .as_ref()
+            .map(|stream| limit_stream(&cluster.nats.0[self.server], stream, None));
+        links.disturb(distant_node, self.round / 2);
+        cluster.nodes[self.node].signal(self.node_signal);
+        signal(&cluster.nats.0[self.server], self.server_signal);
+        if let Some(paused) = self.paused_server {
+            signal(&cluster.nats.0[paused], "STOP");
+        }
+        thread::sleep(FAULT);
+        self.mend_servers(cluster);
+        links.mend(distant_node);
+        if let Some(stream) = &self.full_stream {
+            limit_stream(&cluster.nats.0[self.server], stream, limit);
+        }
+        self.mend_node(cluster, balancer);
+    }
+
+    fn mend_servers(&self, cluster: &mut Cluster) {
+        if let Some(paused) = self.paused_server {
+            signal(&cluster.nats.0[paused], "CONT");
+        }
+        let server = &mut cluster.nats.0[self.server];
+        if self.server_signal == "STOP" {
+            signal(server, "CONT");
+        } else {
+            server.kill();
+            server.start();
+        }
+    }
+
+    fn mend_node(&self, cluster: &mut Cluster, balancer: &TcpProxy) {
+        if self.node_signal == "STOP" {
+            cluster.nodes[self.node].signal("CONT");
+        } else {
+            cluster.nodes[self.node].wait(START);
+            balancer.turn_to(&cluster.addresses());
+            cluster.join(self.node);
+        }
+        balancer.turn_to(&cluster.addresses());
+    }
+}
+
+/// Starts two publishers of each topic. The topics are delivered in order, without retries, with
+/// retries in probation, and in all shards.
+fn start_publishers(
+    node: &Server,
+    sink: &Sink,
+    balancer: &TcpProxy,
+    clients: &mut Clients,
+    names: &[String],
+) -> Vec<Topic> {
+    let mut topics = Vec::new();
+    for name in [&names[1], &names[2], &names[3], &"wide".to_owned()] {
+        let key = if name == "wide" {
+            let keys = node.command("POST", &format!("{SCOPE}/wide/listKeys"), &Value::Null);
+            keys.json()["key1"].as_str().expect("a key").to_owned()
+        } else {
+            topic_without_duplicates(node, name)
+        };
+        let mut spec = SubscriptionSpec::new(&sink.url(&format!("/{name}")));
+        if *name == names[1] {
+            spec = spec.also(&json!({}), &json!({"ordering": {"key": "subject"}}));
+        }
+        node.subscribe(name, "all", &spec);
+        let published = [(0, "/a"), (1, "/b")]
+            .map(|publisher| publishes(clients, balancer.at(), (name, &key), publisher));
+        topics.push(Topic {
+            name: name.clone(),
+            key,
+            published: published.into(),
+        });
+    }
+    topics
+}
+
 #[test]
 fn nothing_acknowledged_is_lost_while_nodes_and_nats_servers_fail_in_the_same_rounds() {
     if !has_nats() {
@@ -208,96 +315,25 @@ fn nothing_acknowledged_is_lost_while_nodes_and_nats_servers_fail_in_the_same_ro
         &["topics", "create", &wide, "--partitions", &partitions],
     )
     .expect("a topic");
-    let hook = |name: &str| SubscriptionSpec::new(&sink.url(&format!("/{name}")));
     let balancer = TcpProxy::start(&cluster.addresses());
     let mut clients = Clients::new();
-    let mut topics = Vec::new();
-    // In order, plain, with retries in probation, and spread.
-    for (index, name) in [&names[1], &names[2], &names[3], &"wide".to_owned()]
-        .into_iter()
-        .enumerate()
-    {
-        let key = if name == "wide" {
-            let keys = first.command("POST", &format!("{SCOPE}/wide/listKeys"), &Value::Null);
-            keys.json()["key1"].as_str().expect("a key").to_owned()
-        } else {
-            topic_without_duplicates(first, name)
-        };
-        let spec = match index {
-            0 => hook(name).also(&json!({}), &json!({"ordering": {"key": "subject"}})),
-            _ => hook(name),
-        };
-        first.subscribe(name, "all", &spec);
-        let publish = |(publisher, subject)| {
-            publishes(
-                &mut clients,
-                balancer.at(),
-                (name, &key),
-                (publisher, subject),
-            )
-        };
-        topics.push(Topic {
-            name: name.clone(),
-            key: key.clone(),
-            published: [(0, "/a"), (1, "/b")].map(publish).into(),
-        });
-    }
+    let topics = start_publishers(first, &sink, &balancer, &mut clients, &names);
     let backup = cluster.nats.0[0].back_up(&stream_name(&topics[1].name));
     let pulled = pulls(&mut clients, balancer.at(), &queue(first));
     let rounds = many(8, 50);
     for round in 0..rounds {
-        let before: Vec<usize> = topics
+        let fault = RoundFault::new(round, &names);
+        println!("round {round}: {fault:?}");
+        let counts: Vec<usize> = topics
             .iter()
             .map(|topic| topic.acknowledged().len())
             .collect();
-        sink.set(
-            &topics[2].path(),
-            Behavior::Answer(if round % 2 == 0 { 503 } else { 200 }),
-        );
-        let node = round % 3;
-        let how = ["KILL", "STOP", "TERM"][(round + round / 3) % 3];
-        let server = (round + round / 2) % 3;
-        let how_server = ["STOP", "KILL", "TERM"][(round / 2) % 3];
-        // Sometimes there is no majority for a while, and sometimes a stream is full.
-        let other = (round % 4 == 3).then_some((server + 1) % 3);
-        // Full streams are trimmed, so it is one whose records are not read in the end.
-        let full = (round % 4 == 2).then(|| stream_name(&names[0]));
-        let far = (node + 1) % 3;
-        println!("round {round}: node {node} {how}, server {server} {how_server}, {other:?} STOP");
-        let limit = full
-            .as_ref()
-            .map(|stream| limit_stream(&cluster.nats.0[server], stream, None));
-        links.disturb(far, round / 2);
-        cluster.nodes[node].signal(how);
-        signal(&cluster.nats.0[server], how_server);
-        other
-            .iter()
-            .for_each(|other| signal(&cluster.nats.0[*other], "STOP"));
-        thread::sleep(FAULT);
-        other
-            .iter()
-            .for_each(|other| signal(&cluster.nats.0[*other], "CONT"));
-        if how_server == "STOP" {
-            signal(&cluster.nats.0[server], "CONT");
-        } else {
-            cluster.nats.0[server].kill();
-            cluster.nats.0[server].start();
-        }
-        links.mend(far);
-        if let Some(stream) = &full {
-            limit_stream(&cluster.nats.0[server], stream, limit);
-        }
-        if how == "STOP" {
-            cluster.nodes[node].signal("CONT");
-        } else {
-            cluster.nodes[node].wait(START);
-            balancer.turn_to(&cluster.addresses());
-            cluster.join(node);
-        }
-        balancer.turn_to(&cluster.addresses());
-        for (topic, before) in topics.iter().zip(before) {
+        let status = if round % 2 == 0 { 503 } else { 200 };
+        sink.set(&topics[2].path(), Behavior::Answer(status));
+        fault.inject_and_mend(cluster, &links, &balancer);
+        for (topic, count) in topics.iter().zip(counts) {
             wait_for("publishers to be served", START, || {
-                topic.acknowledged().len() > before + 20
+                topic.acknowledged().len() > count + 20
             });
         }
         for node in &mut cluster.nodes {
@@ -305,34 +341,9 @@ fn nothing_acknowledged_is_lost_while_nodes_and_nats_servers_fail_in_the_same_ro
         }
     }
     sink.set(&topics[2].path(), Behavior::Answer(200));
-    let at_the_end = lock(&pulled).published.clone();
-    wait_for("all pulled events to be acknowledged", 3 * LOCK, || {
-        at_the_end.is_subset(&lock(&pulled).acknowledged)
-    });
-    clients.stop();
-    assert!(lock(&pulled).wrong.is_empty(), "{:?}", lock(&pulled).wrong);
-    let node = &cluster.nodes[0];
+    stop_clients(clients, &pulled);
     for topic in &topics {
-        end_waits(node, &topic.name, "all");
-        wait_until_settled(node, &topic.name, "all");
-        let acknowledged = topic.acknowledged();
-        let repeated = assert_arrived(&sink, &topic.path(), &acknowledged).len();
-        println!(
-            "{}: {} acknowledged, {repeated} repeated",
-            topic.name,
-            acknowledged.len()
-        );
-        if topic.name == "wide" {
-            continue;
-        }
-        let mut changelog = ChangelogReader::new(shard_of(&topic.name, usize::from(SHARDS)));
-        changelog.read(&cluster.nats);
-        assert_eq!(changelog.of_former, Vec::<u64>::new(), "{}", topic.name);
-        let most = changelog.unreleased * IN_FLIGHT;
-        assert!(
-            repeated <= most,
-            "{repeated} repeated, and {most} were in flight"
-        );
+        assert_topic_lost_nothing(cluster, &sink, topic);
     }
     assert_in_order(&sink, &topics[0]);
     wait_for("the nodes to be whole", LONG, || {
@@ -346,4 +357,37 @@ fn nothing_acknowledged_is_lost_while_nodes_and_nats_servers_fail_in_the_same_ro
         node.terminate();
         assert_shards_sound(node);
     }
+}
+
+fn assert_topic_lost_nothing(cluster: &Cluster, sink: &Sink, topic: &Topic) {
+    let node = &cluster.nodes[0];
+    end_waits(node, &topic.name, "all");
+    wait_until_settled(node, &topic.name, "all");
+    let acknowledged = topic.acknowledged();
+    let repeated = assert_arrived(sink, &topic.path(), &acknowledged).len();
+    println!(
+        "{}: {} acknowledged, {repeated} repeated",
+        topic.name,
+        acknowledged.len()
+    );
+    if topic.name == "wide" {
+        return;
+    }
+    let mut changelog = ChangelogReader::new(shard_of(&topic.name, usize::from(SHARDS)));
+    changelog.read(&cluster.nats);
+    assert_eq!(changelog.of_former, Vec::<u64>::new(), "{}", topic.name);
+    let in_flight_max = changelog.unreleased * IN_FLIGHT;
+    assert!(
+        repeated <= in_flight_max,
+        "{repeated} repeated, and {in_flight_max} were in flight"
+    );
+}
+
+fn stop_clients(clients: Clients, pulled: &Mutex<Pulled>) {
+    let published = lock(pulled).published.clone();
+    wait_for("all pulled events to be acknowledged", 3 * LOCK, || {
+        published.is_subset(&lock(pulled).acknowledged)
+    });
+    clients.stop();
+    assert!(lock(pulled).wrong.is_empty(), "{:?}", lock(pulled).wrong);
 }

@@ -53,16 +53,16 @@ fn with_leases(of_node: Vec<(&'static str, String)>) -> Vec<(&'static str, Strin
         .collect()
 }
 
-/// What a publish through a node is answered.
+/// The status of a publish through a node.
 fn status_of(node: &Server, key: &str) -> u16 {
     let body = load::body(&["e0".to_owned()], "s");
-    let answer = node.client().ask(
+    let response = node.client().ask(
         "POST",
         &events_path("orders"),
         &[("aeg-sas-key", key)],
         &body,
     );
-    answer.expect("an answer").status
+    response.expect("a response").status
 }
 
 #[test]
@@ -103,22 +103,34 @@ fn nodes_speak_tls_refuse_strangers_and_take_new_certificates() {
         &SubscriptionSpec::new(&sink.url("/taken")),
     );
 
-    // The owner does not know the authority of one, and the other one does not know the authority
-    // of the owner.
-    assert_eq!(status_of(&cluster.nodes[1], &key), 503);
-    assert_eq!(status_of(&cluster.nodes[2], &key), 503);
-    let said = |node: usize, what: &str| {
-        wait_for(what, LONG, || {
-            cluster.nodes[node]
-                .logs()
-                .lines()
-                .any(|line| line.contains(what))
-        });
-    };
-    said(1, "received fatal alert");
-    said(2, "invalid peer certificate");
-    said(0, "invalid peer certificate");
-    said(0, "received fatal alert");
+    assert_unknown_authorities_are_refused(&cluster, &key);
+
+    replace_a_certificate(&cluster.nodes, &authority, folder.path());
+    let mut ids = publish(&cluster.nodes[1], &key, 1..20);
+    cluster.nodes[2].terminate();
+    write("c", &authority, &authority);
+    cluster.join(2);
+    ids.extend(publish(&cluster.nodes[2], &key, 20..40));
+    assert_all_arrive(&cluster.nodes[1], &sink, &["taken"], &ids);
+
+    assert_connections_without_tls_are_refused(&cluster.nodes[0]);
+
+    take_over(&mut cluster, &key, &sink);
+}
+
+/// The owner does not know the authority of the second node, and the third one does not know that
+/// of the owner.
+fn assert_unknown_authorities_are_refused(cluster: &Cluster, key: &str) {
+    assert_eq!(status_of(&cluster.nodes[1], key), 503);
+    assert_eq!(status_of(&cluster.nodes[2], key), 503);
+    for (node, line) in [
+        (1, "received fatal alert"),
+        (2, "invalid peer certificate"),
+        (0, "invalid peer certificate"),
+        (0, "received fatal alert"),
+    ] {
+        wait_for(line, LONG, || cluster.nodes[node].logs().contains(line));
+    }
     assert!(
         cluster.nodes[1]
             .logs()
@@ -138,73 +150,67 @@ fn nodes_speak_tls_refuse_strangers_and_take_new_certificates() {
         reasons.len() >= 2 && reasons.len() == unique.len(),
         "{reasons:?}"
     );
+}
 
-    // A certificate is replaced without a restart, and authorities with one.
-    let ends = |node: &Server| days_left(&node.command("GET", "/metrics", &Value::Null).text());
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    assert!(ends(&cluster.nodes[1])[&path("b.crt")] > 60);
-    authority
-        .ending("127.0.0.1", 60 * DAY)
-        .write(folder.path(), "b");
-    cluster.nodes[1].signal("HUP");
+/// A certificate is replaced without a restart.
+fn replace_a_certificate(nodes: &[Server], authority: &Authority, folder: &Path) {
+    let days = |node: &Server| days_left(&node.command("GET", "/metrics", &Value::Null).text());
+    let path = |name: &str| folder.join(name).display().to_string();
+    assert!(days(&nodes[1])[&path("b.crt")] > 60);
+    authority.ending("127.0.0.1", 60 * DAY).write(folder, "b");
+    nodes[1].signal("HUP");
     wait_for("the new certificate", LONG, || {
-        cluster.nodes[1].logs().contains("certificate replaced")
+        nodes[1].logs().contains("certificate replaced")
     });
-    let of_clients = (path("clients/shop.crt"), 90);
+    let client_certificate = (path("clients/shop.crt"), 90);
     assert_eq!(
-        ends(&cluster.nodes[1]),
-        BTreeMap::from([(path("b.crt"), 60), of_clients.clone()])
+        days(&nodes[1]),
+        BTreeMap::from([(path("b.crt"), 60), client_certificate.clone()])
     );
-    let of_owner = ends(&cluster.nodes[0]);
+    let owner_days = days(&nodes[0]);
     assert!(
-        of_owner.contains_key(&path("a.crt")) && of_owner.get(&of_clients.0) == Some(&90),
-        "{of_owner:?}"
+        owner_days.contains_key(&path("a.crt"))
+            && owner_days.get(&client_certificate.0) == Some(&90),
+        "{owner_days:?}"
     );
-    let mut ids = publish(&cluster.nodes[1], &key, 1..20);
-    cluster.nodes[2].terminate();
-    write("c", &authority, &authority);
-    cluster.join(2);
-    ids.extend(publish(&cluster.nodes[2], &key, 20..40));
-    assert_all_arrive(&cluster.nodes[1], &sink, &["taken"], &ids);
+}
 
-    // Without TLS there is no greeting.
-    let view = cluster.nodes[0]
-        .command("GET", "/cluster/status", &Value::Null)
-        .json();
+fn assert_connections_without_tls_are_refused(owner: &Server) {
+    let view = owner.command("GET", "/cluster/status", &Value::Null).json();
     let address: SocketAddr = view["nodes"][0]["address"]
         .as_str()
         .and_then(|at| at.parse().ok())
         .expect("an address");
-    for sent in ["", "publishers 0123abcd 00\n"] {
+    for request in ["", "publishers 0123abcd 00\n"] {
         let mut stream = TcpStream::connect(address).expect("a connection");
         stream.set_read_timeout(Some(LONG)).expect("a socket");
-        stream.write_all(sent.as_bytes()).expect("a line");
-        let mut answered = Vec::new();
-        // It may be reset.
-        stream.read_to_end(&mut answered).ok();
+        stream.write_all(request.as_bytes()).expect("a line");
+        let mut response = Vec::new();
+        // The connection may be reset.
+        stream.read_to_end(&mut response).ok();
         assert!(
-            !String::from_utf8_lossy(&answered).contains("gridhook"),
-            "{answered:?}"
+            !String::from_utf8_lossy(&response).contains("gridhook"),
+            "{response:?}"
         );
     }
     wait_for("the connections to be refused", LONG, || {
-        cluster.nodes[0]
-            .logs()
-            .contains("no handshake came in time")
+        owner.logs().contains("no handshake came in time")
     });
+}
 
-    // A standby that has become the owner watches and serves the others.
-    let began = Instant::now();
+/// A standby that has become the owner detects failures through TLS, and serves the others.
+fn take_over(cluster: &mut Cluster, key: &str, sink: &Sink) {
+    let start = Instant::now();
     cluster.nodes[0].kill_9();
     let next = cluster.owner_but(Some(0));
     assert!(
-        began.elapsed() < Duration::from_secs(20),
-        "the watch through TLS has not seen it: {:?}",
-        began.elapsed()
+        start.elapsed() < Duration::from_secs(20),
+        "the failure was not detected through TLS: {:?}",
+        start.elapsed()
     );
     let standby = 3 - next;
-    let more = publish(&cluster.nodes[standby], &key, 40..50);
-    assert_all_arrive(&cluster.nodes[next], &sink, &["taken"], &more);
+    let more = publish(&cluster.nodes[standby], key, 40..50);
+    assert_all_arrive(&cluster.nodes[next], sink, &["taken"], &more);
 }
 
 #[test]

@@ -14,11 +14,11 @@ fn the_body_may_be_as_az_writes_it() {
     let text = "{\"properties\": {\"parameters\": {}, \"mode\": \"Incremental\", template:{ // by hand\r\n\
         /* two */ \"resources\": [], \"outputs\": {\"text\": {\"type\": \"string\", \"value\": \"[concat('a',\n 'b')]\"}}}}}";
     let headers = [("authorization", authorization.as_str())];
-    let answer = server
+    let response = server
         .client()
         .ask("PUT", &path("main"), &headers, text.as_bytes())
-        .expect("an answer");
-    assert_eq!(answer.status, 201, "{}", answer.text());
+        .expect("a response");
+    assert_eq!(response.status, 201, "{}", response.text());
     let view = await_end(&server, "main");
     assert_eq!(
         view["properties"]["outputs"]["text"]["value"], "ab",
@@ -65,7 +65,7 @@ fn nested_deployments_and_states_of_new_resources_work_as_with_apply() {
         .map(|one| one["properties"]["targetResource"]["resourceName"].clone())
         .collect();
     assert_eq!(ids, ["second", "first"]);
-    // What needs something that does not exist fails, after the rest.
+    // A resource that needs a missing one fails, after the others.
     let template = json!({"resources": [
         {"type": "Microsoft.EventGrid/topics", "apiVersion": "2022-06-15", "name": "third", "location": "local"},
         {"type": "Microsoft.EventGrid/topics", "apiVersion": "2022-06-15", "name": "fourth", "location": "local",
@@ -196,16 +196,16 @@ fn the_templates_of_quickstarts_and_modules_are_deployed() {
     );
     let text = std::fs::read_to_string(&file).expect("a template");
     let template: Value = serde_json::from_str(&text).expect("JSON");
-    let refused = server.admin("PUT", &path("workflow"), &body(&template, &json!({})));
+    let response = server.admin("PUT", &path("workflow"), &body(&template, &json!({})));
     assert_eq!(
-        (refused.status, refused.codes().1.as_str()),
+        (response.status, response.codes().1.as_str()),
         (400, "InvalidTemplate")
     );
     assert!(
-        refused
+        response
             .text()
             .contains("replace the expression by a parameter"),
         "{}",
-        refused.text()
+        response.text()
     );
 }

@@ -1,4 +1,4 @@
-//! What a deployment would do, without doing it.
+//! The preview of a deployment, which changes nothing.
 
 use serde_json::{Value, json};
 
@@ -90,7 +90,7 @@ fn a_validation_and_a_preview_change_nothing() {
     tagged["properties"]["whatIfSettings"] = json!({"resultFormat": "ResourceIdOnly"});
     assert!(changes(&tagged)[0].get("after").is_none());
 
-    // What is wrong: 400 of a validation, and 200 of a preview, as in Azure.
+    // A wrong template: a validation returns 400, a preview 200, as in Azure.
     let mut wrong = whole.clone();
     wrong["properties"]["template"]["resources"][1]["properties"] = json!({"inputSchema": "None"});
     let invalid = ask("validate", &wrong);
@@ -125,7 +125,7 @@ fn a_validation_checks_event_subscriptions_of_topics_that_do_not_exist_yet() {
         {"type": "Microsoft.EventGrid/domains", "apiVersion": "2022-06-15", "name": "shops", "location": "local"},
         subscription("topics", "orders", relay),
         subscription("domains/topics", "shops/berlin", queue),
-        // What is below a topic that is refused says nothing more.
+        // Resources below a refused topic add no errors.
         {"type": "Microsoft.EventGrid/topics", "apiVersion": "2022-06-15", "name": "x", "location": "local"},
         subscription("topics", "x", json!({"endpointType": "WebHook", "properties": {"endpointUrl": "https://example.com/"}})),
     ]});

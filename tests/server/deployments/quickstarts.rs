@@ -1,5 +1,5 @@
-//! Templates with the structures of Azure's quickstarts for Event Grid, through `gridhook apply` and
-//! as deployments: what exists here is created, and what does not is left out by name.
+//! Templates with the structures of Azure's quickstarts for Event Grid, through `gridhook apply`
+//! and as deployments: what exists here is created, and what does not is left out by name.
 
 use std::{fs, net::SocketAddr, sync::Arc};
 
@@ -87,7 +87,8 @@ fn quickstarts(sink: &Sink) -> Vec<Quickstart> {
             ],
             outputs: &[],
         },
-        // What a quickstart is deployed after: nothing of it is here, nor can its output be had.
+        // The template that comes before a quickstart: none of its resources exist here, and
+        // neither does its output.
         Quickstart {
             name: "function",
             parameters: json!({}),
@@ -170,8 +171,8 @@ fn azures_quickstarts_are_validated_previewed_and_deployed() {
                 .count()
         };
         assert_eq!(count("Create"), case.created, "{name}");
-        let answer = server.admin("PUT", &path(name), &whole);
-        assert_eq!(answer.status, 201, "{name}: {}", answer.text());
+        let response = server.admin("PUT", &path(name), &whole);
+        assert_eq!(response.status, 201, "{name}: {}", response.text());
         let properties = await_end(&server, name)["properties"].take();
         assert_eq!(
             properties["provisioningState"], "Succeeded",

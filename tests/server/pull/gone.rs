@@ -112,13 +112,13 @@ fn events_of_an_unread_answer_go_to_another_client_without_an_attempt() {
             json!({"specversion": "1.0", "id": (25 * request + id).to_string(), "source": "/oven", "type": "hot", "data": data})
         };
         let body = Value::from((0..25).map(event).collect::<Vec<_>>()).to_string();
-        let answer = server.client().ask(
+        let response = server.client().ask(
             "POST",
             &format!("{TOPIC}:publish"),
             &headers,
             body.as_bytes(),
         );
-        assert_eq!(answer.expect("an answer").status, 200);
+        assert_eq!(response.expect("a response").status, 200);
     }
     let mut live = Consumer::new(&server, &shown, "once");
     for how in ["closed", "reset"] {

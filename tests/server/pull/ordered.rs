@@ -12,11 +12,11 @@ fn publish_with_subjects(server: &Server, shown: &str, events: &[(&str, &str)]) 
         ("content-type", "application/cloudevents-batch+json"),
     ];
     let body = serde_json::to_vec(&events).expect("JSON");
-    let answer = server
+    let response = server
         .client()
         .ask("POST", &format!("{TOPIC}:publish"), &headers, &body)
-        .expect("an answer");
-    assert_eq!(answer.status, 200, "{}", answer.text());
+        .expect("a response");
+    assert_eq!(response.status, 200, "{}", response.text());
 }
 
 fn ids(received: &[Received]) -> Vec<&str> {

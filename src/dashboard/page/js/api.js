@@ -1,11 +1,11 @@
-// The only way to the server: its own API below the page, with the session of this browser or the portal link of this tab.
-import { serverTime } from './format.js';
-import { parse, parseExact, printJson } from './json.js';
-import { store } from './state.js';
+// The client of the server's API, which is below the page, with the session of this browser or the portal link of this tab.
+import { setServerTime } from './format.js';
+import { parseJson, parseExact, printJson } from './json.js';
+import { createStore } from './state.js';
 
 /** The folder of the page; below it are the API and the path of the cookie, also behind a proxy with a path prefix. */
 const page = new URL('./', location.href.replace(/[?#].*$/, ''));
-/** What a proxy has before the paths of the server. */
+/** The path prefix of a proxy in front of the server. */
 const prefix = new URL('../', page).pathname;
 
 const KEY = 'gridhook.session';
@@ -26,27 +26,27 @@ function readSession() {
 }
 
 /** Who is signed in. */
-export const session = store(readSession());
-/** Who was signed in last: what a view shows does not change while its session has ended. */
+export const session = createStore(readSession());
+/** The last session: the views do not change while the operator has to sign in again. */
 let lastSession = session.get();
 /** Whether the session ended by itself: the views wait behind the sign-in with what was typed. */
-export const isLapsed = store(false);
+export const isLapsed = createStore(false);
 /** Why the last session ended, for the sign-in page. */
-export const farewell = store('');
+export const endReason = createStore('');
 /** The last failure to reach the server, or null. */
-export const outage = store(/** @type {ApiError | null} */ (null));
-/** When the server answered last, by the clock of this browser. */
-export const answered = store(Date.now());
-/** A read that takes longer counts as lost, in milliseconds: some stores are slow. */
+export const lastOutage = createStore(/** @type {ApiError | null} */ (null));
+/** The time of the last response, by the clock of this browser. */
+export const lastResponseAt = createStore(Date.now());
+/** The time limit of a read, in milliseconds. It is long, because some stores are slow. */
 const READ_TIMEOUT = 60000;
-/** The same for the question whether the server is there. */
+/** The time limit of a ping, in milliseconds. */
 const BEAT_TIMEOUT = 4000;
 
 /** @param {Session} next */
 function setSession(next) {
   lastSession = next;
   isLapsed.set(false);
-  farewell.set('');
+  endReason.set('');
   session.set(next);
 }
 
@@ -63,7 +63,7 @@ function forgetSession(why, isByItself) {
 }
 
 function dropSession(why, isByItself) {
-  farewell.set(why);
+  endReason.set(why);
   isLapsed.set(isByItself);
   session.set(null);
 }
@@ -92,13 +92,13 @@ export class ApiError extends Error {
   }
 }
 
-async function failure(response) {
+async function readError(response) {
   const text = await response.text().catch(() => '');
   let body = {};
   try {
-    body = parse(text).error ?? {};
+    body = parseJson(text).error ?? {};
   } catch {
-    // A proxy in front of the server answers what it likes.
+    // A proxy in front of the server may return any body.
   }
   const message = body.message ?? (text.slice(0, 500) || response.statusText || 'no message');
   const error = new ApiError(response.status, body.code ?? `HTTP ${response.status}`, message);
@@ -120,7 +120,7 @@ async function failure(response) {
  * @param {Options} [options]
  * @returns {Promise<Response>}
  */
-export async function open(method, path, options = {}) {
+export async function sendRequest(method, path, options = {}) {
   const headers = new Headers();
   const held = session.get();
   const token = options.token ?? held?.link;
@@ -146,11 +146,11 @@ export async function open(method, path, options = {}) {
     if (options.signal?.aborted) throw error;
     throw loseServer();
   }
-  answered.set(Date.now());
-  outage.set(null);
+  lastResponseAt.set(Date.now());
+  lastOutage.set(null);
   if (response.ok || (response.status === 304 && options.known)) return response;
-  const error = await failure(response);
-  // The session that failed, not one that began meanwhile.
+  const error = await readError(response);
+  // Only the session of this request has ended, not one that began meanwhile.
   if (response.status === 401 && held && !options.token && session.get() === held) {
     const stored = readSession();
     // Another tab may have signed in meanwhile.
@@ -160,10 +160,10 @@ export async function open(method, path, options = {}) {
   throw error;
 }
 
-/** Notes that the server is away. */
+/** Records that the server cannot be reached. */
 function loseServer() {
-  const lost = outage.get() ?? new ApiError(0, 'Unreachable', 'The server cannot be reached.');
-  outage.set(lost);
+  const lost = lastOutage.get() ?? new ApiError(0, 'Unreachable', 'The server cannot be reached.');
+  lastOutage.set(lost);
   return lost;
 }
 
@@ -190,31 +190,31 @@ export const tagOf = (resource) => tags.get(resource);
  * @param {Options} [options]
  * @returns {Promise<any>}
  */
-export async function call(method, path, options = {}) {
-  if (method !== 'GET') return read(method, path, options);
+export async function callApi(method, path, options = {}) {
+  if (method !== 'GET') return readResponse(method, path, options);
   const late = AbortSignal.timeout(options.timeout ?? READ_TIMEOUT);
   const signal = options.signal ? AbortSignal.any([options.signal, late]) : late;
   try {
-    return await read(method, path, { ...options, signal });
+    return await readResponse(method, path, { ...options, signal });
   } catch (error) {
     if (late.aborted && !options.signal?.aborted) throw loseServer();
     throw error;
   }
 }
 
-async function read(method, path, options) {
+async function readResponse(method, path, options) {
   const isKept = method === 'GET' && !options.text && !options.token && !options.isExact;
   const known = isKept ? bodies.get(path) : undefined;
-  const response = await open(method, path, { ...options, known: known && tags.get(known) });
+  const response = await sendRequest(method, path, { ...options, known: known && tags.get(known) });
   if (response.status === 304) {
-    serverTime(response.headers.get('date'));
+    setServerTime(response.headers.get('date'));
     keepBody(path, known);
     return known;
   }
   const text = await response.text();
   if (options.text) return text;
-  const body = text ? (options.isExact ? parseExact : parse)(text) : null;
-  if (typeof body?.now === 'string') serverTime(body.now);
+  const body = text ? (options.isExact ? parseExact : parseJson)(text) : null;
+  if (typeof body?.now === 'string') setServerTime(body.now);
   const tag = response.headers.get('etag');
   if (tag && body) tags.set(body, tag);
   if (tag && body && isKept) keepBody(path, body);
@@ -222,11 +222,11 @@ async function read(method, path, options) {
 }
 
 /** @param {string} path @param {AbortSignal} [signal] */
-export const get = (path, signal) => call('GET', path, { signal });
-/** Asks whether the server is there: one that is stopped closes no connection. @param {AbortSignal} [signal] */
-export const beat = (signal) => call('GET', '/healthz', { signal, text: true, timeout: BEAT_TIMEOUT });
+export const getJson = (path, signal) => callApi('GET', path, { signal });
+/** Pings the server. A paused process closes no connection, so that only a time limit detects it. @param {AbortSignal} [signal] */
+export const pingServer = (signal) => callApi('GET', '/healthz', { signal, text: true, timeout: BEAT_TIMEOUT });
 /** @param {string} path @param {any} [body] */
-export const post = (path, body) => call('POST', path, { body });
+export const postJson = (path, body) => callApi('POST', path, { body });
 
 /**
  * A path with a query; parameters without a value are left out.
@@ -242,11 +242,11 @@ export function withQuery(path, query) {
 /** A resource id as a path: names may have characters that a path may not. */
 export const pathOf = (id) => id.split('/').map(encodeURIComponent).join('/');
 
-/** All items of a list that the server gives in pages, at most `most`. */
-export async function all(path, signal, most = 1000) {
+/** All items of a paged list, at most about `most`: whole pages. */
+export async function readAllPages(path, signal, most = 1000) {
   const items = [];
   for (let next = path; next && items.length < most; ) {
-    const page = await get(next, signal);
+    const page = await getJson(next, signal);
     items.push(...page.value);
     next = page.nextLink ? page.nextLink.replace(/^https?:\/\/[^/]+/, '') : null;
     if (next && prefix !== '/' && next.startsWith(prefix)) next = next.slice(prefix.length - 1);
@@ -254,10 +254,10 @@ export async function all(path, signal, most = 1000) {
   return items;
 }
 
-/** The parts of a long operation: the server bounds each, and says where the next one begins. */
-export async function* parts(path, body) {
+/** The parts of a long operation: the server limits each, and returns where the next one begins. */
+export async function* readParts(path, body) {
   for (let next = body; next; ) {
-    const part = await post(path, next);
+    const part = await postJson(path, next);
     yield part;
     next = part.next && { ...body, after: part.next };
   }
@@ -265,18 +265,18 @@ export async function* parts(path, body) {
 
 /** Signs in: exchanges the token of an operator for a session. */
 export async function signIn(token) {
-  const { key, name, role } = await call('POST', SESSION, { token });
+  const { key, name, role } = await callApi('POST', SESSION, { token });
   keepSession({ key, name, role });
 }
 
 /** Opens a portal link. Its token needs no session: it ends soon. */
 export async function openLink(token) {
-  const { name, role } = await call('GET', SESSION, { token });
+  const { name, role } = await callApi('GET', SESSION, { token });
   keepSession({ link: token, name, role });
 }
 
 export async function signOut() {
-  await call('DELETE', SESSION).catch(() => undefined);
+  await callApi('DELETE', SESSION).catch(() => undefined);
   forgetSession('', false);
 }
 
@@ -286,7 +286,7 @@ const RANK = { portal: -1, read: 0, operate: 1, admin: 2 };
 export const isPortal = () => lastSession?.role === 'portal';
 
 /** Whether the page offers what needs a role. The server decides again. */
-export function may(role) {
+export function hasRole(role) {
   const own = lastSession?.role ?? 'admin';
   return (RANK[own] ?? 2) >= RANK[role];
 }

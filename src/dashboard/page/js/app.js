@@ -1,20 +1,20 @@
 // The page: sign-in, navigation, and the view that the address names.
 import {
-  answered,
-  beat,
-  farewell,
-  get,
+  lastResponseAt,
+  pingServer,
+  endReason,
+  getJson,
   isLapsed,
   isPortal,
-  may,
+  hasRole,
   openLink,
-  outage,
+  lastOutage,
   session,
   signIn,
   signOut,
 } from './api.js';
 import { html, render, useEffect, useRef, useState } from './html.js';
-import { OTHERS, PLACES, isHelpOpen, isSearchOpen, isThere, listen } from './keys.js';
+import { OTHERS, PLACES, isHelpOpen, isSearchOpen, isThere, listenToKeys } from './keys.js';
 import { usePoll } from './poll.js';
 import {
   hasChaos,
@@ -29,7 +29,7 @@ import {
   useStore,
   zone,
 } from './state.js';
-import { duration } from './format.js';
+import { formatDuration } from './format.js';
 import { Boundary, Dialog, Failed, Field, Head, Loading, Messages, OF_PORTAL, Questions } from './ui.js';
 
 /** Each view is loaded when it is first shown. */
@@ -57,7 +57,7 @@ const VIEWS = [
   'help',
 ];
 
-/** A view that could not be loaded is tried again after this time, in milliseconds. */
+/** The pause before a view is loaded again that could not be loaded, in milliseconds. */
 const RELOAD = 2000;
 
 /** @type {[string, string[]][]} */
@@ -80,7 +80,7 @@ const PARENT = {
 };
 
 function SignInForm() {
-  const why = useStore(farewell);
+  const why = useStore(endReason);
   const [token, setToken] = useState('');
   const [error, setError] = useState(/** @type {any} */ (null));
   const [isBusy, setBusy] = useState(false);
@@ -147,7 +147,7 @@ function SignIn() {
 function Navigation({ view }) {
   const present = PARENT[view] ?? view;
   useStore(hasChaos);
-  const facts = usePoll(isPortal() ? null : (signal) => get('/server', signal), ['facts'], 0);
+  const facts = usePoll(isPortal() ? null : (signal) => getJson('/server', signal), ['facts'], 0);
   useEffect(() => {
     hasChaos.set(facts.data?.chaos ?? false);
     isClustered.set(facts.data?.cluster ?? false);
@@ -165,13 +165,13 @@ function Navigation({ view }) {
   </nav>`;
 }
 
-/** How long ago the server answered, and a banner while it is away: one for the whole page. */
+/** The time since the last response of the server, once for the whole page. */
 function Freshness() {
-  const at = useStore(answered);
-  const lost = useStore(outage);
+  const at = useStore(lastResponseAt);
+  const lost = useStore(lastOutage);
   const isPaused = useStore(paused);
   const [, setTick] = useState(0);
-  usePoll(beat, ['beat'], 4000);
+  usePoll(pingServer, ['beat'], 4000);
   useEffect(() => {
     const timer = setInterval(() => setTick((n) => n + 1), 1000);
     return () => clearInterval(timer);
@@ -181,12 +181,12 @@ function Freshness() {
     <span class=${`live ${lost ? 'lost' : isPaused ? 'paused' : ''}`} role="status">
       ${lost ? 'server unreachable' : isPaused ? 'paused' : 'live'}
     </span>
-    ${(age > 5 || lost) && html`<span class="faint age">updated ${duration(age)} ago</span>`}
+    ${(age > 5 || lost) && html`<span class="faint age">updated ${formatDuration(age)} ago</span>`}
   `;
 }
 
 function Outage() {
-  const lost = useStore(outage);
+  const lost = useStore(lastOutage);
   return (
     lost && html`<div class="banner" role="alert">
       <b>The server cannot be reached.</b> What is shown is from before; the page tries again by itself.
@@ -236,7 +236,7 @@ function Bar() {
     <button type="button" title="Light, dark, or as the system" onClick=${() => theme.set(shades[shade])}>
       Theme: ${shade}
     </button>
-    ${may('read') && html`<button type="button" onClick=${() => isSearchOpen.set(true)}>
+    ${hasRole('read') && html`<button type="button" onClick=${() => isSearchOpen.set(true)}>
       Search <kbd>Ctrl+K</kbd>
     </button>`}
     <button type="button" onClick=${() => isHelpOpen.set(true)}>
@@ -258,7 +258,7 @@ function Keys() {
     .map(([key, [, text]]) => [`g ${key}`, text]);
   return html`<${Dialog} title="Keys" onClose=${close}>
     <dl class="keys">
-      ${[...OTHERS.filter(([key]) => may('read') || key !== 'Ctrl+K'), ...places].map(([key, text]) => html`<div key=${key}>
+      ${[...OTHERS.filter(([key]) => hasRole('read') || key !== 'Ctrl+K'), ...places].map(([key, text]) => html`<div key=${key}>
         <dt>
           ${key.split(/\s+/).map((one) => html`
             <kbd>${one}</kbd>${' '}
@@ -285,7 +285,7 @@ function Keys() {
   <//>`;
 }
 
-/** The search is loaded so long after the page, in milliseconds. */
+/** The delay after which the search is loaded in advance, in milliseconds. */
 const PRELOAD = 1000;
 
 /** The search over everything. */
@@ -349,7 +349,7 @@ function App() {
   const isWaiting = useStore(isLapsed);
   const owner = useRef('');
   if (held) owner.current = `${held.name} ${held.role}`;
-  // What was typed waits for the same operator. Another one begins anew.
+  // What was typed is kept for the same operator. For another one the page starts empty.
   return html`
     ${!held && html`<${SignIn} />`}
     ${(held || isWaiting) && html`<div key=${owner.current} class=${held ? undefined : 'away'}>
@@ -374,18 +374,18 @@ function Page() {
     <${Messages} />
     <${Questions} />
     <${Keys} />
-    ${may('read') && html`<${Search} />`}
+    ${hasRole('read') && html`<${Search} />`}
   `;
 }
 
-listen();
-const refused = (error) =>
-  farewell.set(
+listenToKeys();
+const showLinkError = (error) =>
+  endReason.set(
     [401, 403].includes(error.status)
       ? 'This link is no longer valid. Ask for a new one.'
       : `The link could not be opened: ${error.message}`,
   );
-if (linkToken) await openLink(linkToken).catch(refused);
+if (linkToken) await openLink(linkToken).catch(showLinkError);
 const place = document.getElementById('app');
 place.textContent = '';
 render(html`<${App} />`, place);

@@ -1,6 +1,6 @@
-// What an operator does about the cause of a suspension or a failure.
+// What an operator can do about the cause of a suspension or a failure.
 
-import { words } from './format.js';
+import { formatCode } from './format.js';
 
 const NEXT = {
   Busy: 'The endpoint returns 429 or 503. It recovers by itself, or its capacity has to grow.',
@@ -41,7 +41,7 @@ export const RESULTS = [
   'notPublished',
 ];
 
-/** The steps of the ledger, the outcomes of an attempt and the reasons to give an event up, by which lines are filtered. */
+/** The steps of the ledger, the outcomes of an attempt and the reasons of dead letters, by which lines are filtered. */
 export const STEPS = [
   'filtered',
   'delivered',
@@ -113,4 +113,4 @@ const CODES = new Set([...OUTCOMES, ...REASONS]);
 
 /** A sentence of the server with its codes in words. @param {string} text */
 export const withWords = (text) =>
-  text.replace(/[A-Za-z]+/g, (word) => (CODES.has(word) ? words(word).toLowerCase() : word));
+  text.replace(/[A-Za-z]+/g, (word) => (CODES.has(word) ? formatCode(word).toLowerCase() : word));

@@ -1,25 +1,31 @@
-// Line charts as SVG: they take their colours from the style sheet. Each says in words what it shows.
+// Line charts as SVG, with colours from the style sheet and a text for screen readers.
 import { html, useEffect, useRef, useState } from './html.js';
-import { absolute, num } from './format.js';
-import { store, useStore, zone } from './state.js';
+import { formatTime, formatNumber } from './format.js';
+import { createStore, useStore, zone } from './state.js';
 
 const LEFT = 60;
 const BOTTOM = 18;
 const STEPS = [1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800];
 
-/** A round number of which three or four make up `most`. */
+/** The round step between grid lines, with which three or four lines reach `most`. */
 function stepOf(most) {
   const raw = most / 3;
   const power = 10 ** Math.floor(Math.log10(raw));
   return ([1, 2, 5, 10].find((one) => one * power >= raw) ?? 10) * power;
 }
 
-const short = (n) =>
-  n >= 1e9 ? `${num(n / 1e9)} G` : n >= 1e6 ? `${num(n / 1e6)} M` : n >= 1e4 ? `${num(n / 1e3)} k` : num(n);
+const shortNumber = (n) =>
+  n >= 1e9
+    ? `${formatNumber(n / 1e9)} G`
+    : n >= 1e6
+      ? `${formatNumber(n / 1e6)} M`
+      : n >= 1e4
+        ? `${formatNumber(n / 1e3)} k`
+        : formatNumber(n);
 /** The point in time under the pointer: all charts of a page show it. */
-const pointedTime = store(/** @type {number | null} */ (null));
+const pointedTime = createStore(/** @type {number | null} */ (null));
 
-const last = (values) => values.findLast((value) => value !== null && value !== undefined);
+const lastValue = (values) => values.findLast((value) => value !== null && value !== undefined);
 const isThere = (value) => value !== null && value !== undefined;
 
 /**
@@ -58,18 +64,18 @@ export function Chart({ title, xs, series, unit = '', height = 130, xText = unde
     }
     return path;
   };
-  /** Samples without a neighbour, of which a line shows nothing. */
+  /** Samples without a neighbour are drawn as points: a line needs two. */
   const lone = (values) => {
     const isLone = (value, index) => isThere(value) && !isThere(values[index - 1]) && !isThere(values[index + 1]);
     return values
       .map((value, index) => (isLone(value, index) ? `M${x(xs[index]).toFixed(1)} ${y(value).toFixed(1)}h.01` : ''))
       .join('');
   };
-  /** Labels at the edges stay inside. */
+  /** A label at an edge is aligned so that it stays inside the chart. */
   const anchor = (at) => (at > width - 40 ? 'end' : at < LEFT + 30 ? '' : 'middle');
   const spacing = STEPS.find((one) => (high - low) / one <= (width - LEFT) / 90) ?? STEPS.at(-1);
   const clock = (value) =>
-    absolute(value * 1000).slice(spacing >= 86400 ? 5 : 11, spacing >= 86400 ? 10 : spacing >= 60 ? 16 : 19);
+    formatTime(value * 1000).slice(spacing >= 86400 ? 5 : 11, spacing >= 86400 ? 10 : spacing >= 60 ? 16 : 19);
   const marks = [];
   if (xText) for (let i = 0; i < 5; i += 1) marks.push(low + ((high - low) * i) / 4);
   else for (let mark = Math.ceil(low / spacing) * spacing; mark <= high; mark += spacing) marks.push(mark);
@@ -93,14 +99,14 @@ export function Chart({ title, xs, series, unit = '', height = 130, xText = unde
     if (onRange && start !== null && to !== start) onRange(xs[Math.min(start, to)], xs[Math.max(start, to)]);
     setStart(null);
   };
-  const text = (value) => `${isThere(value) ? num(value) : '–'}${unit}`;
+  const text = (value) => `${isThere(value) ? formatNumber(value) : '–'}${unit}`;
   const words = series
     .map(
       ({ name, values }) =>
-        `${name}: ${text(last(values))} now, ${text(Math.max(0, ...values.filter(isThere)))} at most`,
+        `${name}: ${text(lastValue(values))} now, ${text(Math.max(0, ...values.filter(isThere)))} at most`,
     )
     .join('; ');
-  const when = at === null || xs[at] === undefined ? '' : xText ? xText(xs[at]) : absolute(xs[at] * 1000);
+  const when = at === null || xs[at] === undefined ? '' : xText ? xText(xs[at]) : formatTime(xs[at] * 1000);
   return html`<figure class="chart">
     <figcaption>
       <span>${title}</span>
@@ -131,7 +137,7 @@ export function Chart({ title, xs, series, unit = '', height = 130, xText = unde
           .map((value) => html`<g key=${value}>
             <line class="grid" x1=${LEFT} x2=${width} y1=${y(value)} y2=${y(value)} />
             <text x=${LEFT - 6} y=${y(value) + 4} class="axis end">
-              ${short(value)}
+              ${shortNumber(value)}
               ${unit}
             </text>
           </g>`)}

@@ -2,7 +2,7 @@
 import { zone } from './state.js';
 
 /** @param {number | string | null | undefined} n */
-export function num(n) {
+export function formatNumber(n) {
   if (n === null || n === undefined) return '–';
   // An integer beyond 2^53 is a string of digits.
   if (typeof n === 'string') return /^-?\d+$/.test(n) ? BigInt(n).toLocaleString('en-US') : n;
@@ -11,14 +11,14 @@ export function num(n) {
 }
 
 /** @param {number | null | undefined} n */
-export const rate = (n) => (n === null || n === undefined ? '–' : `${num(n)}/s`);
+export const formatRate = (n) => (n === null || n === undefined ? '–' : `${formatNumber(n)}/s`);
 
 /** @param {number | null | undefined} share */
-export const percent = (share) =>
+export const formatPercent = (share) =>
   share === null || share === undefined ? '–' : `${(share * 100).toFixed(share > 0.99 && share < 1 ? 2 : 1)} %`;
 
 /** @param {number | null | undefined} n */
-export function bytes(n) {
+export function formatBytes(n) {
   if (n === null || n === undefined) return '–';
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   let unit = 0;
@@ -30,7 +30,7 @@ export function bytes(n) {
 }
 
 /** @param {number | null | undefined} seconds */
-export function duration(seconds) {
+export function formatDuration(seconds) {
   if (seconds === null || seconds === undefined) return '–';
   const s = Math.abs(seconds);
   if (s < 1) return `${Math.round(s * 1000)} ms`;
@@ -60,10 +60,10 @@ export function exactDuration(seconds) {
 }
 
 /** A number with its noun: 1 event, 2 events. */
-export const count = (n, noun, many = `${noun}s`) => `${num(n)} ${Number(n) === 1 ? noun : many}`;
+export const formatCount = (n, noun, many = `${noun}s`) => `${formatNumber(n)} ${Number(n) === 1 ? noun : many}`;
 
 /** A code of the API in words: UndeliverableDueToHttpBadRequest, deadLetterWaiting. @param {string | null | undefined} code */
-export function words(code) {
+export function formatCode(code) {
   if (!code) return '';
   const text = code
     .replace(/^UndeliverableDueTo(Http)?/, 'Undeliverable: ')
@@ -73,43 +73,43 @@ export function words(code) {
 }
 
 /** @param {number | null | undefined} ms */
-export const millis = (ms) =>
-  ms === null || ms === undefined ? '–' : ms < 1000 ? `${num(ms)} ms` : duration(ms / 1000);
+export const formatMillis = (ms) =>
+  ms === null || ms === undefined ? '–' : ms < 1000 ? `${formatNumber(ms)} ms` : formatDuration(ms / 1000);
 
-/** The server's own time runs apart from the browser's: answers carry it. */
+/** How far the server's clock is ahead of the browser's, in milliseconds. Responses have the server's time. */
 let ahead = 0;
 
 /** @param {string | null | undefined} now */
-export function serverTime(now) {
+export function setServerTime(now) {
   if (now) ahead = Date.parse(now) - Date.now();
 }
 
-export const now = () => Date.now() + ahead;
+export const serverNow = () => Date.now() + ahead;
 
 /** @param {string | null | undefined} time */
-export function relative(time) {
+export function formatRelative(time) {
   if (!time) return '–';
-  const seconds = (Date.parse(time) - now()) / 1000;
+  const seconds = (Date.parse(time) - serverNow()) / 1000;
   if (Math.abs(seconds) < 1) return 'now';
-  return seconds < 0 ? `${duration(seconds)} ago` : `in ${duration(seconds)}`;
+  return seconds < 0 ? `${formatDuration(seconds)} ago` : `in ${formatDuration(seconds)}`;
 }
 
-const two = (n) => String(n).padStart(2, '0');
+const twoDigits = (n) => String(n).padStart(2, '0');
 
 /**
  * A point in time in the zone that the operator chose.
  * @param {string | number | null | undefined} time
  * @param {boolean} [fraction]
  */
-export function absolute(time, fraction = false) {
+export function formatTime(time, fraction = false) {
   if (time === null || time === undefined || time === '') return '–';
   const date = new Date(time);
   if (Number.isNaN(date.getTime())) return String(time);
   const isUtc = zone.get() === 'utc';
   const get = (/** @type {'FullYear' | 'Month' | 'Date' | 'Hours' | 'Minutes' | 'Seconds'} */ part) =>
     isUtc ? date[`getUTC${part}`]() : date[`get${part}`]();
-  const day = `${get('FullYear')}-${two(get('Month') + 1)}-${two(get('Date'))}`;
-  const clock = `${two(get('Hours'))}:${two(get('Minutes'))}:${two(get('Seconds'))}`;
+  const day = `${get('FullYear')}-${twoDigits(get('Month') + 1)}-${twoDigits(get('Date'))}`;
+  const clock = `${twoDigits(get('Hours'))}:${twoDigits(get('Minutes'))}:${twoDigits(get('Seconds'))}`;
   const part = fraction ? `.${String(date.getUTCMilliseconds()).padStart(3, '0')}` : '';
   return `${day} ${clock}${part}${isUtc ? ' UTC' : ''}`;
 }
@@ -147,9 +147,9 @@ export function splitId(id) {
 export const subscriptionId = (topic, name) => `${topic}/eventSubscriptions/${name}`;
 
 /** Quotes an argument for a shell. */
-export const quote = (text) =>
+export const quoteArgument = (text) =>
   /^[\w@%+=:,./-]+$/.test(String(text)) ? String(text) : `'${String(text).replaceAll("'", "'\\''")}'`;
 
 /** A command as an operator would type it. */
-export const command = (...parts) =>
-  ['gridhook', ...parts.filter((part) => part !== '' && part !== undefined).map(quote)].join(' ');
+export const formatCommand = (...parts) =>
+  ['gridhook', ...parts.filter((part) => part !== '' && part !== undefined).map(quoteArgument)].join(' ');

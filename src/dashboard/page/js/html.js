@@ -1,4 +1,4 @@
-// Preact with htm: templates are parsed in the page, so nothing has to be built.
+// Preact with htm: templates are parsed in the browser, so the page needs no build step.
 import { Component, h, render } from '../vendor/preact.js';
 import {
   useCallback,

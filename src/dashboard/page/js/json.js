@@ -1,13 +1,13 @@
-// JSON that loses nothing: integers beyond 2^53 stay exact, and payloads are shown without being parsed.
+// Lossless JSON: integers beyond 2^53 stay exact, and payloads are shown without being parsed.
 
 const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 
 /**
- * Parses an answer of the server. An integer that a number cannot hold becomes a string with its digits.
+ * Parses a response of the server. An integer that a number cannot hold becomes a string with its digits.
  * @param {string} text
  * @returns {any}
  */
-export function parse(text) {
+export function parseJson(text) {
   if (!/\d{16}/.test(text)) return JSON.parse(text);
   const exact = text.replace(TOKEN, (token) => {
     const isLong = token[0] !== '"' && /^-?\d{16,}$/.test(token) && !Number.isSafeInteger(Number(token));
@@ -36,7 +36,7 @@ export const printJson = (value, space = 0) =>
   JSON.stringify(value, null, space)?.replace(new RegExp(`"${EXACT}(-?\\d+)"`, 'g'), '$1');
 
 /** Where the value that begins at `at` ends. */
-function end(text, at) {
+function valueEnd(text, at) {
   let depth = 0;
   for (let i = at; i < text.length; i += 1) {
     const c = text[i];
@@ -53,7 +53,7 @@ function end(text, at) {
   return text.length;
 }
 
-const blank = (text, at) => {
+const skipBlanks = (text, at) => {
   while (at < text.length && /\s/.test(text[at])) at += 1;
   return at;
 };
@@ -64,19 +64,19 @@ const blank = (text, at) => {
  * @param {string} name
  * @returns {string | undefined}
  */
-export function member(text, name) {
-  let at = blank(text, 0);
+export function memberText(text, name) {
+  let at = skipBlanks(text, 0);
   if (text[at] !== '{') return undefined;
-  at = blank(text, at + 1);
+  at = skipBlanks(text, at + 1);
   while (at < text.length && text[at] === '"') {
-    const close = end(text, at);
+    const close = valueEnd(text, at);
     const key = JSON.parse(text.slice(at, close));
-    at = blank(text, blank(text, close) + 1);
-    const stop = end(text, at);
+    at = skipBlanks(text, skipBlanks(text, close) + 1);
+    const stop = valueEnd(text, at);
     if (key === name) return text.slice(at, stop).trim();
-    at = blank(text, stop);
+    at = skipBlanks(text, stop);
     if (text[at] !== ',') return undefined;
-    at = blank(text, at + 1);
+    at = skipBlanks(text, at + 1);
   }
   return undefined;
 }
@@ -85,7 +85,7 @@ export function member(text, name) {
  * Indents JSON by its tokens: every value keeps its own digits and escapes. Text that is not JSON is returned unchanged.
  * @param {string} text
  */
-export function pretty(text) {
+export function indentJson(text) {
   let out = '';
   let depth = 0;
   const line = () => `\n${'  '.repeat(Math.min(depth, 40))}`;
@@ -96,7 +96,7 @@ export function pretty(text) {
       for (i += 1; i < text.length && text[i] !== '"'; i += 1) if (text[i] === '\\') i += 1;
       out += text.slice(from, i + 1);
     } else if (c === '{' || c === '[') {
-      const next = blank(text, i + 1);
+      const next = skipBlanks(text, i + 1);
       if (text[next] === '}' || text[next] === ']') {
         out += c + text[next];
         i = next;

@@ -1,7 +1,7 @@
-// Shortcuts. They are one key each, never while text is written, and can be switched off.
+// Shortcuts. Each is one key, is ignored while text is typed, and can be switched off.
 import { isPortal } from './api.js';
-import { go, hasChaos, paused, shortcuts } from './state.js';
-import { store } from './state.js';
+import { goTo, hasChaos, paused, shortcuts } from './state.js';
+import { createStore } from './state.js';
 
 /** `g` and a letter. */
 export const PLACES = {
@@ -23,7 +23,7 @@ export const PLACES = {
   h: ['help', 'Manual and API'],
 };
 
-/** Chaos is a place only where the server has it; a portal link has two places. */
+/** Chaos is listed only where the server has it enabled; a portal link has two views. */
 export const isThere = (key) => key in PLACES && (key !== 'c' || hasChaos.get()) && (!isPortal() || 'sd'.includes(key));
 
 export const OTHERS = [
@@ -37,8 +37,8 @@ export const OTHERS = [
   ['?', 'These keys'],
 ];
 
-export const isHelpOpen = store(false);
-export const isSearchOpen = store(false);
+export const isHelpOpen = createStore(false);
+export const isSearchOpen = createStore(false);
 
 const isWriting = (target) =>
   target instanceof HTMLElement &&
@@ -46,14 +46,14 @@ const isWriting = (target) =>
   !/^(checkbox|radio|button)$/.test(/** @type {HTMLInputElement} */ (target).type ?? '');
 
 /** The rows of the list that keys move in: the one with the focus, or else the first of the view. */
-function rows() {
+function listedRows() {
   const own = document.activeElement?.closest('[data-list]');
   const list = own ?? document.querySelector('#main [data-list]');
   return list ? /** @type {HTMLElement[]} */ ([...list.querySelectorAll('[data-row]')]) : [];
 }
 
-function move(step) {
-  const all = rows();
+function moveFocus(step) {
+  const all = listedRows();
   const present = all.indexOf(/** @type {HTMLElement} */ (document.activeElement?.closest('[data-row]')));
   const next =
     all[present < 0 ? (step > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, present + step))];
@@ -63,7 +63,7 @@ function move(step) {
   next.scrollIntoView({ block: 'nearest' });
 }
 
-function search() {
+function focusSearch() {
   const field = /** @type {HTMLInputElement | null} */ (document.querySelector('#main [data-search]'));
   if (field) {
     field.focus();
@@ -75,7 +75,7 @@ let isGoing = false;
 let forgets = 0;
 
 /** @param {KeyboardEvent} event */
-function press(event) {
+function handleKey(event) {
   if ((event.ctrlKey || event.metaKey) && event.key === 'k' && !document.querySelector('dialog[open]')) {
     event.preventDefault();
     isSearchOpen.set(true);
@@ -92,7 +92,7 @@ function press(event) {
     isGoing = false;
     if (isThere(key)) {
       event.preventDefault();
-      go(PLACES[key][0]);
+      goTo(PLACES[key][0]);
     }
     return;
   }
@@ -100,15 +100,15 @@ function press(event) {
     isGoing = true;
     clearTimeout(forgets);
     forgets = setTimeout(() => (isGoing = false), 1500);
-  } else if (key === 'j' || key === 'k') move(key === 'j' ? 1 : -1);
+  } else if (key === 'j' || key === 'k') moveFocus(key === 'j' ? 1 : -1);
   else if (key === 'x') {
     const row = document.activeElement?.closest('[data-row]');
     /** @type {HTMLElement | null | undefined} */ (row?.querySelector('input[type=checkbox]'))?.click();
   } else if (key === 'p') paused.set(!paused.get());
   else if (key === '/') {
     event.preventDefault();
-    search();
+    focusSearch();
   } else if (key === '?') isHelpOpen.set(true);
 }
 
-export const listen = () => addEventListener('keydown', press);
+export const listenToKeys = () => addEventListener('keydown', handleKey);

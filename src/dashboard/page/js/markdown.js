@@ -5,7 +5,7 @@ import { link } from './state.js';
 const INLINE = /(`[^`]+`)|\*\*([^*]+)\*\*|\*([^*\s][^*]*)\*|\[([^\]]+)\]\(([^)]+)\)/g;
 
 /** Code, emphasis and links within a line. A link to a chapter stays in the page; others are shown as text. */
-function inline(text) {
+function renderInline(text) {
   const parts = [];
   let at = 0;
   for (const found of text.matchAll(INLINE)) {
@@ -23,14 +23,14 @@ function inline(text) {
   return parts;
 }
 
-const cells = (row) =>
+const splitCells = (row) =>
   row
     .replace(/^\||\|$/g, '')
     .split(/(?<!\\)\|/)
     .map((cell) => cell.trim().replaceAll('\\|', '|'));
 
 /** @param {string} text */
-export function markdown(text) {
+export function renderMarkdown(text) {
   const lines = text.split('\n');
   const blocks = [];
   for (let n = 0; n < lines.length; ) {
@@ -51,7 +51,7 @@ export function markdown(text) {
       );
     } else if (/^#+ /.test(line)) {
       n += 1;
-      const title = inline(line.replace(/^#+ /, ''));
+      const title = renderInline(line.replace(/^#+ /, ''));
       blocks.push(
         line.startsWith('### ') ? html`<h4>${title}</h4>` : line.startsWith('## ') ? html`<h3>${title}</h3>` : html`<h2>${title}</h2>`,
       );
@@ -62,12 +62,12 @@ export function markdown(text) {
           <table>
             <thead>
               <tr>
-                ${cells(head).map((cell) => html`<th scope="col">${inline(cell)}</th>`)}
+                ${splitCells(head).map((cell) => html`<th scope="col">${renderInline(cell)}</th>`)}
               </tr>
             </thead>
             <tbody>
               ${rows.map((row) => html`<tr>
-                ${cells(row).map((cell) => html`<td class="wide">${inline(cell)}</td>`)}
+                ${splitCells(row).map((cell) => html`<td class="wide">${renderInline(cell)}</td>`)}
               </tr>`)}
             </tbody>
           </table>
@@ -81,11 +81,11 @@ export function markdown(text) {
       }
       blocks.push(
         html`<ul>
-          ${items.map((item) => html`<li>${inline(item)}</li>`)}
+          ${items.map((item) => html`<li>${renderInline(item)}</li>`)}
         </ul>`,
       );
     } else if (line === '' || line.startsWith('![')) n += 1;
-    else blocks.push(html`<p>${inline(until((one) => one === '' || /^(#+ |\||```|[-*] )/.test(one)).join(' '))}</p>`);
+    else blocks.push(html`<p>${renderInline(until((one) => one === '' || /^(#+ |\||```|[-*] )/.test(one)).join(' '))}</p>`);
   }
   return blocks;
 }

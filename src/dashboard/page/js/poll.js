@@ -1,5 +1,5 @@
-// The refresh: every view reads what it shows again and again, except while the operator or the browser says no.
-import { outage, session } from './api.js';
+// The refresh: every view reads its data periodically, except while the operator has paused it or the page is hidden.
+import { lastOutage, session } from './api.js';
 import { useCallback, useEffect, useRef, useState } from './html.js';
 import { hidden, paused } from './state.js';
 
@@ -12,7 +12,7 @@ const SLOWEST = 30000;
  */
 
 /**
- * Loads at once and then again and again. An error keeps the last data; a wait that the server asks for is kept.
+ * Loads at once and then periodically. After an error the last data stay; a Retry-After of the server is respected.
  *
  * @template T
  * @param {((signal: AbortSignal) => Promise<T>) | null} load nothing is loaded where it is null
@@ -56,7 +56,7 @@ export function usePoll(load, key, every = EVERY) {
         if (gone || own.signal.aborted) return;
         failures += 1;
         setState((old) => ({ ...(old.name === name ? old : { data: undefined, at: 0 }), name, error }));
-        // An error that the request itself causes is not mended by repeating it soon.
+        // Repeating a request that is itself wrong does not help soon.
         const isLasting = error?.status >= 400 && error.status < 500 && error.status !== 429;
         const wait = isLasting ? SLOWEST : Math.min(SLOWEST, 1000 * 2 ** Math.min(failures, 5));
         if (error?.status === 0) plan(EVERY);
@@ -69,11 +69,16 @@ export function usePoll(load, key, every = EVERY) {
       if (!rests() && (every > 0 || failures > 0) && Date.now() >= due && !running) run();
     };
     const onReturn = () => {
-      if (!outage.get() && failures > 0 && !rests() && !running) run();
+      if (!lastOutage.get() && failures > 0 && !rests() && !running) run();
     };
     again.current = run;
     if (!isIdle) run();
-    const stops = [paused.subscribe(wake), hidden.subscribe(wake), session.subscribe(wake), outage.subscribe(onReturn)];
+    const stops = [
+      paused.subscribe(wake),
+      hidden.subscribe(wake),
+      session.subscribe(wake),
+      lastOutage.subscribe(onReturn),
+    ];
     return () => {
       gone = true;
       clearTimeout(timer);
@@ -95,11 +100,11 @@ export function usePoll(load, key, every = EVERY) {
   };
 }
 
-/** Whether something was changed and shown lists should be read again now. */
+/** Functions that read a shown list again after a change. */
 const changes = new Set();
 
 /** Reads everything on the page again. */
-export const changed = () => {
+export const refreshAll = () => {
   for (const refresh of [...changes]) refresh();
 };
 

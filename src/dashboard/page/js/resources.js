@@ -1,15 +1,19 @@
 // The resources of the server, as several views list them.
-import { all, get, pathOf, withQuery } from './api.js';
+import { readAllPages, getJson, pathOf, withQuery } from './api.js';
 
 /** @typedef {import('./openapi').components['schemas']} Schemas */
 /** Every state of an endpoint, with what some of them have. @typedef {{ state: string, failures?: number, cause?: string, since?: string, nextProbe?: string, consecutiveSuspensions?: number }} Health */
 /** @typedef {{ id: string, kind: 'topic' | 'domain' | 'namespace' | 'domain topic' | 'namespace topic', name: string, properties: any, tags?: any, systemData?: any, sku?: any }} Topic */
 
-const inEach = async (kinds, signal) => {
-  const accounts = (await get('/subscriptions', signal)).value;
+const listOfKinds = async (kinds, signal) => {
+  const accounts = (await getJson('/subscriptions', signal)).value;
   const lists = accounts.flatMap(({ subscriptionId }) =>
     kinds.map((kind) =>
-      all(`/subscriptions/${encodeURIComponent(subscriptionId)}/providers/Microsoft.EventGrid/${kind}`, signal, 5000),
+      readAllPages(
+        `/subscriptions/${encodeURIComponent(subscriptionId)}/providers/Microsoft.EventGrid/${kind}`,
+        signal,
+        5000,
+      ),
     ),
   );
   return (await Promise.all(lists)).flat();
@@ -22,8 +26,8 @@ const kindOf = (type) => KINDS[type.split('/').at(-1)] ?? 'topic';
  * All topics, domains and namespaces.
  * @returns {Promise<Topic[]>}
  */
-export async function topics(signal) {
-  const found = await inEach(['topics', 'domains', 'namespaces'], signal);
+export async function listTopics(signal) {
+  const found = await listOfKinds(['topics', 'domains', 'namespaces'], signal);
   return found.map((one) => ({ ...one, kind: kindOf(one.type) }));
 }
 
@@ -33,7 +37,7 @@ export async function topics(signal) {
  * @param {T} all
  * @returns {T}
  */
-export function plain(all) {
+export function withOneDestination(all) {
   const {
     deliveryWithResourceIdentity: delivery,
     deadLetterWithResourceIdentity: letters,
@@ -47,13 +51,13 @@ export function plain(all) {
 }
 
 /**
- * The same, with the settings of the delivery of a namespace's event subscription beside the others.
+ * The properties as `withOneDestination` returns them, with the delivery settings of a namespace's event subscription on the same level.
  * @returns {any}
  */
-export function flat(all) {
-  const { deliveryConfiguration, ...properties } = plain(all);
+export function flattenProperties(all) {
+  const { deliveryConfiguration, ...properties } = withOneDestination(all);
   const { deliveryMode, push, queue } = deliveryConfiguration ?? {};
-  const { deadLetterDestinationWithResourceIdentity: letters, ...delivery } = plain(push ?? queue ?? {});
+  const { deadLetterDestinationWithResourceIdentity: letters, ...delivery } = withOneDestination(push ?? queue ?? {});
   return {
     ...properties,
     ...delivery,
@@ -63,11 +67,11 @@ export function flat(all) {
 }
 
 /** The destination of an event subscription. */
-export const destinationOf = (all) => flat(all).destination;
+export const destinationOf = (all) => flattenProperties(all).destination;
 
 /** Where an event subscription delivers to: the address of a webhook, or the kind and the resource of another destination. */
-export function address(all) {
-  const { destination, deliveryMode } = flat(all);
+export function addressOf(all) {
+  const { destination, deliveryMode } = flattenProperties(all);
   const { endpointType, properties } = destination ?? {};
   return (
     properties?.endpointBaseUrl ??
@@ -76,20 +80,20 @@ export function address(all) {
 }
 
 /** The topics of a domain or a namespace. */
-export const inner = (id, signal) => all(`${pathOf(id)}/topics`, signal, 5000);
+export const listInnerTopics = (id, signal) => readAllPages(`${pathOf(id)}/topics`, signal, 5000);
 
 /** The event subscriptions of a topic. */
-export const subscriptionsOf = (id, signal) => all(`${pathOf(id)}/eventSubscriptions`, signal, 1000);
+export const subscriptionsOf = (id, signal) => readAllPages(`${pathOf(id)}/eventSubscriptions`, signal, 1000);
 
 /** @returns {Promise<Schemas['Top']>} */
-export const top = (query, signal) => get(withQuery('/top', query), signal);
+export const getTop = (query, signal) => getJson(withQuery('/top', query), signal);
 
 /** @returns {Promise<Schemas['Status']>} */
-export const statusOf = (id, signal) => get(`${pathOf(id)}/status`, signal);
+export const statusOf = (id, signal) => getJson(`${pathOf(id)}/status`, signal);
 
 /** @returns {Promise<Schemas['Readiness']>} */
-export const readiness = (signal) =>
-  get('/readyz', signal).catch((error) => {
+export const getReadiness = (signal) =>
+  getJson('/readyz', signal).catch((error) => {
     if (error.status !== 503) throw error;
     return { ready: false, phase: 'recovering', journal: 'unknown', lostEvents: 0, problems: [error.message] };
   });

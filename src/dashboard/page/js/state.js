@@ -8,7 +8,7 @@ import { useEffect, useRef, useState } from './html.js';
  * @template T
  * @param {T} initial
  */
-export function store(initial) {
+export function createStore(initial) {
   let value = initial;
   const readers = new Set();
   return {
@@ -58,8 +58,8 @@ addEventListener('hashchange', () => LINK.test(location.hash) && location.reload
 const places = new Map();
 let isReturning = false;
 
-/** The present step, which its entry of the history knows. */
-function step() {
+/** The number of the present step, which is kept in its history entry. */
+function presentStep() {
   if (!history.state?.step) history.replaceState({ step: Math.random() }, '');
   return history.state.step;
 }
@@ -99,21 +99,21 @@ export function returnToPlace() {
   return Boolean(place);
 }
 
-/** A view that has loaded has this long, in milliseconds, until it is as long as it was. */
+/** The time that a loaded view has to reach its former length, in milliseconds. */
 const RETURN_TIME = 3000;
 
 /** @returns {Route} */
-function read() {
+function readRoute() {
   const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
-  return { view: path || 'overview', params: new URLSearchParams(query ?? ''), step: step() };
+  return { view: path || 'overview', params: new URLSearchParams(query ?? ''), step: presentStep() };
 }
 
-export const route = store(read());
+export const route = createStore(readRoute());
 history.scrollRestoration = 'manual';
 /** Asks whether the view may be left; null where nothing would be lost. */
-export const leaveQuestion = store(/** @type {(() => Promise<boolean>) | null} */ (null));
+export const leaveQuestion = createStore(/** @type {(() => Promise<boolean>) | null} */ (null));
 
-/** Goes back to the view that asks, and on once the answer is yes. */
+/** Returns to the view that asks, and goes on once the operator confirms. */
 async function holdView(wanted) {
   const { view, params } = route.get();
   location.hash = link(view, Object.fromEntries(params));
@@ -123,7 +123,7 @@ async function holdView(wanted) {
 }
 
 addEventListener('hashchange', () => {
-  const next = read();
+  const next = readRoute();
   if (leaveQuestion.get() && next.view !== route.get().view) {
     holdView(location.hash);
     return;
@@ -151,7 +151,7 @@ export function link(view, params = {}) {
 }
 
 /** Goes to a view, as a step that "back" undoes. */
-export function go(view, params) {
+export function goTo(view, params) {
   location.hash = link(view, params);
 }
 
@@ -169,7 +169,7 @@ export function setParams(changes, step = false) {
   if (step) location.hash = hash;
   else {
     history.replaceState(history.state, '', hash);
-    route.set(read());
+    route.set(readRoute());
   }
 }
 
@@ -177,7 +177,7 @@ export function setParams(changes, step = false) {
 const stepStates = new Map();
 
 /**
- * A state to which Back returns, such as a selection. It begins anew where it is about something else.
+ * A state to which Back returns, such as a selection. It starts with `initial` again when `about` changes.
  * @template T
  * @param {string} name
  * @param {any} about
@@ -210,14 +210,14 @@ export function useParam(name, standard = '') {
   return [value, (next) => setParams({ [name]: next === standard ? '' : next })];
 }
 
-function preference(name, standard) {
+function storedPreference(name, standard) {
   let saved = standard;
   try {
     saved = localStorage.getItem(`gridhook.${name}`) ?? standard;
   } catch {
     // Storage may be forbidden; the preference then lasts as long as the page.
   }
-  const value = store(saved);
+  const value = createStore(saved);
   value.subscribe(() => {
     try {
       localStorage.setItem(`gridhook.${name}`, value.get());
@@ -229,19 +229,19 @@ function preference(name, standard) {
 }
 
 /** "utc" or "local". */
-export const zone = preference('zone', 'utc');
+export const zone = storedPreference('zone', 'utc');
 /** "auto", "light" or "dark". */
-export const theme = preference('theme', 'auto');
+export const theme = storedPreference('theme', 'auto');
 /** "on" or "off": shortcuts of one key. */
-export const shortcuts = preference('shortcuts', 'on');
+export const shortcuts = storedPreference('shortcuts', 'on');
 /** Whether the operator stopped the refresh. */
-export const paused = store(false);
+export const paused = createStore(false);
 /** Whether the server can be broken on purpose. */
-export const hasChaos = store(false);
+export const hasChaos = createStore(false);
 /** Whether the server is a node of a cluster. */
-export const isClustered = store(false);
+export const isClustered = createStore(false);
 /** Whether the page is hidden. */
-export const hidden = store(document.visibilityState === 'hidden');
+export const hidden = createStore(document.visibilityState === 'hidden');
 document.addEventListener('visibilitychange', () => hidden.set(document.visibilityState === 'hidden'));
 
 const showTheme = () => {

@@ -1,5 +1,5 @@
 // Tables: sorted by the server or here, rows that open, rows that are selected, and windows on long lists.
-import { num } from './format.js';
+import { formatNumber } from './format.js';
 import { html, useEffect, useRef, useState } from './html.js';
 import { useParam } from './state.js';
 
@@ -25,7 +25,7 @@ const SPARE = 10;
  */
 
 /**
- * Rows that hold still while somebody is at them: known ones are shown as they are now and stay in their places, others wait.
+ * Rows that keep their places while a reader is in the list: known rows are updated in place, new ones wait.
  *
  * @param {any[]} rows
  * @param {(row: any) => string} id
@@ -147,7 +147,7 @@ export function Table({
   >
     ${fresh > 0 && html`<p class="fresh">
       <button type="button" class="small" onClick=${show}>
-        ${num(fresh)} new · show
+        ${formatNumber(fresh)} new · show
       </button>
     </p>`}
     <table aria-rowcount=${total + 1}>
@@ -219,7 +219,7 @@ export function Table({
   </div>`;
 }
 
-/** Text whose end matters, too: its middle is left out where it does not fit. */
+/** Text that is shortened in its middle where it does not fit: its end matters, too. */
 export function Middle({ text, end = 14 }) {
   if (text.length <= end * 2) return html`<span title=${text}>${text}</span>`;
   return html`<span class="middle" title=${text}>
@@ -228,7 +228,7 @@ export function Middle({ text, end = 14 }) {
   </span>`;
 }
 
-/** The ways to the first and to the next page of a list; `after` of the address has the place. */
+/** The links to the first and to the next page of a list. The parameter `after` of the address has the position. */
 export function Pages({ next }) {
   const [place, setPlace] = useParam('after');
   return (

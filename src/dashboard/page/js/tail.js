@@ -1,19 +1,19 @@
 // The live tail: one stream of the server for all tabs of a browser. One tab reads it and passes it on; the others listen.
 //
 // A browser opens six connections to a server at most, so that a stream for each tab would stop the seventh tab.
-import { open } from './api.js';
-import { parse } from './json.js';
+import { sendRequest } from './api.js';
+import { parseJson } from './json.js';
 
 /** Filters that the server applies. */
 export const FILTERS = ['topic', 'subscription', 'type', 'outcome', 'status'];
 
-/** How often the reader passes lines on. */
+/** The pause in which the reader collects lines before it passes them on. */
 const PASS = 150;
-/** A tab that is hidden so long no longer listens. */
+/** A tab that is hidden for longer no longer listens. */
 const HIDDEN = 30000;
-/** How often the reader asks the others whether they are there. */
+/** The interval in which the reader checks whether the other tabs are still open. */
 const BEAT = 2000;
-/** Without locks (plain http): the reader is gone if it was silent for so long. */
+/** Without locks (plain http) the reader counts as gone after this silence. */
 const SILENT = 6000;
 
 /** @typedef {Record<string, string>} Filter */
@@ -23,7 +23,7 @@ const SILENT = 6000;
  * @param {Filter} filter
  * @param {{ lines: (lines: any[]) => void, state: (state: { kind: string, text?: string, reads?: boolean }) => void }} on
  */
-export function listen(filter, on) {
+export function followTail(filter, on) {
   const self = crypto.getRandomValues(new Uint32Array(2)).join('-');
   const channel = new BroadcastChannel('gridhook.tail');
   /** @type {Map<string, { filter: Filter, at: number }>} what the other tabs request */
@@ -40,7 +40,7 @@ export function listen(filter, on) {
   let present;
   let isSettled = false;
 
-  const sendRequest = () => channel.postMessage({ kind: 'request', from: self, filter, alive: !isAsleep && !isOver });
+  const publishFilter = () => channel.postMessage({ kind: 'request', from: self, filter, alive: !isAsleep && !isOver });
 
   const passes = (line) =>
     (!filter.topic || line.topic?.toLowerCase() === filter.topic.toLowerCase()) &&
@@ -57,13 +57,13 @@ export function listen(filter, on) {
     if (isAsleep) return;
     const lines = [];
     for (const text of texts) {
-      const line = parse(text);
+      const line = parseJson(text);
       if (isWanted(line)) lines.push(line);
     }
     if (lines.length > 0) on.lines(lines);
   };
 
-  /** What all tabs have in common is filtered by the server, the rest by each tab. */
+  /** The server applies what the filters of all tabs have in common, each tab the rest. */
   const common = () => {
     const all = [...(isAsleep ? [] : [filter]), ...[...requests.values()].map((one) => one.filter)];
     const query = new URLSearchParams();
@@ -99,7 +99,7 @@ export function listen(filter, on) {
     for (let failures = 0; !own.signal.aborted; ) {
       try {
         tellAll({ kind: 'connecting' });
-        const response = await open('GET', `/tail${query ? `?${query}` : ''}`, { signal: own.signal });
+        const response = await sendRequest('GET', `/tail${query ? `?${query}` : ''}`, { signal: own.signal });
         tellAll({ kind: 'open' });
         failures = 0;
         await pump(response.body.pipeThrough(new TextDecoderStream()).getReader(), own.signal);
@@ -142,7 +142,7 @@ export function listen(filter, on) {
     if (full.length > 0 && !signal.aborted) flush();
   };
 
-  /** This tab reads from now on. The others tell their requests to a new reader; it waits for them a moment. */
+  /** Makes this tab the reader. It waits a moment for the filters of the other tabs. */
   const lead = () => {
     if (isOver || reads) return Promise.resolve();
     reads = true;
@@ -172,9 +172,9 @@ export function listen(filter, on) {
     }
     heard = Date.now();
     if (data.kind === 'reader') {
-      // Without locks two may begin at once: the lower one goes on.
+      // Without locks two tabs may start at once: the one with the lower id continues.
       if (reads && data.from < self) yieldTo();
-      if (!reads) sendRequest();
+      if (!reads) publishFilter();
     } else if (reads) return;
     else if (data.kind === 'lines') take(data.texts);
     else if (data.kind === 'state') on.state({ ...data.state, reads: false });
@@ -198,13 +198,13 @@ export function listen(filter, on) {
     if (document.visibilityState === 'hidden') {
       sleeps = setTimeout(() => {
         isAsleep = true;
-        sendRequest();
+        publishFilter();
         on.state({ kind: 'asleep', reads });
         settle();
       }, HIDDEN);
     } else if (isAsleep) {
       isAsleep = false;
-      sendRequest();
+      publishFilter();
       settle();
     }
   };
@@ -216,13 +216,13 @@ export function listen(filter, on) {
     clearTimeout(sleeps);
     document.removeEventListener('visibilitychange', onHidden);
     removeEventListener('pagehide', leave);
-    sendRequest();
+    publishFilter();
     stream?.abort();
     lock.abort();
     release?.();
     channel.close();
   };
   addEventListener('pagehide', leave);
-  sendRequest();
+  publishFilter();
   return { stop: leave };
 }

@@ -2,15 +2,23 @@
 import { isPortal } from './api.js';
 import { withWords } from './causes.js';
 import { Component, html, useEffect, useLayoutEffect, useRef, useState } from './html.js';
-import { absolute, command as commandLine, count, duration, percent, relative, words } from './format.js';
+import {
+  formatTime,
+  formatCommand as commandLine,
+  formatCount,
+  formatDuration,
+  formatPercent,
+  formatRelative,
+  formatCode,
+} from './format.js';
 import { printJson } from './json.js';
-import { store, useStore, zone } from './state.js';
+import { createStore, useStore, zone } from './state.js';
 
-/** A point in time: how long ago, and exactly on hover. The lines of a log have it the other way round. */
+/** A point in time: how long ago, and exactly on hover. In a log the exact time is shown, and the age on hover. */
 export function Time({ at, isLog = false }) {
   useStore(zone);
   if (!at) return html`<span class="faint">–</span>`;
-  const [full, ago] = [absolute(at, true), relative(at)];
+  const [full, ago] = [formatTime(at, true), formatRelative(at)];
   return html`<time datetime=${at} title=${isLog ? ago : full}>
     ${isLog ? full : ago}
   </time>`;
@@ -37,9 +45,9 @@ const CONDITIONS = {
 
 /** What a condition means, with its figures. @param {{ condition: any, health: any, heldBy?: any }} line */
 export function conditionText({ condition, health, heldBy }) {
-  const window = condition.windowSeconds ? `in the last ${duration(condition.windowSeconds)}` : '';
-  if (condition.state === 'failing') return `${percent(condition.successShare)} succeeded ${window}`;
-  if (condition.state === 'suspended') return `${words(health.cause)}, since ${absolute(health.since)}`;
+  const window = condition.windowSeconds ? `in the last ${formatDuration(condition.windowSeconds)}` : '';
+  if (condition.state === 'failing') return `${formatPercent(condition.successShare)} succeeded ${window}`;
+  if (condition.state === 'suspended') return `${formatCode(health.cause)}, since ${formatTime(health.since)}`;
   if (condition.state === 'held') return `held by ${heldBy}`;
   if (condition.state === 'waiting') return 'events wait, and no client receives them';
   if (condition.state === 'slow') return 'events wait for more than a minute';
@@ -52,7 +60,7 @@ export function Condition({ line }) {
   const text = state === 'suspended' && line.health.state === 'probing' ? 'probing' : state;
   return html`<${Badge} kind=${CONDITIONS[state]} title=${conditionText(line)}>
     ${text}
-    ${state === 'failing' ? ` ${percent(line.condition.successShare)}` : ''}
+    ${state === 'failing' ? ` ${formatPercent(line.condition.successShare)}` : ''}
   <//>`;
 }
 
@@ -79,16 +87,16 @@ const NEUTRAL = new Set([
   'notPublished',
 ]);
 
-/** What became of an event, or the step of a line of the ledger. */
+/** The result of an event, or the step of a line of the ledger. */
 export function Outcome({ step, children }) {
   const kind = GOOD.has(step) ? 'ok' : BAD.has(step) ? 'bad' : NEUTRAL.has(step) ? 'none' : 'warn';
   return html`<${Badge} kind=${kind} title=${step}>
-    ${children ?? words(step)}
+    ${children ?? formatCode(step)}
   <//>`;
 }
 
 /** A code of the API in words. */
-export const Words = ({ code }) => (code ? html`<span title=${code}>${words(code)}</span>` : '');
+export const Words = ({ code }) => (code ? html`<span title=${code}>${formatCode(code)}</span>` : '');
 
 const INSTANT = /(\d{4}-\d\d-\d\dT[\d:.]+Z)/;
 
@@ -107,7 +115,7 @@ export const ViewLink = ({ href, children, ...more }) =>
     ${children}
   </a>` : html`<span>${children}</span>`;
 
-/** Waits while there is neither data nor an error. */
+/** The placeholder while there is neither data nor an error. */
 export const Loading = () => html`<p class="loading" role="status">
   Loading …
 </p>`;
@@ -132,9 +140,9 @@ export class Boundary extends Component {
   }
 }
 
-/** An error in the server's own words, and what can be done. */
+/** An error with the server's message, and what can be done about it. */
 export function Failed({ error, retry }) {
-  // The banner of the page says that the server is away.
+  // The banner of the page reports that the server cannot be reached.
   if (!error || error.status === 0) return null;
   const wait = error.retryAfter ? `The server asks to wait ${error.retryAfter} s; the page tries again by itself.` : '';
   const isOut = error.status === 503;
@@ -176,7 +184,7 @@ export function Loaded({ poll, empty, isEmpty = (data) => data.length === 0, chi
 
 let isFirstHead = true;
 
-/** The title of a view, what it is for, and its actions. A new view has the focus at its title, unless a field of it has. */
+/** The title of a view, what it is for, and its actions. In a new view the title has the focus, unless a field of it has. */
 export function Head({ title, crumbs = [], about = null, children = null }) {
   const heading = useRef(/** @type {HTMLElement | null} */ (null));
   const openCrumbs = crumbs.filter(([, href]) => isShown(href));
@@ -221,17 +229,17 @@ export const Facts = ({ rows }) => html`<dl class="facts">
   </div>`)}
 </dl>`;
 
-const shown = (value) => (value === undefined || value === null ? '' : printJson(value));
+const textOf = (value) => (value === undefined || value === null ? '' : printJson(value));
 
 /** Changes, field by field. */
 export const Diff = ({ changes }) => html`<dl class="facts diff">
   ${changes.map((one) => html`<div key=${one.at}>
     <dt>${one.at}</dt>
     <dd>
-      ${shown(one.before) && html`
-        <del>${shown(one.before)}</del>${' '}
+      ${textOf(one.before) && html`
+        <del>${textOf(one.before)}</del>${' '}
       `}
-      ${shown(one.after) && html`<ins>${shown(one.after)}</ins>`}
+      ${textOf(one.after) && html`<ins>${textOf(one.after)}</ins>`}
     </dd>
   </div>`)}
 </dl>`;
@@ -264,20 +272,20 @@ export function Tabs({ tabs, value, onChange, name }) {
   </div>`;
 }
 
-/** What the chosen tab shows. */
+/** The content of the selected tab. */
 export const TabPanel = ({ value, children }) => html`<div role="tabpanel" id="tab-panel" aria-labelledby=${`tab-${value}`}>
   ${children}
 </div>`;
 
 /** Copies text. `navigator.clipboard` exists on https and localhost only; a selection works everywhere. */
-export async function copy(text) {
+export async function copyText(text) {
   try {
     if (navigator.clipboard) {
       await navigator.clipboard.writeText(text);
       return true;
     }
   } catch {
-    // Refused: the way below is tried.
+    // Permission may be denied; the selection below works without it.
   }
   const area = document.createElement('textarea');
   area.value = text;
@@ -296,7 +304,7 @@ export async function copy(text) {
 export function Copy({ text, name = 'Copy' }) {
   const [said, setSaid] = useState('');
   const press = async () => {
-    setSaid((await copy(text)) ? 'Copied' : 'Not copied');
+    setSaid((await copyText(text)) ? 'Copied' : 'Not copied');
     setTimeout(() => setSaid(''), 1500);
   };
   return html`<button type="button" class="small" onClick=${press} aria-live="polite">
@@ -378,7 +386,7 @@ export const Select = ({ label, value, options, onChange, ...rest }) => html`<${
   </select>`}
 <//>`;
 
-/** A search field that writes to the address once the operator rests. */
+/** A search field that writes to the address after a pause in typing. */
 export function Search({ label, value, onChange, placeholder = '' }) {
   const [text, setText] = useState(value);
   const timer = useRef(0);
@@ -406,20 +414,20 @@ export function Search({ label, value, onChange, placeholder = '' }) {
 
 /** @typedef {{ id: number, kind: string, text: string, line?: string }} Message */
 
-const messages = store(/** @type {Message[]} */ ([]));
+const messages = createStore(/** @type {Message[]} */ ([]));
 let serial = 0;
 
-/** Tells what was done, with the command that does the same. */
-export function tell(text, { kind = 'ok', line = undefined } = {}) {
+/** Shows a message with the result of an action, and the command that does the same. */
+export function showMessage(text, { kind = 'ok', line = undefined } = {}) {
   const id = (serial += 1);
   messages.set([...messages.get().slice(-3), { id, kind, text, line }]);
   raiseMessages();
-  if (kind === 'ok') setTimeout(() => dismiss(id), 8000);
+  if (kind === 'ok') setTimeout(() => dismissMessage(id), 8000);
 }
 
-const dismiss = (id) => messages.set(messages.get().filter((message) => message.id !== id));
+const dismissMessage = (id) => messages.set(messages.get().filter((message) => message.id !== id));
 
-/** Shows the messages above everything, also above a dialog that was opened since. */
+/** Raises the messages above everything, also above a dialog that was opened later. */
 function raiseMessages() {
   const element = document.querySelector('.messages');
   if (!(element instanceof HTMLElement)) return;
@@ -427,7 +435,7 @@ function raiseMessages() {
   element.showPopover();
 }
 
-/** The newest message in the place of the bar, where it covers nothing of a view; the others follow. */
+/** The newest message, at the bar, where it covers nothing of a view. The others follow when it is closed. */
 export function Messages() {
   const all = useStore(messages);
   const newest = all.at(-1);
@@ -436,8 +444,8 @@ export function Messages() {
     ${newest && html`<div key=${newest.id} class=${`notice ${newest.kind}`}>
       <p title=${newest.text}>${newest.text}</p>
       ${newest.line && html`<${Command} line=${newest.line} parts=${[]} />`}
-      <button type="button" class="small" onClick=${() => dismiss(newest.id)} aria-label="Close message">
-        Close${all.length > 1 ? ` (${count(all.length - 1, 'more', 'more')})` : ''}
+      <button type="button" class="small" onClick=${() => dismissMessage(newest.id)} aria-label="Close message">
+        Close${all.length > 1 ? ` (${formatCount(all.length - 1, 'more', 'more')})` : ''}
       </button>
     </div>`}
   </div>`;
@@ -448,14 +456,14 @@ export function Messages() {
 /**
  * @typedef {{ title: string, body?: any, confirm: string, danger?: boolean, typed?: string, line?: string }} Question
  */
-const question = store(/** @type {(Question & { answer: (yes: boolean) => void }) | null} */ (null));
+const question = createStore(/** @type {(Question & { answer: (yes: boolean) => void }) | null} */ (null));
 
 /**
  * Asks before something is done. With `typed` the operator types that text first.
  * @param {Question} asked
  * @returns {Promise<boolean>}
  */
-export const ask = (asked) =>
+export const askOperator = (asked) =>
   new Promise((done) => {
     question.set({
       ...asked,

@@ -1,9 +1,19 @@
-// The ledger of an event subscription: every attempt and every end, by time and outcome.
-import { get, may, pathOf, withQuery } from '../api.js';
+// The ledger of an event subscription: every attempt and every final result, by time and outcome.
+import { getJson, hasRole, pathOf, withQuery } from '../api.js';
 import { OUTCOMES, STEPS } from '../causes.js';
-import { absolute, command, count, millis, now, num, splitId, topicArgument, words } from '../format.js';
+import {
+  formatTime,
+  formatCommand,
+  formatCount,
+  formatMillis,
+  serverNow,
+  formatNumber,
+  splitId,
+  topicArgument,
+  formatCode,
+} from '../format.js';
 import { html, useEffect, useState } from '../html.js';
-import { isJson, pretty } from '../json.js';
+import { isJson, indentJson } from '../json.js';
 import { usePoll } from '../poll.js';
 import { link, setParams, useParam, useStore, zone } from '../state.js';
 import { Opener, Table } from '../table.js';
@@ -25,30 +35,30 @@ import {
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
-/** A time as the API takes it: what a field for local times has is UTC here. */
-export const instant = (text) => (text ? `${text.length === 16 ? `${text}:00` : text}Z` : '');
+/** The value of a `datetime-local` field, which is in UTC here, as the API expects it. */
+export const utcInstant = (text) => (text ? `${text.length === 16 ? `${text}:00` : text}Z` : '');
 
-const cut = (time) => new Date(time).toISOString().slice(0, 19);
+const fieldTime = (time) => new Date(time).toISOString().slice(0, 19);
 const DAY = 86400e3;
 
 /** Frequent ranges, with their bounds in UTC. @type {Record<string, () => string[]>} */
 const PRESETS = {
-  'The last hour': () => [cut(now() - 3600e3), ''],
+  'The last hour': () => [fieldTime(serverNow() - 3600e3), ''],
   Yesterday: () => {
-    const today = Math.floor(now() / DAY) * DAY;
-    return [cut(today - DAY), cut(today)];
+    const today = Math.floor(serverNow() / DAY) * DAY;
+    return [fieldTime(today - DAY), fieldTime(today)];
   },
 };
 
-/** Bounds of time: in UTC in the address, in the zone of the page in the fields. */
+/** The bounds of a time range: in UTC in the address, in the time zone of the page in the fields. */
 export function Range({ from, to, setFrom, setTo, onPreset = null }) {
   const isUtc = useStore(zone) === 'utc';
   const bound = (label, value, set) => html`<${Field}
     label=${`${label} (${isUtc ? 'UTC' : 'local time'})`}
     type="datetime-local"
     step="1"
-    value=${isUtc || !value ? value : absolute(`${value}Z`).replace(' ', 'T')}
-    onChange=${({ currentTarget: { value: given } }) => set(isUtc || !given ? given : cut(given))}
+    value=${isUtc || !value ? value : formatTime(`${value}Z`).replace(' ', 'T')}
+    onChange=${({ currentTarget: { value: given } }) => set(isUtc || !given ? given : fieldTime(given))}
   />`;
   return html`
     ${bound('From', from, setFrom)}
@@ -70,9 +80,9 @@ export function Attempts({ id }) {
   const [before, setBefore] = useState(/** @type {string[]} */ ([]));
   useEffect(() => setBefore([]), [id, outcome, from, to]);
   const { topic, name } = splitId(id);
-  const query = { outcome, from: instant(from), to: instant(to), order: 'newest', top: 100, continue: place };
+  const query = { outcome, from: utcInstant(from), to: utcInstant(to), order: 'newest', top: 100, continue: place };
   const poll = usePoll(
-    (signal) => /** @type {Promise<Schemas['Ledger']>} */ (get(withQuery(`${pathOf(id)}/ledger`, query), signal)),
+    (signal) => /** @type {Promise<Schemas['Ledger']>} */ (getJson(withQuery(`${pathOf(id)}/ledger`, query), signal)),
     ['ledger', id, query],
   );
   const keyOf = (line) => `${line.at} ${line.firstSequence} ${line.step}`;
@@ -88,8 +98,8 @@ export function Attempts({ id }) {
         onChange=${choose(setOutcome)}
         options=${[
           ['', 'all'],
-          ...STEPS.map((step) => [step, words(step)]),
-          ...OUTCOMES.map((one) => [one, `Attempt: ${words(one).toLowerCase()}`]),
+          ...STEPS.map((step) => [step, formatCode(step)]),
+          ...OUTCOMES.map((one) => [one, `Attempt: ${formatCode(one).toLowerCase()}`]),
         ]}
       />
       <${Range}
@@ -128,25 +138,25 @@ export function Attempts({ id }) {
                 <//>`,
               },
               { key: 'step', name: 'Step', cell: (line) => html`<${Outcome} step=${line.step} />` },
-              { key: 'events', name: 'Events', num: true, cell: (line) => num(line.events) },
+              { key: 'events', name: 'Events', num: true, cell: (line) => formatNumber(line.events) },
               {
                 key: 'seq',
                 name: 'Sequence',
                 num: true,
                 cell: (line) => html`
                   <${ViewLink}
-                    aria-label=${`Event ${num(line.firstSequence)}`}
+                    aria-label=${`Event ${formatNumber(line.firstSequence)}`}
                     href=${link('event', { topic, sequence: line.firstSequence })}
                   >
-                    ${num(line.firstSequence)}
+                    ${formatNumber(line.firstSequence)}
                   <//>
-                  ${line.lastSequence === line.firstSequence ? '' : ` – ${num(line.lastSequence)}`}
+                  ${line.lastSequence === line.firstSequence ? '' : ` – ${formatNumber(line.lastSequence)}`}
                 `,
               },
-              { key: 'attempt', name: 'Attempt', num: true, cell: (line) => num(line.attempt) },
+              { key: 'attempt', name: 'Attempt', num: true, cell: (line) => formatNumber(line.attempt) },
               { key: 'status', name: 'Status', num: true, cell: (line) => line.status ?? '' },
               { key: 'outcome', name: 'Outcome', cell: (line) => html`<${Words} code=${line.outcome ?? line.reason} />` },
-              { key: 'ms', name: 'Duration', num: true, cell: (line) => millis(line.milliseconds) },
+              { key: 'ms', name: 'Duration', num: true, cell: (line) => formatMillis(line.milliseconds) },
               {
                 key: 'said',
                 name: 'Answer',
@@ -191,17 +201,17 @@ export function Attempts({ id }) {
       `}
     <//>
     <${Command}
-      line=${command('ledger', topicArgument(topic), name, ...(outcome ? ['--outcome', outcome] : []))}
+      line=${formatCommand('ledger', topicArgument(topic), name, ...(outcome ? ['--outcome', outcome] : []))}
       parts=${[]}
     />
   `;
 }
 
-/** Steps of lines that are about a request. */
+/** The steps of the ledger that belong to a request. */
 const REQUEST_STEPS = new Set(['delivered', 'deferred', 'undeliverable', 'late']);
 
 /**
- * The request of an attempt with its body, made again from the log when it is asked for. `shard` has the log of a
+ * The request of an attempt with its body, rebuilt from the log on request. `shard` has the log of a
  * spread topic; lines of the ledger have it themselves.
  * @param {{ id: string, line: Schemas['LedgerLine'], shard?: number | null }} props
  */
@@ -222,7 +232,7 @@ function RequestText({ id, line, shard }) {
     shard,
   });
   const poll = usePoll(
-    (signal) => /** @type {Promise<Schemas['DeliveryRequest']>} */ (get(path, signal)),
+    (signal) => /** @type {Promise<Schemas['DeliveryRequest']>} */ (getJson(path, signal)),
     ['request', path],
     0,
   );
@@ -235,11 +245,11 @@ function RequestText({ id, line, shard }) {
       The event subscription was changed after this attempt: this is the request as it is sent now.
     </p>`}
     ${(truncated || events !== Number(line.events)) && html`<p class="notice">
-      It has ${num(events)} of ${count(line.events, 'event')}: the others are too long to show, no longer stored, or
-      do not match the filter.
+      It has ${formatNumber(events)} of ${formatCount(line.events, 'event')}: the others are too long to show, no
+      longer stored, or do not match the filter.
     </p>`}
     ${head && html`<pre class="text">${head}</pre>`}
-    <${Payload} text=${isJson(body) ? pretty(body) : body} name=${`request-${line.firstSequence}.json`} />
+    <${Payload} text=${isJson(body) ? indentJson(body) : body} name=${`request-${line.firstSequence}.json`} />
   `;
 }
 
@@ -257,7 +267,7 @@ export const Heads = ({ response }) =>
   );
 
 /**
- * All of one line.
+ * The details of one line.
  * @param {{ id?: string, line: Schemas['LedgerLine'], topic: string }} props
  */
 export function Line({ id = '', line, topic }) {
@@ -265,7 +275,7 @@ export function Line({ id = '', line, topic }) {
     rows=${[
       ['What', html`<${Sentence} text=${line.text} />`],
       ['Time', html`<${Time} at=${line.at} />`],
-      may('read') && ['Lane', line.lane],
+      hasRole('read') && ['Lane', line.lane],
       line.nextAttempt && [
         'Next attempt',
         html`
@@ -297,10 +307,10 @@ export function Line({ id = '', line, topic }) {
       topic && [
         'Event',
         html`<${ViewLink}
-          aria-label=${`Event ${num(line.firstSequence)}`}
+          aria-label=${`Event ${formatNumber(line.firstSequence)}`}
           href=${link('event', { topic, sequence: line.firstSequence })}
         >
-          ${num(line.firstSequence)}
+          ${formatNumber(line.firstSequence)}
         <//>`,
       ],
     ]}

@@ -1,6 +1,6 @@
-// The audit trail: what operators changed, revealed and tried to do.
-import { get, withQuery } from '../api.js';
-import { command, num, shortName, splitId } from '../format.js';
+// The audit trail: what operators changed, revealed, and were refused.
+import { getJson, withQuery } from '../api.js';
+import { formatCommand, formatNumber, shortName, splitId } from '../format.js';
 import { html } from '../html.js';
 import { usePoll } from '../poll.js';
 import { link, setParams, useParam } from '../state.js';
@@ -17,7 +17,7 @@ export default function Audit() {
   const [place] = useParam('after');
   const query = { operator, search: text, refused, top: 100, continue: place };
   const poll = usePoll(
-    (signal) => /** @type {Promise<Schemas['AuditPage']>} */ (get(withQuery('/audit', query), signal)),
+    (signal) => /** @type {Promise<Schemas['AuditPage']>} */ (getJson(withQuery('/audit', query), signal)),
     ['audit', query],
   );
   const choose = (set) => (value) => {
@@ -86,7 +86,7 @@ export default function Audit() {
               },
               { key: 'method', name: 'Method', cell: (row) => row.method },
               { key: 'what', name: 'Operation', cell: (row) => shortName(row.path) },
-              { key: 'changes', name: 'Changes', num: true, cell: (row) => num(row.changes.length) },
+              { key: 'changes', name: 'Changes', num: true, cell: (row) => formatNumber(row.changes.length) },
               { key: 'from', name: 'From', cell: (row) => row.from ?? '' },
             ])
           }
@@ -99,7 +99,7 @@ export default function Audit() {
 }
 
 /**
- * All of one entry.
+ * The details of one entry.
  * @param {{ row: Schemas['AuditEntry'] }} props
  */
 function Entry({ row }) {
@@ -116,7 +116,10 @@ function Entry({ row }) {
         ],
         ['Request id', html`<code>${row.requestId}</code>`],
         row.identityType && ['Identity', row.identityType],
-        row.suppressed > 0 && ['Not recorded before it', `${num(row.suppressed)} attempts of the same identity`],
+        row.suppressed > 0 && [
+          'Not recorded before it',
+          `${formatNumber(row.suppressed)} attempts of the same identity`,
+        ],
         id && ['Event subscription', html`<a href=${link('subscription', { id })}>${splitId(id).name}</a>`],
       ]}
     />

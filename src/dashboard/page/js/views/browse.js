@@ -1,9 +1,9 @@
-// The newest events of a topic, the text of one, and a test event.
-import { run } from '../actions.js';
-import { call, get, pathOf, withQuery } from '../api.js';
-import { bytes, command, num, topicArgument } from '../format.js';
+// The newest events of a topic, the text of each, and a form that publishes a test event.
+import { runAction } from '../actions.js';
+import { callApi, getJson, pathOf, withQuery } from '../api.js';
+import { formatBytes, formatCommand, formatNumber, topicArgument } from '../format.js';
 import { html, useState } from '../html.js';
-import { isJson, pretty } from '../json.js';
+import { isJson, indentJson } from '../json.js';
 import { useChanges, usePoll } from '../poll.js';
 import { link, setParams, useParam } from '../state.js';
 import { Table } from '../table.js';
@@ -16,7 +16,10 @@ export function Browse({ topic }) {
   const [subject, setSubject] = useParam('subject');
   const [before, setBefore] = useParam('before');
   const path = withQuery(`${pathOf(topic)}/events`, { type, subject, before, top: 100 });
-  const poll = usePoll((signal) => /** @type {Promise<Schemas['EventList']>} */ (get(path, signal)), ['events', path]);
+  const poll = usePoll(
+    (signal) => /** @type {Promise<Schemas['EventList']>} */ (getJson(path, signal)),
+    ['events', path],
+  );
   useChanges(poll.refresh);
   const choose = (set) => (value) => {
     setParams({ before: '' });
@@ -47,20 +50,20 @@ export function Browse({ topic }) {
                 num: true,
                 cell: (row) => html`<a
                   data-open
-                  aria-label=${`Event ${num(row.sequence)}`}
+                  aria-label=${`Event ${formatNumber(row.sequence)}`}
                   href=${link(
                     'event',
                     row.shard === undefined ? { topic, sequence: row.sequence } : { topic, id: row.id },
                   )}
                 >
-                  ${num(row.sequence)}
+                  ${formatNumber(row.sequence)}
                 </a>`,
               },
               { key: 'at', name: 'Published', cell: (row) => html`<${Time} at=${row.at} />` },
               { key: 'type', name: 'Type', cell: (row) => row.eventType },
               { key: 'subject', name: 'Subject', cell: (row) => row.subject },
               { key: 'id', name: 'Event id', cell: (row) => html`<code>${row.id}</code>` },
-              { key: 'bytes', name: 'Size', num: true, cell: (row) => bytes(row.bytes) },
+              { key: 'bytes', name: 'Size', num: true, cell: (row) => formatBytes(row.bytes) },
             ])
           }
         />
@@ -77,7 +80,7 @@ export function Browse({ topic }) {
   `;
 }
 
-/** The event as it is stored; read only when it is asked for. */
+/** The event as it is stored, read on request only. */
 export function EventText({ topic, sequence, shard = undefined }) {
   const [isOpen, setOpen] = useState(false);
   return html`<details onToggle=${(event) => setOpen(event.currentTarget.open)}>
@@ -88,14 +91,14 @@ export function EventText({ topic, sequence, shard = undefined }) {
 
 function Text({ topic, sequence, shard }) {
   const path = withQuery(`${pathOf(topic)}/events/${sequence}`, { shard });
-  const poll = usePoll((signal) => call('GET', path, { signal, text: true }), ['event', path], 0);
+  const poll = usePoll((signal) => callApi('GET', path, { signal, text: true }), ['event', path], 0);
   if (poll.error) return html`<${Failed} error=${poll.error} retry=${poll.refresh} />`;
   if (poll.data === undefined) return html`<${Loading} />`;
-  return html`<${Payload} text=${isJson(poll.data) ? pretty(poll.data) : poll.data} name=${`event-${sequence}.json`} />`;
+  return html`<${Payload} text=${isJson(poll.data) ? indentJson(poll.data) : poll.data} name=${`event-${sequence}.json`} />`;
 }
 
 /** @param {string} schema @param {{ type: string, version: string, data: any }} [of] */
-const sample = (schema, of = { type: 'Test', version: '1', data: {} }) => {
+const sampleEvent = (schema, of = { type: 'Test', version: '1', data: {} }) => {
   const id = `test-${Date.now().toString(36)}`;
   const time = new Date().toISOString();
   if (schema === 'CloudEventSchemaV1_0')
@@ -105,14 +108,14 @@ const sample = (schema, of = { type: 'Test', version: '1', data: {} }) => {
 
 /** Publishes one event, which every event subscription receives whose filter matches. */
 export function TestEvent({ topic, schema, onClose, example = undefined }) {
-  const [text, setText] = useState(() => JSON.stringify(sample(schema, example), null, 2));
-  const line = `${command('publish', topicArgument(topic))} event.json`;
+  const [text, setText] = useState(() => JSON.stringify(sampleEvent(schema, example), null, 2));
+  const line = `${formatCommand('publish', topicArgument(topic))} event.json`;
   const submit = async (event) => {
     event.preventDefault();
     const trimmed = text.trim();
-    const isDone = await run(
+    const isDone = await runAction(
       () =>
-        call('POST', `${pathOf(topic)}/publish`, { body: trimmed.startsWith('[') ? trimmed : `[${trimmed}]` }).then(
+        callApi('POST', `${pathOf(topic)}/publish`, { body: trimmed.startsWith('[') ? trimmed : `[${trimmed}]` }).then(
           () => true,
         ),
       'Event published',

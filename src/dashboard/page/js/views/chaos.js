@@ -1,10 +1,10 @@
 // Chaos: break parts of the server on purpose. Only where it is enabled.
-import { call, get, may, post } from '../api.js';
-import { run } from '../actions.js';
-import { num } from '../format.js';
+import { callApi, getJson, hasRole, postJson } from '../api.js';
+import { runAction } from '../actions.js';
+import { formatNumber } from '../format.js';
 import { html, useState } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
-import { Badge, Command, Facts, Field, Head, Loaded, Select, Time, ask } from '../ui.js';
+import { Badge, Command, Facts, Field, Head, Loaded, Select, Time, askOperator } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
@@ -93,7 +93,7 @@ const FAULTS = [
 export const isOff = (error) => error?.status === 404;
 
 export default function Chaos() {
-  const poll = usePoll((signal) => /** @type {Promise<Schemas['Chaos']>} */ (get('/chaos', signal)), ['chaos']);
+  const poll = usePoll((signal) => /** @type {Promise<Schemas['Chaos']>} */ (getJson('/chaos', signal)), ['chaos']);
   useChanges(poll.refresh);
   if (isOff(poll.error)) {
     return html`
@@ -109,10 +109,10 @@ export default function Chaos() {
   }
   return html`
     <${Head} title="Chaos" about="Everything here harms the running server. Each fault ends by itself.">
-      ${may('operate') && html`<button
+      ${hasRole('operate') && html`<button
         type="button"
         class="primary"
-        onClick=${() => run(() => call('DELETE', '/chaos'), 'All faults ended', 'curl -X DELETE …/chaos')}
+        onClick=${() => runAction(() => callApi('DELETE', '/chaos'), 'All faults ended', 'curl -X DELETE …/chaos')}
       >
         End all faults
       </button>`}
@@ -128,7 +128,7 @@ export default function Chaos() {
             </li>`)}
           </ul>`}
         </section>
-        ${may('admin') && html`<div class="columns">
+        ${hasRole('admin') && html`<div class="columns">
           ${FAULTS.map((fault) => html`<${Fault} key=${fault.path} fault=${fault} />`)}
         </div>`}
         <section class="panel">
@@ -137,8 +137,8 @@ export default function Chaos() {
             rows=${Object.entries(data.injected).map(([name, value]) => [
               name.replace(/[A-Z]/g, (c) => ` ${c.toLowerCase()}`),
               typeof value === 'object'
-                ? `${num(value.responses)} responses, ${num(value.events)} events`
-                : num(value),
+                ? `${formatNumber(value.responses)} responses, ${formatNumber(value.events)} events`
+                : formatNumber(value),
             ])}
           />
         </section>
@@ -160,10 +160,10 @@ function Fault({ fault }) {
     event.preventDefault();
     if (
       fault.confirm &&
-      !(await ask({ title: `${fault.title}?`, confirm: fault.title, danger: true, typed: form.actor, line }))
+      !(await askOperator({ title: `${fault.title}?`, confirm: fault.title, danger: true, typed: form.actor, line }))
     )
       return;
-    await run(() => post(`/chaos/${fault.path}`, body), `${fault.title}: done`, line);
+    await runAction(() => postJson(`/chaos/${fault.path}`, body), `${fault.title}: done`, line);
   };
   return html`<form onSubmit=${submit}>
     <fieldset>

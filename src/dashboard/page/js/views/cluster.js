@@ -1,11 +1,11 @@
-// The nodes of a cluster: who owns the store, how far each one is, and what an operator does about them.
-import { run } from '../actions.js';
-import { get, may, post } from '../api.js';
-import { command, num } from '../format.js';
+// The nodes of a cluster: who owns the shards, what each node has applied, and what an operator can do.
+import { runAction } from '../actions.js';
+import { getJson, hasRole, postJson } from '../api.js';
+import { formatCommand, formatNumber } from '../format.js';
 import { html } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
 import { Table } from '../table.js';
-import { Badge, Command, Facts, Loaded, Time, ask } from '../ui.js';
+import { Badge, Command, Facts, Loaded, Time, askOperator } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 /** @typedef {Schemas['ClusterNode']} Node */
@@ -54,20 +54,29 @@ const ACTIONS = [
 ];
 
 /** @param {Action} action @param {string} node */
-async function act({ name, verb, about, danger, body, flags = [] }, node) {
-  const line = command('cluster', verb, ...(body?.shard === undefined ? [] : [`${body.shard}`]), node, ...flags);
-  if (!(await ask({ title: `${name}: ${node}?`, body: about, confirm: name, danger, typed: danger && node, line })))
+async function runNodeAction({ name, verb, about, danger, body, flags = [] }, node) {
+  const line = formatCommand('cluster', verb, ...(body?.shard === undefined ? [] : [`${body.shard}`]), node, ...flags);
+  if (
+    !(await askOperator({
+      title: `${name}: ${node}?`,
+      body: about,
+      confirm: name,
+      danger,
+      typed: danger && node,
+      line,
+    }))
+  )
     return;
-  await run(() => post(`/cluster/${verb}`, { ...body, node }), `${name}: ${node} done`, line);
+  await runAction(() => postJson(`/cluster/${verb}`, { ...body, node }), `${name}: ${node} done`, line);
 }
 
 export function Cluster() {
   const nodes = usePoll(
-    (signal) => /** @type {Promise<Schemas['ClusterStatus']>} */ (get('/cluster/status', signal)),
+    (signal) => /** @type {Promise<Schemas['ClusterStatus']>} */ (getJson('/cluster/status', signal)),
     ['cluster'],
   );
   const shards = usePoll(
-    (signal) => /** @type {Promise<Schemas['Ownership']>} */ (get('/cluster/ownership', signal)),
+    (signal) => /** @type {Promise<Schemas['Ownership']>} */ (getJson('/cluster/ownership', signal)),
     ['ownership'],
   );
   useChanges(nodes.refresh);
@@ -105,9 +114,9 @@ export function Cluster() {
             rows=${[
               ['Cluster', data.name],
               ['Seen by', data.node],
-              all.length > 1 ? ['Shards', num(all.length)] : ['Owner', shard?.ownerName],
+              all.length > 1 ? ['Shards', formatNumber(all.length)] : ['Owner', shard?.ownerName],
               shard?.wantedBy && ['Next owner', shard.wantedBy],
-              all.length < 2 && ['Times claimed', num(shard?.claims)],
+              all.length < 2 && ['Times claimed', formatNumber(shard?.claims)],
             ]}
           />
         </div>
@@ -143,12 +152,12 @@ export function Cluster() {
                 cell: (node) =>
                   all.length > 1 ? node.complete.join(' ') : node.complete.length > 0 ? 'yes' : 'no',
               },
-              { key: 'lag', name: 'Records behind', num: true, cell: (node) => num(lag(node)) },
-              { key: 'synced', name: 'Synced', num: true, cell: (node) => num(total(node.flushed)) },
+              { key: 'lag', name: 'Records behind', num: true, cell: (node) => formatNumber(lag(node)) },
+              { key: 'synced', name: 'Synced', num: true, cell: (node) => formatNumber(total(node.flushed)) },
               { key: 'renewed', name: 'Last renewal', cell: (node) => html`<${Time} at=${node.lastRenewal} />` },
               { key: 'address', name: 'Address', wide: true, cell: (node) => node.address },
               { key: 'version', name: 'Version', cell: (node) => node.version },
-              may('admin') && {
+              hasRole('admin') && {
                 key: 'act',
                 name: 'Actions',
                 cell: (node) => html`<div class="acts">
@@ -157,7 +166,7 @@ export function Cluster() {
                     class=${`small ${action.danger ? 'danger' : ''}`}
                     key=${action.name}
                     aria-label=${`${action.name}: ${node.name}`}
-                    onClick=${() => act(action, node.name)}
+                    onClick=${() => runNodeAction(action, node.name)}
                   >
                     ${action.name}
                   </button>`)}
@@ -183,7 +192,7 @@ export function Cluster() {
               { key: 'owner', name: 'Owner', cell: (shard) => shard.ownerName },
               { key: 'copies', name: 'Copies', cell: (shard) => (shard.copies ?? []).join(' ') },
               { key: 'wanted', name: 'Next owner', cell: (shard) => shard.wantedBy },
-              { key: 'claims', name: 'Times claimed', num: true, cell: (shard) => num(shard.claims) },
+              { key: 'claims', name: 'Times claimed', num: true, cell: (shard) => formatNumber(shard.claims) },
             ])
           }
         />`}

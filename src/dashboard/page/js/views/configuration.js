@@ -1,10 +1,10 @@
 // The settings and the filter of an event subscription, and its secrets on request.
-import { may, call, pathOf, post } from '../api.js';
+import { hasRole, callApi, pathOf, postJson } from '../api.js';
 import { html, useState } from '../html.js';
-import { flat } from '../resources.js';
+import { flattenProperties } from '../resources.js';
 import { link } from '../state.js';
-import { num, splitId, topicArgument } from '../format.js';
-import { Command, Copy, Facts, Time, tell } from '../ui.js';
+import { formatNumber, splitId, topicArgument } from '../format.js';
+import { Command, Copy, Facts, Time, showMessage } from '../ui.js';
 
 /** Properties with a row of their own; others are shown as they are. */
 const SHOWN = new Set([
@@ -25,14 +25,14 @@ const SHOWN = new Set([
 const DELIVERY = new Set(['endpointBaseUrl', 'resourceId', 'maxEventsPerBatch', 'preferredBatchSizeInKilobytes']);
 
 /** The other properties, as they are. */
-const others = (object, known) =>
+const otherRows = (object, known) =>
   Object.entries(object)
     .filter(([key, value]) => !known.has(key) && value !== null)
     .map(([key, value]) => [key, html`<code>${JSON.stringify(value)}</code>`]);
 
 export function Configuration({ id, data }) {
   const { topic, name } = splitId(id);
-  const properties = flat(data.properties);
+  const properties = flattenProperties(data.properties);
   const identity = (
     data.properties.deliveryWithResourceIdentity ??
     data.properties.deliveryConfiguration?.push?.deliveryWithResourceIdentity
@@ -57,11 +57,12 @@ export function Configuration({ id, data }) {
             ['Schema', properties.eventDeliverySchema],
             [
               'Batch',
-              `${num(webhook.maxEventsPerBatch ?? 1)} events, ${num(webhook.preferredBatchSizeInKilobytes ?? 64)} KB`,
+              `${formatNumber(webhook.maxEventsPerBatch ?? 1)} events, ${formatNumber(webhook.preferredBatchSizeInKilobytes ?? 64)} KB`,
             ],
             [
               'Attempts',
-              retry && `${num(retry.maxDeliveryAttempts)} within ${num(retry.eventTimeToLiveInMinutes)} min`,
+              retry &&
+                `${formatNumber(retry.maxDeliveryAttempts)} within ${formatNumber(retry.eventTimeToLiveInMinutes)} min`,
             ],
             retry?.schedule && ['Retry schedule', [retry.schedule].flat().join(', ')],
             [
@@ -73,8 +74,8 @@ export function Configuration({ id, data }) {
             ],
             ['Labels', properties.labels?.join(', ')],
             ['Expires', properties.expirationTimeUtc && html`<${Time} at=${properties.expirationTimeUtc} />`],
-            ...others(webhook, DELIVERY),
-            ...others(properties, SHOWN),
+            ...otherRows(webhook, DELIVERY),
+            ...otherRows(properties, SHOWN),
             ['State', properties.provisioningState],
             [
               'Changed',
@@ -105,7 +106,7 @@ export function Configuration({ id, data }) {
         </p>
       </section>
     </div>
-    ${may('admin') && html`<${Secrets} id=${id} />`}
+    ${hasRole('admin') && html`<${Secrets} id=${id} />`}
     <details class="panel">
       <summary>JSON</summary>
       <div class="acts">
@@ -119,18 +120,18 @@ export function Configuration({ id, data }) {
   `;
 }
 
-/** The query of the endpoint and secret headers: only on request, and each request is logged by the server. */
+/** The query of the endpoint and secret headers, on request only: the audit trail records each request. */
 function Secrets({ id }) {
   const [shown, setShown] = useState(/** @type {{ url: string, headers: any[] } | null} */ (null));
   const reveal = async () => {
     try {
       const [url, attributes] = await Promise.all([
-        post(`${pathOf(id)}/getFullUrl`),
-        call('POST', `${pathOf(id)}/getDeliveryAttributes`),
+        postJson(`${pathOf(id)}/getFullUrl`),
+        callApi('POST', `${pathOf(id)}/getDeliveryAttributes`),
       ]);
       setShown({ url: url.endpointUrl, headers: attributes.value });
     } catch (error) {
-      tell(error.message, { kind: 'bad' });
+      showMessage(error.message, { kind: 'bad' });
     }
   };
   return html`<section class="panel">

@@ -1,13 +1,22 @@
 // Dead letters: find them, look at one with its event, send them again, delete them.
-import { isPortal, may, call, get, parts, pathOf, post, withQuery } from '../api.js';
+import { isPortal, hasRole, callApi, getJson, readParts, pathOf, postJson, withQuery } from '../api.js';
 import { REASONS } from '../causes.js';
-import { command, count, num, shortName, splitId, subscriptionId, topicArgument, words } from '../format.js';
+import {
+  formatCommand,
+  formatCount,
+  formatNumber,
+  shortName,
+  splitId,
+  subscriptionId,
+  topicArgument,
+  formatCode,
+} from '../format.js';
 import { html, useState } from '../html.js';
-import { isJson, member, pretty } from '../json.js';
-import { changed, useChanges, usePoll } from '../poll.js';
-import { top } from '../resources.js';
-import { run } from '../actions.js';
-import { go, link, setParams, useParam, useParams, useStepState } from '../state.js';
+import { isJson, memberText, indentJson } from '../json.js';
+import { refreshAll, useChanges, usePoll } from '../poll.js';
+import { getTop } from '../resources.js';
+import { runAction } from '../actions.js';
+import { goTo, link, setParams, useParam, useParams, useStepState } from '../state.js';
 import { NO_ROWS, Opener, Pages, Table } from '../table.js';
 import {
   Badge,
@@ -24,10 +33,10 @@ import {
   Time,
   ViewLink,
   Words,
-  ask,
-  tell,
+  askOperator,
+  showMessage,
 } from '../ui.js';
-import { Range, instant } from './attempts.js';
+import { Range, utcInstant } from './attempts.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
@@ -51,15 +60,15 @@ export default function DeadLetters() {
     <//>
     ${id ? html`<${DeadLettersOf} id=${id} />` : html`
       <${Places} />
-      ${may('read') && html`<${Newest} />`}
+      ${hasRole('read') && html`<${Newest} />`}
     `}
   `;
 }
 
-/** Which event subscriptions have any. */
+/** The event subscriptions that have dead letters. */
 function Places() {
   const [text, setText] = useParam('q');
-  const poll = usePoll((signal) => top({ by: 'deadLetters', top: 500 }, signal), ['dead letters'], 5000);
+  const poll = usePoll((signal) => getTop({ by: 'deadLetters', top: 500 }, signal), ['dead letters'], 5000);
   return html`
     <div class="filters">
       <${Search}
@@ -84,7 +93,7 @@ function Places() {
         return html`
           <p>
             <b>
-              ${num(data.deadLettered)} dead-lettered, ${num(data.dropped)} dropped
+              ${formatNumber(data.deadLettered)} dead-lettered, ${formatNumber(data.dropped)} dropped
             </b>${' '}
             in all event subscriptions, since each was created.
           </p>
@@ -102,9 +111,9 @@ function Places() {
                   </a>`,
                 },
                 { key: 'topic', name: 'Topic', cell: (line) => shortName(line.topic) },
-                { key: 'dead', name: 'Dead-lettered', num: true, cell: (line) => num(line.deadLettered) },
-                { key: 'dropped', name: 'Dropped', num: true, cell: (line) => num(line.dropped) },
-                { key: 'pending', name: 'Pending', num: true, cell: (line) => num(line.pending) },
+                { key: 'dead', name: 'Dead-lettered', num: true, cell: (line) => formatNumber(line.deadLettered) },
+                { key: 'dropped', name: 'Dropped', num: true, cell: (line) => formatNumber(line.dropped) },
+                { key: 'pending', name: 'Pending', num: true, cell: (line) => formatNumber(line.pending) },
               ])
             }
           />
@@ -114,14 +123,15 @@ function Places() {
   `;
 }
 
-/** What was given up last, anywhere. */
+/** The newest dead letters of all event subscriptions. */
 function Newest() {
   const [text] = useParam('q');
   const [reason, setReason] = useParam('reason');
   const [place] = useParam('after');
   const query = { search: text, reason, top: 100, continue: place };
   const poll = usePoll(
-    (signal) => /** @type {Promise<Schemas['NewestDeadLetters']>} */ (get(withQuery('/deadLetters', query), signal)),
+    (signal) =>
+      /** @type {Promise<Schemas['NewestDeadLetters']>} */ (getJson(withQuery('/deadLetters', query), signal)),
     ['newest', query],
     5000,
   );
@@ -133,7 +143,7 @@ function Newest() {
         label="Reason"
         value=${reason}
         onChange=${(next) => setParams({ after: '', reason: next })}
-        options=${[['', 'all'], ...REASONS.map((one) => [one, words(one)])]}
+        options=${[['', 'all'], ...REASONS.map((one) => [one, formatCode(one)])]}
       />
     </div>
     <${Loaded}
@@ -159,17 +169,17 @@ function Newest() {
               },
               { key: 'topic', name: 'Topic', cell: (line) => shortName(line.topic) },
               { key: 'reason', name: 'Reason', cell: (line) => html`<${Words} code=${line.reason} />` },
-              { key: 'attempts', name: 'Attempts', num: true, cell: (line) => num(line.attempt) },
-              { key: 'events', name: 'Events', num: true, cell: (line) => num(line.events) },
+              { key: 'attempts', name: 'Attempts', num: true, cell: (line) => formatNumber(line.attempt) },
+              { key: 'events', name: 'Events', num: true, cell: (line) => formatNumber(line.events) },
               {
                 key: 'seq',
                 name: 'Sequence',
                 num: true,
                 cell: (line) => html`<${ViewLink}
-                  aria-label=${`Event ${num(line.firstSequence)}`}
+                  aria-label=${`Event ${formatNumber(line.firstSequence)}`}
                   href=${link('event', { topic: line.topic, sequence: line.firstSequence })}
                 >
-                  ${num(line.firstSequence)}
+                  ${formatNumber(line.firstSequence)}
                 <//>`,
               },
             ])
@@ -193,12 +203,12 @@ export function DeadLettersOf({ id }) {
   const [to, setTo] = useParam('to');
   const [opened, setOpened] = useParam('open');
   const [place] = useParam('after');
-  const filter = clean({ reason, stage, id: event, from: instant(from), to: instant(to) });
-  // Rows that are not shown are never acted on.
+  const filter = withoutEmpty({ reason, stage, id: event, from: utcInstant(from), to: utcInstant(to) });
+  // An action never applies to rows that are not shown.
   const [selected, setSelected] = useStepState('selected', [id, filter], NO_ROWS);
   const path = withQuery(`${pathOf(id)}/deadLetters`, { ...filter, $top: 100, $skipToken: place });
   const poll = usePoll(
-    (signal) => /** @type {Promise<Schemas['DeadLetters']>} */ (call('GET', path, { signal })),
+    (signal) => /** @type {Promise<Schemas['DeadLetters']>} */ (callApi('GET', path, { signal })),
     ['dead letters', path],
   );
   useChanges(poll.refresh);
@@ -214,7 +224,7 @@ export function DeadLettersOf({ id }) {
         label="Reason"
         value=${reason}
         onChange=${choose(setReason)}
-        options=${[['', 'all'], ...REASONS.map((one) => [one, words(one)])]}
+        options=${[['', 'all'], ...REASONS.map((one) => [one, formatCode(one)])]}
       />
       <${Select}
         label="Stage"
@@ -243,19 +253,21 @@ export function DeadLettersOf({ id }) {
         ${page.problems.map((problem) => html`<p class="notice warn" key=${problem.path}>
           <b>${problem.path}</b> cannot be read: ${problem.reason}
         </p>`)}
-        ${(may('operate') || isPortal()) && html`<div class="toolbar">
+        ${(hasRole('operate') || isPortal()) && html`<div class="toolbar">
           <${Total} key=${path} id=${id} selection=${chosen} />
           <${Redrive}
             id=${id}
             selection=${{ keys: [...selected] }}
-            name=${`Redrive ${num(selected.size)} selected …`}
+            name=${`Redrive ${formatNumber(selected.size)} selected …`}
             disabled=${selected.size === 0}
           />
           <${Redrive} id=${id} selection=${chosen} name="Redrive all that match …" />
-          ${may('admin') && html`<${Purge}
+          ${hasRole('admin') && html`<${Purge}
             id=${id}
             selection=${selected.size > 0 ? { keys: [...selected] } : chosen}
-            name=${selected.size > 0 ? `Purge ${num(selected.size)} selected …` : 'Purge all that match …'}
+            name=${
+              selected.size > 0 ? `Purge ${formatNumber(selected.size)} selected …` : 'Purge all that match …'
+            }
           />`}
         </div>`}
         <${Table}
@@ -263,7 +275,7 @@ export function DeadLettersOf({ id }) {
           rows=${page.value}
           id=${(row) => row.key}
           selected=${selected}
-          onSelect=${may('operate') || isPortal() ? setSelected : undefined}
+          onSelect=${hasRole('operate') || isPortal() ? setSelected : undefined}
           opened=${opened}
           details=${(row) => html`<${Letter} id=${id} row=${row} />`}
           columns=${
@@ -279,7 +291,7 @@ export function DeadLettersOf({ id }) {
               { key: 'subject', name: 'Subject', cell: (row) => row.subject ?? '' },
               { key: 'reason', name: 'Reason', cell: (row) => html`<${Words} code=${row.deadLetterReason} />` },
               { key: 'status', name: 'Last status', num: true, cell: (row) => row.lastHttpStatusCode ?? '' },
-              { key: 'attempts', name: 'Attempts', num: true, cell: (row) => num(row.deliveryAttempts) },
+              { key: 'attempts', name: 'Attempts', num: true, cell: (row) => formatNumber(row.deliveryAttempts) },
               { key: 'last', name: 'Last attempt', cell: (row) => html`<${Time} at=${row.lastDeliveryAttemptTime} />` },
               { key: 'published', name: 'Published', cell: (row) => html`<${Time} at=${row.publishTime} />` },
               { key: 'stage', name: 'Stage', cell: (row) => html`<${Badge}>${row.stage}<//>` },
@@ -289,17 +301,17 @@ export function DeadLettersOf({ id }) {
         <${Pages} next=${page.nextLink && new URL(page.nextLink, location.href).searchParams.get('$skipToken')} />
       `}
     <//>
-    <${Command} line=${line('list', id, { filter })} parts=${[]} />
+    <${Command} line=${deadLetterCommand('list', id, { filter })} parts=${[]} />
   `;
 }
 
-const clean = (object) => Object.fromEntries(Object.entries(object).filter(([, value]) => value));
+const withoutEmpty = (object) => Object.fromEntries(Object.entries(object).filter(([, value]) => value));
 
 /** The command for the same dead letters. */
-function line(verb, id, { filter = undefined, keys = [], all = false }, ...more) {
+function deadLetterCommand(verb, id, { filter = undefined, keys = [], all = false }, ...more) {
   const { topic, name } = splitId(id);
   const flags = Object.entries(filter ?? {}).flatMap(([key, value]) => [`--${key}`, value]);
-  return command(
+  return formatCommand(
     'dead-letters',
     verb,
     topicArgument(topic),
@@ -317,15 +329,15 @@ function line(verb, id, { filter = undefined, keys = [], all = false }, ...more)
  */
 function Letter({ id, row }) {
   const path = `${pathOf(id)}/deadLetters/${encodeURIComponent(row.key)}`;
-  const poll = usePoll((signal) => call('GET', path, { signal, text: true }), ['letter', path], 0);
-  const text = poll.data === undefined ? '' : (member(poll.data, 'event') ?? poll.data);
+  const poll = usePoll((signal) => callApi('GET', path, { signal, text: true }), ['letter', path], 0);
+  const text = poll.data === undefined ? '' : (memberText(poll.data, 'event') ?? poll.data);
   return html`
     <${Failed} error=${poll.error} />
     <${Facts}
       rows=${[
         ['Reason', row.deadLetterReason],
         ['Last outcome', row.lastDeliveryOutcome],
-        ['Attempts', num(row.deliveryAttempts)],
+        ['Attempts', formatNumber(row.deliveryAttempts)],
         row.file && ['File', html`<code>${row.file}</code>`],
         row.fileDue && ['File is due', html`<${Time} at=${row.fileDue} />`],
         [
@@ -334,32 +346,32 @@ function Letter({ id, row }) {
         ],
       ]}
     />
-    ${poll.loading ? html`<${Loading} />` : poll.data !== undefined && html`<${Payload} text=${isJson(text) ? pretty(text) : text} name=${`${row.id ?? 'dead-letter'}.json`} />`}
+    ${poll.loading ? html`<${Loading} />` : poll.data !== undefined && html`<${Payload} text=${isJson(text) ? indentJson(text) : text} name=${`${row.id ?? 'dead-letter'}.json`} />`}
   `;
 }
 
-/** Walks all parts of a count or of a purge. */
-async function walk(path, body) {
+/** Adds up all parts of a count or a purge. */
+async function countParts(path, body) {
   let count = 0;
   const problems = [];
-  for await (const part of /** @type {AsyncGenerator<Schemas['DeadLettersPurged']>} */ (parts(path, body))) {
+  for await (const part of /** @type {AsyncGenerator<Schemas['DeadLettersPurged']>} */ (readParts(path, body))) {
     count += part.deadLetters;
     problems.push(...part.problems);
   }
   return { count, problems };
 }
 
-/** How many match, counted on request: the server reads all their files. */
+/** The number of matching dead letters, on request only: the server reads all their files for it. */
 function Total({ id, selection }) {
   const [total, setTotal] = useState(/** @type {number | null} */ (null));
   const add = () =>
-    walk(`${pathOf(id)}/deadLetters/redrive`, { ...selection, dryRun: true }).then(
+    countParts(`${pathOf(id)}/deadLetters/redrive`, { ...selection, dryRun: true }).then(
       (found) => setTotal(found.count),
-      (error) => tell(error.message, { kind: 'bad' }),
+      (error) => showMessage(error.message, { kind: 'bad' }),
     );
   return total === null ? html`<button type="button" onClick=${add}>
     Count
-  </button>` : html`<b role="status">${count(total, 'matches', 'match')}</b>`;
+  </button>` : html`<b role="status">${formatCount(total, 'matches', 'match')}</b>`;
 }
 
 function Redrive({ id, selection, name, disabled = false }) {
@@ -367,16 +379,16 @@ function Redrive({ id, selection, name, disabled = false }) {
   const path = `${pathOf(id)}/deadLetters/redrive`;
   const begin = async () => {
     try {
-      setPlan({ ...(await walk(path, { ...selection, dryRun: true })), rate: '', keep: false });
+      setPlan({ ...(await countParts(path, { ...selection, dryRun: true })), rate: '', keep: false });
     } catch (error) {
-      tell(error.message, { kind: 'bad' });
+      showMessage(error.message, { kind: 'bad' });
     }
   };
   if (!plan)
     return html`<button type="button" disabled=${disabled} onClick=${begin}>
       ${name}
     </button>`;
-  const same = line(
+  const same = deadLetterCommand(
     'redrive',
     id,
     selection,
@@ -391,17 +403,17 @@ function Redrive({ id, selection, name, disabled = false }) {
       ...(plan.rate ? { rate: Number(plan.rate) } : {}),
       ...(plan.keep ? { keep: true } : {}),
     };
-    const started = await run(
-      () => post(path, body),
+    const started = await runAction(
+      () => postJson(path, body),
       (job) => `Redrive started: job ${job.job}`,
       same,
     );
     setPlan(null);
-    if (started) go('jobs', { id });
+    if (started) goTo('jobs', { id });
   };
   return html`<form class="panel" onSubmit=${submit} aria-label="Redrive">
     <p>
-      <b>${count(plan.count, 'dead letter')}</b> would be sent again, to ${splitId(id).name} only.
+      <b>${formatCount(plan.count, 'dead letter')}</b> would be sent again, to ${splitId(id).name} only.
     </p>
     ${plan.problems.map((problem) => html`<p class="wrong">
       ${problem.path}: ${problem.reason}
@@ -425,7 +437,7 @@ function Redrive({ id, selection, name, disabled = false }) {
     <${Command} line=${same} parts=${[]} />
     <div class="acts">
       <button type="submit" class="primary" disabled=${plan.count === 0}>
-        Redrive ${num(plan.count)}
+        Redrive ${formatNumber(plan.count)}
       </button>
       <button type="button" onClick=${() => setPlan(null)}>
         Cancel
@@ -439,16 +451,16 @@ function Purge({ id, selection, name }) {
   const begin = async () => {
     let total;
     try {
-      total = (await walk(path, { ...selection, dryRun: true })).count;
+      total = (await countParts(path, { ...selection, dryRun: true })).count;
     } catch (error) {
-      tell(error.message, { kind: 'bad' });
+      showMessage(error.message, { kind: 'bad' });
       return;
     }
-    const same = line('purge', id, selection, '--yes');
-    if (total === 0) tell('No dead letter matches.', { kind: 'warn' });
+    const same = deadLetterCommand('purge', id, selection, '--yes');
+    if (total === 0) showMessage('No dead letter matches.', { kind: 'warn' });
     else if (
-      await ask({
-        title: `Purge ${num(total)} dead ${total === 1 ? 'letter' : 'letters'}?`,
+      await askOperator({
+        title: `Purge ${formatNumber(total)} dead ${total === 1 ? 'letter' : 'letters'}?`,
         body: 'They are deleted for good.',
         confirm: 'Purge',
         danger: true,
@@ -456,12 +468,12 @@ function Purge({ id, selection, name }) {
         line: same,
       })
     ) {
-      await run(
-        () => walk(path, selection),
-        (done) => `${count(done.count, 'dead letter')} purged`,
+      await runAction(
+        () => countParts(path, selection),
+        (done) => `${formatCount(done.count, 'dead letter')} purged`,
         same,
       );
-      changed();
+      refreshAll();
     }
   };
   return html`<button type="button" class="danger" onClick=${begin}>

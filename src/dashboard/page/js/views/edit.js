@@ -1,13 +1,13 @@
 // Create or change an event subscription: a form and its JSON side by side, the changes before they are made, and the filter tried.
-import { call, get, pathOf, tagOf, withQuery } from '../api.js';
-import { run } from '../actions.js';
-import { command, duration, shortName, splitId, subscriptionId, topicArgument } from '../format.js';
+import { callApi, getJson, pathOf, tagOf, withQuery } from '../api.js';
+import { runAction } from '../actions.js';
+import { formatCommand, formatDuration, shortName, splitId, subscriptionId, topicArgument } from '../format.js';
 import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from '../html.js';
 import { parseExact, printJson } from '../json.js';
 import { usePoll } from '../poll.js';
-import { plain } from '../resources.js';
-import { go, leaveQuestion, link, useParams } from '../state.js';
-import { Command, Diff, Failed, Field, Head, Loaded, ask } from '../ui.js';
+import { withOneDestination } from '../resources.js';
+import { goTo, leaveQuestion, link, useParams } from '../state.js';
+import { Command, Diff, Failed, Field, Head, Loaded, askOperator } from '../ui.js';
 import { Bench } from './filter.js';
 import {
   DeadLetters,
@@ -30,9 +30,9 @@ export default function Edit() {
   const params = useParams();
   const id = params.get('id') ?? '';
   const topic = id ? splitId(id).topic : (params.get('topic') ?? '');
-  const poll = usePoll(id ? (signal) => call('GET', pathOf(id), { signal, isExact: true }) : null, ['edit', id], 0);
+  const poll = usePoll(id ? (signal) => callApi('GET', pathOf(id), { signal, isExact: true }) : null, ['edit', id], 0);
   const parent = usePoll(
-    (signal) => get(pathOf(topic.replace(/(\/domains\/[^/]+)\/topics\/.*$/i, '$1')), signal),
+    (signal) => getJson(pathOf(topic.replace(/(\/domains\/[^/]+)\/topics\/.*$/i, '$1')), signal),
     ['topic of', topic],
     0,
   );
@@ -72,9 +72,9 @@ function newProperties(topic, parent) {
 
 const SERVER_OWNED = ['provisioningState', 'topic', 'endpointInService'];
 
-/** What of a resource may be written. The address is without its query, and secrets are not there: both are kept unless they are given. */
-function editable(data) {
-  const properties = structuredClone(plain(data.properties));
+/** The writable properties of a resource. The query of the address and the secrets are left out: the server keeps both unless a request sets them. */
+function editableProperties(data) {
+  const properties = structuredClone(withOneDestination(data.properties));
   for (const key of SERVER_OWNED) delete properties[key];
   const webhook = (properties.destination ?? properties.deliveryConfiguration?.push?.destination)?.properties ?? {};
   if (webhook.endpointBaseUrl !== undefined) webhook.endpointUrl = webhook.endpointBaseUrl;
@@ -104,18 +104,18 @@ export function mergePatch(before, after) {
   return Object.keys(patch).length > 0 ? patch : undefined;
 }
 
-/** What a JSON merge patch makes of a value. */
-function merged(value, patch) {
+/** The value with a JSON merge patch applied. */
+function applyPatch(value, patch) {
   if (!isObject(patch)) return patch;
   const next = isObject(value) ? { ...value } : {};
   for (const [key, part] of Object.entries(patch)) {
     if (part === null) delete next[key];
-    else next[key] = merged(next[key], part);
+    else next[key] = applyPatch(next[key], part);
   }
   return next;
 }
 
-/** The leaves of a patch: where, from what, to what. */
+/** The leaves of a patch, each with its path, the value before and the value after. */
 function changesOf(patch, before, path = '') {
   return Object.entries(patch ?? {}).flatMap(([key, value]) => {
     const at = path ? `${path}.${key}` : key;
@@ -140,7 +140,7 @@ const valueAt = (object, path) => path.split('.').reduce((at, key) => at?.[key],
 /** @typedef {{ at: string, before: any, after: any }} Change */
 
 /**
- * The properties as an object, which the form edits, and as text; and what the server says of them.
+ * The properties as an object, which the form edits, and as text, with the result of the server's review.
  * @typedef {{ body: any, text: string, wrong: string, plan: Change[] | null, warnings: string[], error: any }} Draft
  */
 
@@ -150,7 +150,7 @@ const NO_REVIEW = { plan: null, warnings: [], error: null };
 const newDraft = (body) => ({ body, text: printJson(body, 2), wrong: '', ...NO_REVIEW });
 
 /**
- * What is typed as text: the form keeps the last object while the text is none.
+ * The draft with a text that was typed. While the text is no object, the form keeps the last one.
  * @param {Draft} draft @param {string} text @returns {Draft}
  */
 function draftWithText(draft, text) {
@@ -181,13 +181,13 @@ function reduceDraft(draft, action) {
   }
 }
 
-/** Asks before what was typed is left. An effect after the next frame would be too late for who leaves at once. */
+/** Asks before unsaved input is left. An effect that runs after the next frame would miss who leaves at once. */
 function useLeaveQuestion(isDirty) {
   useLayoutEffect(() => {
     if (!isDirty) return undefined;
     const stay = (event) => event.preventDefault();
     leaveQuestion.set(() =>
-      ask({
+      askOperator({
         title: 'Leave without saving?',
         body: 'What you changed here is not saved.',
         confirm: 'Leave',
@@ -206,7 +206,7 @@ function Editor({ topic, id = '', read: first, parent }) {
   const [name, setName] = useState('');
   const [resource, setResource] = useState(first);
   const [conflict, setConflict] = useState(/** @type {any} */ (null));
-  const before = useMemo(() => (resource ? editable(resource) : null), [resource]);
+  const before = useMemo(() => (resource ? editableProperties(resource) : null), [resource]);
   const [draft, dispatch] = useReducer(reduceDraft, null, () => newDraft(before ?? newProperties(topic, parent)));
   const { body, text, wrong, error, plan, warnings } = draft;
   const firstText = useRef(text).current;
@@ -216,7 +216,7 @@ function Editor({ topic, id = '', read: first, parent }) {
   useLeaveQuestion(text !== firstText || name !== '');
 
   const write = (next) => dispatch({ type: 'setBody', body: next });
-  // The request is for a name that does not exist.
+  // The request has If-None-Match: *, so 412 means that the name exists.
   const isTaken = !id && error?.status === 412;
   const isWrongName = !id && error?.target === "the subscription's name";
   const nameError = isTaken
@@ -239,7 +239,8 @@ function Editor({ topic, id = '', read: first, parent }) {
 
   const noteProblem = async (problem) => {
     dispatch({ type: 'setError', error: problem });
-    if (id && problem.status === 412) setConflict(await call('GET', pathOf(id), { isExact: true }).catch(() => null));
+    if (id && problem.status === 412)
+      setConflict(await callApi('GET', pathOf(id), { isExact: true }).catch(() => null));
   };
   const refuse = async (problem) => {
     await noteProblem(problem);
@@ -248,17 +249,17 @@ function Editor({ topic, id = '', read: first, parent }) {
   /** The request that saves; as a preview, the server checks it in the same way and changes nothing. */
   const send = (query) =>
     id
-      ? call('PATCH', withQuery(pathOf(id), query), {
+      ? callApi('PATCH', withQuery(pathOf(id), query), {
           body: isNamespace ? { properties: patch ?? {} } : (patch ?? {}),
           match: tagOf(resource),
         })
-      : call('PUT', withQuery(pathOf(target), query), { body: { properties: body }, match: null });
+      : callApi('PUT', withQuery(pathOf(target), query), { body: { properties: body }, match: null });
   const review = async (event) => {
     event.preventDefault();
     dispatch({ type: 'clearReview' });
     try {
       const answer = await send({ whatIf: true });
-      // Of a change the own fields, as they were typed: the server hides secrets.
+      // The changes of an update are those of this form: the server's own list hides secrets.
       const changes = before ? changesOf(patch, before) : answer.changes;
       const notes = answer.needsValidation ? [VALIDATION] : [];
       dispatch({ type: 'setReview', plan: changes, warnings: [...(answer.warnings ?? []), ...notes] });
@@ -267,19 +268,23 @@ function Editor({ topic, id = '', read: first, parent }) {
     }
   };
   const line = id
-    ? command('subscriptions', 'update', topicArgument(topic), splitId(id).name, '--body', 'changes.json')
-    : command('subscriptions', 'create', topicArgument(topic), name || 'NAME', '--body', 'subscription.json');
+    ? formatCommand('subscriptions', 'update', topicArgument(topic), splitId(id).name, '--body', 'changes.json')
+    : formatCommand('subscriptions', 'create', topicArgument(topic), name || 'NAME', '--body', 'subscription.json');
   const save = async () => {
     setSince(Date.now());
-    const done = await run(() => send({}).catch(refuse), id ? 'Event subscription changed' : `${name} created`, line);
+    const done = await runAction(
+      () => send({}).catch(refuse),
+      id ? 'Event subscription changed' : `${name} created`,
+      line,
+    );
     setSince(0);
     if (!done) return;
     leaveQuestion.set(null);
-    go('subscription', { id: target, tab: 'settings' });
+    goTo('subscription', { id: target, tab: 'settings' });
   };
-  // The own changes, on what others made of it.
+  // Applies the changes of this form to the state that others saved.
   const rebase = () => {
-    write(merged(editable(conflict), patch ?? {}));
+    write(applyPatch(editableProperties(conflict), patch ?? {}));
     setResource(conflict);
     setConflict(null);
   };
@@ -343,7 +348,7 @@ function Editor({ topic, id = '', read: first, parent }) {
           <p>
             ${conflict.systemData?.lastModifiedBy ?? 'Somebody'} changed this event subscription after you opened it:
           </p>
-          <${Diff} changes=${changesOf(mergePatch(before, editable(conflict)), before)} />
+          <${Diff} changes=${changesOf(mergePatch(before, editableProperties(conflict)), before)} />
           <button type="button" onClick=${rebase}>
             Apply my changes to the new state
           </button>
@@ -420,6 +425,6 @@ function Handshake({ since }) {
     return () => clearInterval(timer.current);
   }, []);
   return html`<span role="status">
-    Waiting for the server, which may validate the endpoint: ${duration(Math.round((Date.now() - since) / 1000))}
+    Waiting for the server, which may validate the endpoint: ${formatDuration(Math.round((Date.now() - since) / 1000))}
   </span>`;
 }

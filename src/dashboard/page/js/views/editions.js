@@ -1,7 +1,7 @@
-// Retry schedules: when an edition of the delivery policy tries again, by status, and simulations of it.
-import { get, post } from '../api.js';
+// Retry schedules: when an edition of the delivery policy retries, by status, and simulations of it.
+import { getJson, postJson } from '../api.js';
 import { Chart } from '../charts.js';
-import { command, duration, exactDuration, num } from '../format.js';
+import { formatCommand, formatDuration, exactDuration, formatNumber } from '../format.js';
 import { html, useState } from '../html.js';
 import { usePoll } from '../poll.js';
 import { link, useParam } from '../state.js';
@@ -12,7 +12,7 @@ import { Command, Facts, Failed, Field, Head, Loaded, Select, Words } from '../u
 
 export default function Editions() {
   const poll = usePoll(
-    (signal) => /** @type {Promise<Schemas['Editions']>} */ (get('/editions', signal)),
+    (signal) => /** @type {Promise<Schemas['Editions']>} */ (getJson('/editions', signal)),
     ['editions'],
     0,
   );
@@ -57,17 +57,17 @@ function Edition({ data }) {
         rows=${[
           [
             'Attempts',
-            `at most ${num(edition.maxDeliveryAttempts)}, within ${duration(edition.eventTimeToLiveInMinutes * 60)}`,
+            `at most ${formatNumber(edition.maxDeliveryAttempts)}, within ${formatDuration(edition.eventTimeToLiveInMinutes * 60)}`,
           ],
           [
             'Jitter',
             edition.jitterShare > 0
-              ? `adds up to ${num(edition.jitterShare * 100)} % of a wait, at most ${duration(edition.jitterMaxSeconds)}`
+              ? `adds up to ${formatNumber(edition.jitterShare * 100)} % of a wait, at most ${formatDuration(edition.jitterMaxSeconds)}`
               : 'none',
           ],
-          ['Retry-After', `is kept up to ${duration(edition.retryAfterMaxSeconds)}`],
-          ['Suspension', `after ${num(edition.suspendedAfterFailures)} failed requests in a row`],
-          ['Dead-letter file', `${duration(edition.deadLetterDelaySeconds)} after the event is given up`],
+          ['Retry-After', `is kept up to ${formatDuration(edition.retryAfterMaxSeconds)}`],
+          ['Suspension', `after ${formatNumber(edition.suspendedAfterFailures)} failed requests in a row`],
+          ['Dead-letter file', `${formatDuration(edition.deadLetterDelaySeconds)} after the event is given up`],
         ]}
       />
     </div>
@@ -90,7 +90,7 @@ function Edition({ data }) {
               ${row.withDeadLetter ? ', with a dead-letter destination' : ''}
             </span>`,
           },
-          { key: 'count', name: 'Attempts', num: true, cell: (row) => num(row.attemptsSeconds.length) },
+          { key: 'count', name: 'Attempts', num: true, cell: (row) => formatNumber(row.attemptsSeconds.length) },
           { key: 'at', name: 'At', wide: true, cell: (row) => row.attemptsSeconds.map(exactDuration).join(', ') },
           { key: 'end', name: 'Then', cell: (row) => html`<${Words} code=${row.endsWith} />` },
         ])
@@ -105,7 +105,7 @@ function Edition({ data }) {
 function Line({ rows, days }) {
   const end = days * 86400;
   return html`<figure class="panel timelines" aria-label="Attempts over the time to live">
-    <figcaption>Attempts until ${duration(end)} after the first; the scale is logarithmic</figcaption>
+    <figcaption>Attempts until ${formatDuration(end)} after the first; the scale is logarithmic</figcaption>
     ${rows.map((row) => html`<div class="timeline" key=${`${row.status} ${row.withDeadLetter}`}>
       <span>
         ${row.status ?? 'other'}
@@ -115,7 +115,7 @@ function Line({ rows, days }) {
         viewBox="0 0 1000 20"
         preserveAspectRatio="none"
         role="img"
-        aria-label=${`${row.status ?? 'any other status'}: ${num(row.attemptsSeconds.length)} attempts, the last ${duration(row.attemptsSeconds.at(-1))} after the first`}
+        aria-label=${`${row.status ?? 'any other status'}: ${formatNumber(row.attemptsSeconds.length)} attempts, the last ${formatDuration(row.attemptsSeconds.at(-1))} after the first`}
       >
         <line class="grid" x1="0" x2="1000" y1="10" y2="10" />
         ${row.attemptsSeconds.map((at) => html`<rect
@@ -145,7 +145,7 @@ function Simulation({ edition }) {
     setError(null);
     try {
       setResult(
-        await post('/simulate', {
+        await postJson('/simulate', {
           edition,
           models,
           ...Object.fromEntries(numbers.filter((key) => form[key]).map((key) => [key, Number(form[key])])),
@@ -164,7 +164,7 @@ function Simulation({ edition }) {
     onInput=${(event) => setForm({ ...form, [key]: event.currentTarget.value })}
     ...${more}
   />`;
-  const line = command(
+  const line = formatCommand(
     'simulate',
     '--edition',
     edition,
@@ -199,8 +199,8 @@ function Simulation({ edition }) {
     ${result && html`
       <div role="status">
         <p>
-          ${num(result.events)} events for each of ${num(result.subscriptions)} event subscriptions,${' '}
-          ${duration(result.simulatedSeconds)} simulated.
+          ${formatNumber(result.events)} events for each of ${formatNumber(result.subscriptions)} event subscriptions,${' '}
+          ${formatDuration(result.simulatedSeconds)} simulated.
         </p>
       </div>
       <${Outcome} models=${result.models} />
@@ -241,15 +241,25 @@ function Outcome({ models }) {
               ${row.model}
             </span>`,
           },
-          { key: 'events', name: 'Events', num: true, cell: (row) => num(row.events) },
-          { key: 'delivered', name: 'Delivered', num: true, cell: (row) => num(row.delivered) },
-          { key: 'pending', name: 'Pending', num: true, cell: (row) => num(row.pending) },
-          { key: 'dead', name: 'Dead-lettered', num: true, cell: (row) => num(row.deadLettered) },
-          { key: 'dropped', name: 'Dropped', num: true, cell: (row) => num(row.dropped) },
-          { key: 'attempts', name: 'Attempts per delivery', num: true, cell: (row) => num(row.attemptsPerDelivered) },
-          { key: 'down', name: 'Attempts while down', num: true, cell: (row) => num(row.attemptsWhileDown) },
-          { key: 'longest', name: 'Longest wait', num: true, cell: (row) => duration(row.longestWaitSeconds) },
-          { key: 'gone', name: 'Backlog gone, p99', num: true, cell: (row) => duration(row.backlogGoneSeconds.p99) },
+          { key: 'events', name: 'Events', num: true, cell: (row) => formatNumber(row.events) },
+          { key: 'delivered', name: 'Delivered', num: true, cell: (row) => formatNumber(row.delivered) },
+          { key: 'pending', name: 'Pending', num: true, cell: (row) => formatNumber(row.pending) },
+          { key: 'dead', name: 'Dead-lettered', num: true, cell: (row) => formatNumber(row.deadLettered) },
+          { key: 'dropped', name: 'Dropped', num: true, cell: (row) => formatNumber(row.dropped) },
+          {
+            key: 'attempts',
+            name: 'Attempts per delivery',
+            num: true,
+            cell: (row) => formatNumber(row.attemptsPerDelivered),
+          },
+          { key: 'down', name: 'Attempts while down', num: true, cell: (row) => formatNumber(row.attemptsWhileDown) },
+          { key: 'longest', name: 'Longest wait', num: true, cell: (row) => formatDuration(row.longestWaitSeconds) },
+          {
+            key: 'gone',
+            name: 'Backlog gone, p99',
+            num: true,
+            cell: (row) => formatDuration(row.backlogGoneSeconds.p99),
+          },
         ])
       }
     />

@@ -1,16 +1,16 @@
 // The address of a webhook: the only setting that a portal link changes.
-import { run } from '../actions.js';
-import { call, get, pathOf, tagOf } from '../api.js';
-import { command, splitId, topicArgument } from '../format.js';
+import { runAction } from '../actions.js';
+import { callApi, getJson, pathOf, tagOf } from '../api.js';
+import { formatCommand, splitId, topicArgument } from '../format.js';
 import { html, useState } from '../html.js';
 import { usePoll } from '../poll.js';
 import { destinationOf } from '../resources.js';
-import { go, link, useParams } from '../state.js';
+import { goTo, link, useParams } from '../state.js';
 import { Command, Failed, Field, Head, Loaded } from '../ui.js';
 
 export default function Endpoint() {
   const id = useParams().get('id') ?? '';
-  const poll = usePoll((signal) => get(pathOf(id), signal), ['endpoint', id], 0);
+  const poll = usePoll((signal) => getJson(pathOf(id), signal), ['endpoint', id], 0);
   const { name } = splitId(id);
   return html`
     <${Head}
@@ -30,7 +30,7 @@ function Change({ id, resource }) {
   const [error, setError] = useState(/** @type {any} */ (null));
   const [isBusy, setBusy] = useState(false);
   const { topic, name } = splitId(id);
-  const line = command('subscriptions', 'update', topicArgument(topic), name, '--endpoint', url);
+  const line = formatCommand('subscriptions', 'update', topicArgument(topic), name, '--endpoint', url);
   const submit = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -42,13 +42,13 @@ function Change({ id, resource }) {
       setError(problem);
       throw problem;
     };
-    const done = await run(
-      () => call('PATCH', pathOf(id), { body, match: tagOf(resource) }).catch(keep),
+    const done = await runAction(
+      () => callApi('PATCH', pathOf(id), { body, match: tagOf(resource) }).catch(keep),
       'Endpoint changed',
       line,
     );
     setBusy(false);
-    if (done) go('subscription', { id });
+    if (done) goTo('subscription', { id });
   };
   return html`<form onSubmit=${submit}>
     <${Field}

@@ -1,10 +1,10 @@
 // The event types of a topic, and the page of one: its versions, schemas and examples.
-import { remove } from '../actions.js';
-import { get, may, pathOf } from '../api.js';
-import { command, shortName, topicArgument } from '../format.js';
+import { removeResource } from '../actions.js';
+import { getJson, hasRole, pathOf } from '../api.js';
+import { formatCommand, shortName, topicArgument } from '../format.js';
 import { html, useState } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
-import { go, link, useParams } from '../state.js';
+import { goTo, link, useParams } from '../state.js';
 import { Table } from '../table.js';
 import { Badge, Command, Head, Loaded, Payload } from '../ui.js';
 import { TestEvent } from './browse.js';
@@ -14,7 +14,7 @@ import { TestEvent } from './browse.js';
 export function EventTypes({ topic }) {
   const path = `${pathOf(topic)}/eventTypes`;
   const poll = usePoll(
-    (signal) => /** @type {Promise<{ value: Schemas['DeclaredEventType'][] }>} */ (get(path, signal)),
+    (signal) => /** @type {Promise<{ value: Schemas['DeclaredEventType'][] }>} */ (getJson(path, signal)),
     ['event types', topic],
     30000,
   );
@@ -67,16 +67,16 @@ export default function EventType() {
   const [topic, type] = [params.get('topic') ?? '', params.get('type') ?? ''];
   const path = `${pathOf(topic)}/eventTypes/${encodeURIComponent(type)}`;
   const poll = usePoll(
-    (signal) => /** @type {Promise<Schemas['DeclaredEventType']>} */ (get(path, signal)),
+    (signal) => /** @type {Promise<Schemas['DeclaredEventType']>} */ (getJson(path, signal)),
     ['event type', path],
     30000,
   );
-  const owner = usePoll((signal) => get(pathOf(topic), signal), ['topic', topic], 30000);
+  const owner = usePoll((signal) => getJson(pathOf(topic), signal), ['topic', topic], 30000);
   const [example, setExample] = useState(/** @type {{ type: string, version: string, data: any } | null} */ (null));
-  const removal = command('event-types', 'delete', topicArgument(topic), type, '--yes');
+  const removal = formatCommand('event-types', 'delete', topicArgument(topic), type, '--yes');
   const gone = async () => {
-    if (await remove(`${topic}/eventTypes/${type}`, type, 'Its events are no longer checked.', removal))
-      go('topic', { id: topic });
+    if (await removeResource(`${topic}/eventTypes/${type}`, type, 'Its events are no longer checked.', removal))
+      goTo('topic', { id: topic });
   };
   return html`
     <${Head}
@@ -87,7 +87,7 @@ export default function EventType() {
       ]}
     >
       <a href=${link('event', { topic, type })}>Events</a>
-      ${may('admin') && html`<button type="button" class="danger" onClick=${gone}>
+      ${hasRole('admin') && html`<button type="button" class="danger" onClick=${gone}>
         Delete …
       </button>`}
     <//>
@@ -117,7 +117,7 @@ export default function EventType() {
           ${one.examples?.map((value, index) => html`
             <h3>Example ${index + 1}</h3>
             <${Payload} text=${JSON.stringify(value, null, 2)} name=${`${type}-${version}-${index + 1}.json`} />
-            ${may('operate') && html`<button type="button" onClick=${() => setExample({ type, version, data: value })}>
+            ${hasRole('operate') && html`<button type="button" onClick=${() => setExample({ type, version, data: value })}>
               Publish this example …
             </button>`}
           `)}

@@ -1,11 +1,20 @@
-// One event: what became of it, for each event subscription, and why. Without one: find it.
-import { retry, run } from '../actions.js';
-import { may, get, pathOf, post, withQuery } from '../api.js';
-import { command, count, millis, num, shortName, subscriptionId, topicArgument, words } from '../format.js';
+// One event: its result for each event subscription, and why. Without an id: a search for it.
+import { retryDeliveries, runAction } from '../actions.js';
+import { hasRole, getJson, pathOf, postJson, withQuery } from '../api.js';
+import {
+  formatCommand,
+  formatCount,
+  formatMillis,
+  formatNumber,
+  shortName,
+  subscriptionId,
+  topicArgument,
+  formatCode,
+} from '../format.js';
 import { html, useState } from '../html.js';
 import { usePoll } from '../poll.js';
-import { topics } from '../resources.js';
-import { go, link, setParams, useParams } from '../state.js';
+import { listTopics } from '../resources.js';
+import { goTo, link, setParams, useParams } from '../state.js';
 import { RESULTS } from '../causes.js';
 import { Command, Facts, Failed, Field, Head, Loaded, Outcome, Select, Sentence, Time, Words } from '../ui.js';
 import { Request } from './attempts.js';
@@ -24,14 +33,17 @@ export default function Events() {
 }
 
 function Find({ topic }) {
-  const list = usePoll(topics, ['topics of events'], 0);
+  const list = usePoll(listTopics, ['topics of events'], 0);
   const [wanted, setWanted] = useState('');
   const choices = (list.data ?? []).filter((one) => one.kind !== 'namespace');
   const chosen = topic || (choices.length === 1 ? choices[0].id : '');
   const submit = (event) => {
     event.preventDefault();
     if (!chosen || !wanted.trim()) return;
-    go('event', { topic: chosen, [/^#?\d+$/.test(wanted.trim()) ? 'sequence' : 'id']: wanted.trim().replace('#', '') });
+    goTo('event', {
+      topic: chosen,
+      [/^#?\d+$/.test(wanted.trim()) ? 'sequence' : 'id']: wanted.trim().replace('#', ''),
+    });
   };
   return html`
     <${Head} title="Events" about="Find an event by its id or its sequence number, or browse the newest of a topic." />
@@ -71,10 +83,10 @@ function Find({ topic }) {
 
 function One({ topic, id, sequence }) {
   const path = withQuery(`${pathOf(topic)}/trace`, { id, sequence });
-  const poll = usePoll((signal) => /** @type {Promise<Schemas['Trace']>} */ (get(path, signal)), ['trace', path]);
+  const poll = usePoll((signal) => /** @type {Promise<Schemas['Trace']>} */ (getJson(path, signal)), ['trace', path]);
   return html`
     <${Head}
-      title=${id || `Event ${num(sequence)}`}
+      title=${id || `Event ${formatNumber(sequence)}`}
       crumbs=${[
         ['Events', link('event', { topic })],
         [shortName(topic), link('topic', { id: topic })],
@@ -94,7 +106,7 @@ function One({ topic, id, sequence }) {
       }
     >
       ${(/** @type {Schemas['Trace']} */ trace) => html`
-        ${trace.events.length > 1 && html`<p class="notice warn">${num(trace.events.length)} events have this id.</p>`}
+        ${trace.events.length > 1 && html`<p class="notice warn">${formatNumber(trace.events.length)} events have this id.</p>`}
         ${trace.events.map((event) => html`<${Story} key=${String(event.sequence)} topic=${topic} event=${event} now=${trace.now} />`)}
       `}
     <//>
@@ -102,8 +114,8 @@ function One({ topic, id, sequence }) {
   `;
 }
 
-/** A result that the page does not know comes first, too. */
-const place = (history) => RESULTS.indexOf(history.result);
+/** A result that the page does not know has -1, and comes first. */
+const rankOf = (history) => RESULTS.indexOf(history.result);
 
 /** The other topics that have an event with the id. */
 function Elsewhere({ id }) {
@@ -111,7 +123,7 @@ function Elsewhere({ id }) {
   const events = poll.data?.events ?? [];
   return (
     events.length > 0 && html`<p>
-      ${count(events.length, 'event has', 'events have')} this id elsewhere:${' '}
+      ${formatCount(events.length, 'event has', 'events have')} this id elsewhere:${' '}
       ${events.map((event) => html`
         <a key=${event.topic} href=${link('event', { topic: event.topic, sequence: event.sequence })}>
           ${shortName(event.topic)}
@@ -123,7 +135,7 @@ function Elsewhere({ id }) {
 
 /** @param {{ topic: string, event: Schemas['TracedEvent'] }} props */
 function Story({ topic, event }) {
-  const histories = [...event.subscriptions].sort((a, b) => place(a) - place(b));
+  const histories = [...event.subscriptions].sort((a, b) => rankOf(a) - rankOf(b));
   const before = BigInt(event.sequence) - 1n;
   return html`
     <div class="panel">
@@ -135,7 +147,7 @@ function Story({ topic, event }) {
           [
             'Sequence',
             html`
-              ${num(event.sequence)} ·${' '}
+              ${formatNumber(event.sequence)} ·${' '}
               ${before > 0n && html`
                 <a href=${link('event', { topic, sequence: before.toString() })}>previous</a> ·${' '}
               `}
@@ -165,7 +177,7 @@ function History({ topic, event, history }) {
   const [isForecast, setForecast] = useState(false);
   const parent = history.domainTopic ? `${topic}/topics/${history.domainTopic}` : topic;
   const id = subscriptionId(parent, history.subscription);
-  const line = command(
+  const line = formatCommand(
     'replay',
     'start',
     topicArgument(parent),
@@ -177,8 +189,9 @@ function History({ topic, event, history }) {
     '--yes',
   );
   const replay = () =>
-    run(
-      () => post(`${pathOf(id)}/replays`, { fromSequence: Number(event.sequence), toSequence: Number(event.sequence) }),
+    runAction(
+      () =>
+        postJson(`${pathOf(id)}/replays`, { fromSequence: Number(event.sequence), toSequence: Number(event.sequence) }),
       (job) => `Replay ${job.id} of this event started`,
       line,
     );
@@ -194,10 +207,10 @@ function History({ topic, event, history }) {
       <span>
         <${Sentence} text=${history.text} />
       </span>
-      ${may('operate') && !history.deleted && html`<button type="button" class="small" title=${line} onClick=${replay}>
+      ${hasRole('operate') && !history.deleted && html`<button type="button" class="small" title=${line} onClick=${replay}>
         Replay just this one
       </button>`}
-      ${may('operate') && history.result === 'pending' && html`<button type="button" class="small" onClick=${() => retry(id, [event.sequence])}>
+      ${hasRole('operate') && history.result === 'pending' && html`<button type="button" class="small" onClick=${() => retryDeliveries(id, [event.sequence])}>
         Retry now
       </button>`}
       ${open && !history.deleted && html`<button type="button" class="small" aria-expanded=${isForecast} onClick=${() => setForecast(!isForecast)}>
@@ -208,7 +221,9 @@ function History({ topic, event, history }) {
       ${history.lines.map((one, index) => html`<li key=${index}>
         <${Time} at=${one.at} /> <${Outcome} step=${one.step} /> ${one.attempt ? `attempt ${one.attempt}` : ''}${' '}
         ${one.status ? html`<b>${one.status}</b>` : ''} <${Words} code=${one.outcome ?? one.reason} />${' '}
-        ${one.milliseconds === undefined || one.milliseconds === null ? '' : `after ${millis(one.milliseconds)}`}
+        ${one.milliseconds === undefined || one.milliseconds === null
+          ? ''
+          : `after ${formatMillis(one.milliseconds)}`}
         ${one.nextAttempt && html`
           ${' '}
           · next attempt due <${Time} at=${one.nextAttempt} />
@@ -238,29 +253,29 @@ function History({ topic, event, history }) {
 const OBSTACLES = {
   held: (one) => `held by ${one.by}`,
   suspended: (one) => html`
-    suspended (${words(one.cause)}) since <${Time} at=${one.since} />, next probe <${Time} at=${one.nextProbe} />
+    suspended (${formatCode(one.cause)}) since <${Time} at=${one.since} />, next probe <${Time} at=${one.nextProbe} />
   `,
   probing: (one) => html`
-    probing (${words(one.cause)}) since <${Time} at=${one.since} />
+    probing (${formatCode(one.cause)}) since <${Time} at=${one.since} />
   `,
   retryAfter: (one) => html`
     the endpoint asked to wait until <${Time} at=${one.until} />
   `,
-  paced: (one) => `paced at ${num(one.rate)} requests a second`,
-  full: (one) => `the retry queue is full: ${num(one.pending)} of ${num(one.limit)}`,
+  paced: (one) => `paced at ${formatNumber(one.rate)} requests a second`,
+  full: (one) => `the retry queue is full: ${formatNumber(one.pending)} of ${formatNumber(one.limit)}`,
   noReceiver: () => 'no client receives',
 };
 
 function Forecast({ id, sequence }) {
   const path = withQuery(`${pathOf(id)}/explain`, { sequence });
-  const poll = usePoll((signal) => get(path, signal), ['explain', path]);
+  const poll = usePoll((signal) => getJson(path, signal), ['explain', path]);
   if (poll.error && !poll.data) return html`<${Failed} error=${poll.error} />`;
   const data = poll.data;
   if (!data) return null;
   return html`<${Facts}
     rows=${[
       ['State', html`<${Words} code=${data.state} />`],
-      data.behind !== undefined && ['Behind', `${count(data.behind, 'event')} before it`],
+      data.behind !== undefined && ['Behind', `${formatCount(data.behind, 'event')} before it`],
       data.nextDue && ['Due', html`<${Time} at=${data.nextDue} />`],
       [
         'Obstacles',
@@ -275,7 +290,7 @@ function Forecast({ id, sequence }) {
           <ol class="plain">
             ${data.forecast.attempts.slice(0, 12).map((one) => html`<li>
               attempt ${one.number}: <${Time} at=${one.notBefore} />
-              ${one.jitterSeconds ? ` to ${num(one.jitterSeconds)} s later` : ''}
+              ${one.jitterSeconds ? ` to ${formatNumber(one.jitterSeconds)} s later` : ''}
             </li>`)}
           </ol>
           ${data.forecast.end && html`<p>

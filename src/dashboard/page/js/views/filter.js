@@ -1,9 +1,9 @@
 // Filter bench: a draft filter against the newest events or pasted ones. Nothing is sent or changed.
-import { get, isPortal, pathOf, post } from '../api.js';
-import { command, num, percent, shortName, splitId, topicArgument } from '../format.js';
+import { getJson, isPortal, pathOf, postJson } from '../api.js';
+import { formatCommand, formatNumber, formatPercent, shortName, splitId, topicArgument } from '../format.js';
 import { html, useEffect, useState } from '../html.js';
 import { usePoll } from '../poll.js';
-import { subscriptionsOf, topics } from '../resources.js';
+import { subscriptionsOf, listTopics } from '../resources.js';
 import { link, setParams, useParams } from '../state.js';
 import { Table } from '../table.js';
 import { Badge, Command, Failed, Field, Head, Loaded, Select, ViewLink } from '../ui.js';
@@ -14,13 +14,13 @@ export default function FilterBench() {
   const params = useParams();
   const id = params.get('id') ?? '';
   const topic = id ? splitId(id).topic : (params.get('topic') ?? '');
-  const list = usePoll(isPortal() ? null : topics, ['topics of filters'], 0);
+  const list = usePoll(isPortal() ? null : listTopics, ['topics of filters'], 0);
   const inside = usePoll(
     topic && !isPortal() ? (signal) => subscriptionsOf(topic, signal) : null,
     ['filters of', topic],
     0,
   );
-  const resource = usePoll(id ? (signal) => get(pathOf(id), signal) : null, ['filter of', id], 0);
+  const resource = usePoll(id ? (signal) => getJson(pathOf(id), signal) : null, ['filter of', id], 0);
   const choices = (list.data ?? []).filter((one) => one.kind !== 'namespace');
   const known = topic && !choices.some((one) => one.id === topic) ? [[topic, shortName(topic)]] : [];
   const filter = resource.data?.properties.filter ?? resource.data?.properties.filtersConfiguration;
@@ -48,13 +48,13 @@ export default function FilterBench() {
   `;
 }
 
-const empty = (filter) => JSON.stringify(filter, null, 2);
+const filterText = (filter) => JSON.stringify(filter, null, 2);
 
 /**
  * @param {{ topic: string, id: string, filter: any, isOwn?: boolean }} props with `isOwn` the filter is edited here
  */
 export function Bench({ topic, id, filter, isOwn = false }) {
-  const [text, setText] = useState(() => empty(filter));
+  const [text, setText] = useState(() => filterText(filter));
   const [source, setSource] = useState(isPortal() ? 'pasted' : '100');
   const [pasted, setPasted] = useState('');
   const [shown, setShown] = useState('');
@@ -64,8 +64,8 @@ export function Bench({ topic, id, filter, isOwn = false }) {
   const [error, setError] = useState(/** @type {any} */ (null));
   const [isBusy, setBusy] = useState(false);
   useEffect(() => {
-    if (!isOwn) setText(empty(filter));
-  }, [isOwn, empty(filter)]);
+    if (!isOwn) setText(filterText(filter));
+  }, [isOwn, filterText(filter)]);
   const path = `${pathOf(id || topic)}/testFilter`;
   const test = async (event) => {
     event?.preventDefault();
@@ -75,8 +75,8 @@ export function Bench({ topic, id, filter, isOwn = false }) {
       const draft = JSON.parse(text);
       const events = source === 'pasted' ? { events: JSON.parse(pasted) } : { last: Number(source) };
       const [tried, present] = await Promise.all([
-        post(path, { ...events, filter: draft }),
-        id && JSON.stringify(draft) !== JSON.stringify(filter) ? post(path, events) : null,
+        postJson(path, { ...events, filter: draft }),
+        id && JSON.stringify(draft) !== JSON.stringify(filter) ? postJson(path, events) : null,
       ]);
       setResult({ draft: tried, present });
     } catch (problem) {
@@ -149,13 +149,13 @@ export function Bench({ topic, id, filter, isOwn = false }) {
     ${result && html`
       <div class="toolbar" role="status">
         <b>
-          ${num(result.draft.matched)} of ${num(result.draft.tested)} match
+          ${formatNumber(result.draft.matched)} of ${formatNumber(result.draft.tested)} match
         </b>
         <span class="faint">
-          ${percent(result.draft.tested ? result.draft.matched / result.draft.tested : null)}
+          ${formatPercent(result.draft.tested ? result.draft.matched / result.draft.tested : null)}
         </span>
         ${result.present && html`<span>
-          the present filter: ${num(result.present.matched)}; ${num(differing)} differ
+          the present filter: ${formatNumber(result.present.matched)}; ${formatNumber(differing)} differ
         </span>`}
         <${Select}
           label="Show"
@@ -201,7 +201,7 @@ export function Bench({ topic, id, filter, isOwn = false }) {
       />`}
     `}
     ${id && html`<${Command}
-      line=${command(
+      line=${formatCommand(
         'subscriptions',
         'test-filter',
         topicArgument(topic),

@@ -1,8 +1,8 @@
 // The manual, and the API of the server from its own description.
-import { get, withQuery, call } from '../api.js';
+import { getJson, withQuery, callApi } from '../api.js';
 import { html, useState } from '../html.js';
-import { pretty } from '../json.js';
-import { markdown } from '../markdown.js';
+import { indentJson } from '../json.js';
+import { renderMarkdown } from '../markdown.js';
 import { usePoll } from '../poll.js';
 import { link, useParam } from '../state.js';
 import { Badge, Command, Copy, Failed, Field, Head, Loaded, Search } from '../ui.js';
@@ -38,7 +38,7 @@ const CHAPTERS = [
 export default function Help() {
   const [text, setText] = useParam('q');
   const [chapter] = useParam('chapter');
-  const poll = usePoll((signal) => get('/openapi.json', signal), ['openapi'], 0);
+  const poll = usePoll((signal) => getJson('/openapi.json', signal), ['openapi'], 0);
   return html`
     <${Head} title="Manual and API" />
     <section class="panel">
@@ -63,12 +63,12 @@ export default function Help() {
 /** A chapter of the manual, as `gridhook help` prints it. */
 function Chapter({ name }) {
   const poll = usePoll(
-    (signal) => call('GET', `/ui/manual/${encodeURIComponent(name)}.md`, { signal, text: true }),
+    (signal) => callApi('GET', `/ui/manual/${encodeURIComponent(name)}.md`, { signal, text: true }),
     ['chapter', name],
     0,
   );
   return html`<article class="panel manual">
-    <${Loaded} poll=${poll}>${(text) => markdown(text)}<//>
+    <${Loaded} poll=${poll}>${(text) => renderMarkdown(text)}<//>
     <${Command} parts=${['help', name]} />
   </article>`;
 }
@@ -104,7 +104,7 @@ function Operations({ document, text }) {
   `;
 }
 
-const resolve = (document, part) =>
+const resolveReference = (document, part) =>
   part?.$ref
     ? part.$ref
         .slice(2)
@@ -113,7 +113,9 @@ const resolve = (document, part) =>
     : part;
 
 function Operation({ document, operation }) {
-  const parameters = [...operation.shared, ...(operation.parameters ?? [])].map((part) => resolve(document, part));
+  const parameters = [...operation.shared, ...(operation.parameters ?? [])].map((part) =>
+    resolveReference(document, part),
+  );
   const [form, setForm] = useState(/** @type {Record<string, string>} */ ({}));
   const [answer, setAnswer] = useState('');
   const [error, setError] = useState(/** @type {any} */ (null));
@@ -127,7 +129,7 @@ function Operation({ document, operation }) {
     event.preventDefault();
     setError(null);
     try {
-      setAnswer(pretty(await call('GET', path, { text: true })).slice(0, 64 * 1024));
+      setAnswer(indentJson(await callApi('GET', path, { text: true })).slice(0, 64 * 1024));
     } catch (problem) {
       setError(problem);
     }
@@ -151,7 +153,7 @@ function Operation({ document, operation }) {
     </pre>`}
     <ul class="plain">
       ${Object.entries(operation.responses).map(([status, part]) => html`<li key=${status}>
-        <b>${status}</b> ${resolve(document, part).description}
+        <b>${status}</b> ${resolveReference(document, part).description}
       </li>`)}
     </ul>
     <div class="command">

@@ -1,7 +1,7 @@
-// The course of the figures of the server, a topic or an event subscription.
-import { get, withQuery } from '../api.js';
+// Charts of the figures of the server, a topic or an event subscription over time.
+import { getJson, withQuery } from '../api.js';
 import { Chart } from '../charts.js';
-import { absolute, num, shortName } from '../format.js';
+import { formatTime, formatNumber, shortName } from '../format.js';
 import { html } from '../html.js';
 import { usePoll } from '../poll.js';
 import { setParams, useParam } from '../state.js';
@@ -27,7 +27,7 @@ export function History({ topic = '', subscription = '' }) {
   const [shown, setShown] = useParam('as', 'charts');
   const path = withQuery('/history', { range, topic, subscription, destinations: !subscription || undefined });
   const poll = usePoll(
-    (signal) => /** @type {Promise<Course>} */ (get(path, signal)),
+    (signal) => /** @type {Promise<Course>} */ (getJson(path, signal)),
     ['history', path],
     range === '10m' ? 5000 : 30000,
   );
@@ -36,7 +36,7 @@ export function History({ topic = '', subscription = '' }) {
     setParams({ from: '', to: '' });
     setRange(next);
   };
-  // The finest steps that reach so far back.
+  // The finest resolution that reaches back far enough.
   const zoom = (first, last) => {
     const age = Date.now() / 1000 - first;
     setParams({ from: first, to: last, range: (RANGES.find(([, , seconds]) => age < seconds) ?? RANGES[2])[0] });
@@ -55,7 +55,8 @@ export function History({ topic = '', subscription = '' }) {
         </button>`)}
       </span>
       ${from && html`<button type="button" class="small" onClick=${() => setParams({ from: '', to: '' })}>
-        ${absolute(Number(from) * 1000)} to ${absolute(Number(to) * 1000).slice(11)} <span aria-hidden="true">×</span>
+        ${formatTime(Number(from) * 1000)} to ${formatTime(Number(to) * 1000).slice(11)}${' '}
+        <span aria-hidden="true">×</span>
       </button>`}
       <button
         type="button"
@@ -171,7 +172,7 @@ function FigureTable({ xs, charts }) {
       key: `${title} ${name}`,
       name: `${name}${unit && `, ${unit.trim()}`}`,
       num: true,
-      cell: ({ index }) => (values[index] === null || values[index] === undefined ? '–' : num(values[index])),
+      cell: ({ index }) => (values[index] === null || values[index] === undefined ? '–' : formatNumber(values[index])),
     })),
   );
   return html`<${Table}
@@ -183,7 +184,7 @@ function FigureTable({ xs, charts }) {
         key: 'time',
         name: 'Time',
         rank: 'sticky',
-        cell: ({ x }) => html`<time datetime=${new Date(x * 1000).toISOString()}>${absolute(x * 1000)}</time>`,
+        cell: ({ x }) => html`<time datetime=${new Date(x * 1000).toISOString()}>${formatTime(x * 1000)}</time>`,
       },
       ...columns,
     ]}

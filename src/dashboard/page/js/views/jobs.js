@@ -1,14 +1,23 @@
 // Replays and redrives, and the wizard that starts a replay.
-import { run } from '../actions.js';
-import { may, get, pathOf, post } from '../api.js';
-import { command, duration, num, rate, shortName, splitId, subscriptionId, topicArgument } from '../format.js';
+import { runAction } from '../actions.js';
+import { hasRole, getJson, pathOf, postJson } from '../api.js';
+import {
+  formatCommand,
+  formatDuration,
+  formatNumber,
+  formatRate,
+  shortName,
+  splitId,
+  subscriptionId,
+  topicArgument,
+} from '../format.js';
 import { html, useState } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
-import { top } from '../resources.js';
+import { getTop } from '../resources.js';
 import { link, setParams, useParam, useParams } from '../state.js';
 import { Table } from '../table.js';
-import { Badge, Command, Field, Head, Loaded, Search, ask, tell, Time } from '../ui.js';
-import { Range, instant } from './attempts.js';
+import { Badge, Command, Field, Head, Loaded, Search, askOperator, showMessage, Time } from '../ui.js';
+import { Range, utcInstant } from './attempts.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
@@ -42,7 +51,7 @@ export default function Jobs() {
 
 /** The jobs of all event subscriptions that have not ended. */
 function Open() {
-  const poll = usePoll((signal) => /** @type {Promise<Schemas['Jobs']>} */ (get('/jobs', signal)), ['all jobs']);
+  const poll = usePoll((signal) => /** @type {Promise<Schemas['Jobs']>} */ (getJson('/jobs', signal)), ['all jobs']);
   useChanges(poll.refresh);
   return html`
     <h2>Running and paused</h2>
@@ -53,7 +62,7 @@ function Open() {
           isOfAll=${true}
         />
         ${data.open > data.jobs.length && html`<p class="hint">
-          The newest ${num(data.jobs.length)} of ${num(data.open)}.
+          The newest ${formatNumber(data.jobs.length)} of ${formatNumber(data.open)}.
         </p>`}
       `}
     <//>
@@ -64,7 +73,7 @@ function Open() {
 /** The event subscription whose jobs are shown, or to which events are sent again. */
 function Choose() {
   const [text, setText] = useParam('q');
-  const poll = usePoll((signal) => top({ by: 'name', search: text, top: 50 }, signal), ['choose', text], 10000);
+  const poll = usePoll((signal) => getTop({ by: 'name', search: text, top: 50 }, signal), ['choose', text], 10000);
   return html`
     <h2>Choose an event subscription</h2>
     <div class="filters">
@@ -90,7 +99,7 @@ function Choose() {
                 key: 'new',
                 name: '',
                 cell: (line) =>
-                  may('operate') && html`<a href=${link('jobs', { id: subscriptionId(line.topic, line.subscription), new: 'replay' })}>
+                  hasRole('operate') && html`<a href=${link('jobs', { id: subscriptionId(line.topic, line.subscription), new: 'replay' })}>
                     New replay …
                   </a>`,
               },
@@ -98,7 +107,7 @@ function Choose() {
           }
         />
         ${data.matching > data.top.length && html`<p class="hint">
-          The first ${num(data.top.length)} of ${num(data.matching)}: search for the others.
+          The first ${formatNumber(data.top.length)} of ${formatNumber(data.matching)}: search for the others.
         </p>`}
       `}
     <//>
@@ -111,12 +120,12 @@ export function JobsOf({ id }) {
   const isNew = useParams().get('new') === 'replay';
   const { topic, name } = splitId(id);
   const poll = usePoll(
-    (signal) => /** @type {Promise<{ value: Schemas['Replay'][] }>} */ (get(`${pathOf(id)}/replays`, signal)),
+    (signal) => /** @type {Promise<{ value: Schemas['Replay'][] }>} */ (getJson(`${pathOf(id)}/replays`, signal)),
     ['jobs', id],
   );
   useChanges(poll.refresh);
   return html`
-    ${may('operate') &&
+    ${hasRole('operate') &&
       (isNew ? html`<${Wizard} id=${id} />` : html`<p>
         <button type="button" onClick=${() => setParams({ new: 'replay' })}>
           New replay …
@@ -142,11 +151,11 @@ export function JobsOf({ id }) {
 export function JobTable({ rows, isOfAll = false }) {
   const act = async (job, verb) => {
     const { topic, name } = splitId(job.subscription);
-    const line = command('replay', verb, topicArgument(topic), name, job.id);
+    const line = formatCommand('replay', verb, topicArgument(topic), name, job.id);
     const what = `${job.kind} ${job.id}`;
     if (
       verb === 'cancel' &&
-      !(await ask({
+      !(await askOperator({
         title: `Cancel ${what}?`,
         body: 'Delivered events stay delivered; the others are not sent.',
         confirm: 'Cancel the job',
@@ -155,8 +164,8 @@ export function JobTable({ rows, isOfAll = false }) {
       }))
     )
       return;
-    await run(
-      () => post(`${pathOf(job.subscription)}/replays/${encodeURIComponent(job.id)}/${verb}`),
+    await runAction(
+      () => postJson(`${pathOf(job.subscription)}/replays/${encodeURIComponent(job.id)}/${verb}`),
       `${what}: ${verb}`,
       line,
     );
@@ -188,32 +197,33 @@ export function JobTable({ rows, isOfAll = false }) {
           key: 'progress',
           name: 'Progress',
           cell: (job) =>
-            share(job) === null ? num(job.progress.passed) : html`
+            share(job) === null ? formatNumber(job.progress.passed) : html`
               <progress max="1" value=${share(job)} aria-label=${`Progress of ${job.kind} ${job.id}`}></progress>${' '}
-              ${num(job.progress.passed)} of ${num(job.progress.total)} ${job.kind === 'replay' ? 'read' : 'sent'}
+              ${formatNumber(job.progress.passed)} of ${formatNumber(job.progress.total)}${' '}
+              ${job.kind === 'replay' ? 'read' : 'sent'}
             `,
         },
-        { key: 'matched', name: 'Matched', num: true, cell: (job) => num(job.counters.matched) },
-        { key: 'eta', name: 'Left', num: true, cell: (job) => duration(job.progress.etaSeconds) },
-        { key: 'delivered', name: 'Delivered', num: true, cell: (job) => num(job.counters.delivered) },
-        { key: 'pending', name: 'Pending', num: true, cell: (job) => num(job.counters.pending) },
+        { key: 'matched', name: 'Matched', num: true, cell: (job) => formatNumber(job.counters.matched) },
+        { key: 'eta', name: 'Left', num: true, cell: (job) => formatDuration(job.progress.etaSeconds) },
+        { key: 'delivered', name: 'Delivered', num: true, cell: (job) => formatNumber(job.counters.delivered) },
+        { key: 'pending', name: 'Pending', num: true, cell: (job) => formatNumber(job.counters.pending) },
         {
           key: 'failed',
           name: 'Given up',
           num: true,
-          cell: (job) => num(Number(job.counters.deadLettered) + Number(job.counters.dropped)),
+          cell: (job) => formatNumber(Number(job.counters.deadLettered) + Number(job.counters.dropped)),
         },
-        { key: 'rate', name: 'At most', num: true, cell: (job) => rate(job.eventsPerSecond) },
+        { key: 'rate', name: 'At most', num: true, cell: (job) => formatRate(job.eventsPerSecond) },
         {
           key: 'range',
           name: 'Sequences',
           cell: (job) =>
             job.fromSequence === undefined || job.fromSequence === null
               ? ''
-              : `${num(job.fromSequence)} – ${num(job.toSequence)}`,
+              : `${formatNumber(job.fromSequence)} – ${formatNumber(job.toSequence)}`,
         },
         { key: 'started', name: 'Started', cell: (job) => html`<${Time} at=${job.started} />` },
-        may('operate') && {
+        hasRole('operate') && {
           key: 'do',
           name: 'Actions',
           cell: (job) => {
@@ -235,7 +245,7 @@ export function JobTable({ rows, isOfAll = false }) {
   />`;
 }
 
-/** A range, a count, a rate: then the replay. */
+/** The wizard: a range, the number of its events, a rate, and then the replay. */
 function Wizard({ id }) {
   const [form, setForm] = useState({ from: '', to: '', fromSequence: '', toSequence: '', rate: '' });
   const [plan, setPlan] = useState(/** @type {Schemas['ReplayDryRun'] | null} */ (null));
@@ -246,21 +256,21 @@ function Wizard({ id }) {
     setPlan(null);
   };
   const body = () => ({
-    ...(form.from ? { from: instant(form.from) } : {}),
-    ...(form.to ? { to: instant(form.to) } : {}),
+    ...(form.from ? { from: utcInstant(form.from) } : {}),
+    ...(form.to ? { to: utcInstant(form.to) } : {}),
     ...(form.fromSequence ? { fromSequence: Number(form.fromSequence) } : {}),
     ...(form.toSequence ? { toSequence: Number(form.toSequence) } : {}),
     ...(form.rate ? { eventsPerSecond: Number(form.rate) } : {}),
   });
   const flags = [
-    ...(form.from ? ['--from', instant(form.from)] : []),
-    ...(form.to ? ['--to', instant(form.to)] : []),
+    ...(form.from ? ['--from', utcInstant(form.from)] : []),
+    ...(form.to ? ['--to', utcInstant(form.to)] : []),
     ...(form.fromSequence ? ['--from-sequence', form.fromSequence] : []),
     ...(form.toSequence ? ['--to-sequence', form.toSequence] : []),
     ...(form.rate ? ['--rate', form.rate] : []),
   ];
   const hasRange = form.from || form.to || form.fromSequence || form.toSequence;
-  const line = command(
+  const line = formatCommand(
     'replay',
     'start',
     topicArgument(topic),
@@ -273,21 +283,21 @@ function Wizard({ id }) {
     event.preventDefault();
     setError(null);
     try {
-      setPlan(await post(`${pathOf(id)}/replays`, { ...body(), dryRun: true }));
+      setPlan(await postJson(`${pathOf(id)}/replays`, { ...body(), dryRun: true }));
     } catch (problem) {
       setError(problem);
     }
   };
   const start = async () => {
     if (
-      await run(
-        () => post(`${pathOf(id)}/replays`, body()),
+      await runAction(
+        () => postJson(`${pathOf(id)}/replays`, body()),
         (job) => `Replay ${job.id} started`,
         line,
       )
     )
       setParams({ new: '' });
-    else tell('No replay was started.', { kind: 'warn' });
+    else showMessage('No replay was started.', { kind: 'warn' });
   };
   const setRange = ([from, to]) => {
     setForm({ ...form, from, to, fromSequence: '', toSequence: '' });
@@ -335,10 +345,13 @@ function Wizard({ id }) {
     </p>`}
     ${plan && html`<p class="notice ok" role="status">
       <b>
-        ${num(plan.matching)} of ${num(plan.stored)} stored events match
+        ${formatNumber(plan.matching)} of ${formatNumber(plan.stored)} stored events match
       </b>${' '}
-      (sequences ${num(plan.fromSequence)} to ${num(plan.toSequence)})
-      ${form.rate ? `; at ${form.rate}/s that takes ${duration(Number(plan.matching) / Number(form.rate))}` : ''}.
+      (sequences ${formatNumber(plan.fromSequence)} to ${formatNumber(plan.toSequence)})
+      ${form.rate
+        ? `; at ${form.rate}/s that takes ${formatDuration(Number(plan.matching) / Number(form.rate))}`
+        : ''}
+      .
     </p>`}
     <${Command} line=${line} parts=${[]} />
     <div class="acts">

@@ -1,5 +1,5 @@
-// Portal links: subscribers who see and mend their own event subscriptions, and nothing else.
-import { may } from '../api.js';
+// Portal links, with which subscribers see and correct their own event subscriptions, and nothing else.
+import { hasRole } from '../api.js';
 import { html, useState } from '../html.js';
 import { Head } from '../ui.js';
 import { NewToken, TokenTable, useTokens } from './tokens.js';
@@ -11,7 +11,7 @@ export default function Links() {
       title="Portal links"
       about="A link shows a subscriber its own event subscriptions: it sees attempts and dead letters, changes the endpoint, tests the filter and redrives."
     >
-      ${may('admin') && html`<button type="button" class="primary" onClick=${() => setNew(true)}>
+      ${hasRole('admin') && html`<button type="button" class="primary" onClick=${() => setNew(true)}>
         New link …
       </button>`}
     <//>

@@ -1,26 +1,34 @@
-// Overview: is the server well, how much passes, and what is wrong now.
-import { may } from '../api.js';
+// Overview: the state of the server, its throughput, and what is wrong now.
+import { hasRole } from '../api.js';
 import { nextStep } from '../causes.js';
-import { count, duration, num, rate, shortName, subscriptionId, words } from '../format.js';
+import {
+  formatCount,
+  formatDuration,
+  formatNumber,
+  formatRate,
+  shortName,
+  subscriptionId,
+  formatCode,
+} from '../format.js';
 import { html, useRef } from '../html.js';
 import { usePoll } from '../poll.js';
-import { readiness, top } from '../resources.js';
+import { getReadiness, getTop } from '../resources.js';
 import { link } from '../state.js';
 import { History } from './history.js';
 import Start from './start.js';
 import { Command, Condition, Failed, Figure, Head, Loaded, Time, conditionText } from '../ui.js';
 
-/** So many sick event subscriptions are listed. */
+/** The number of failing event subscriptions that are listed. */
 const LISTED = 10;
 
 export default function Overview() {
-  const ready = usePoll(readiness, ['ready']);
-  const poll = usePoll((signal) => top({ by: 'health', health: 'unhealthy', top: LISTED }, signal), ['sick']);
-  const day = usePoll((signal) => top({ window: '24h', by: 'name', top: 1 }, signal), ['day'], 10000);
+  const ready = usePoll(getReadiness, ['ready']);
+  const poll = usePoll((signal) => getTop({ by: 'health', health: 'unhealthy', top: LISTED }, signal), ['sick']);
+  const day = usePoll((signal) => getTop({ window: '24h', by: 'name', top: 1 }, signal), ['day'], 10000);
   const state = ready.data;
   // The first run goes on once it has created the first event subscription.
   const isFirstRun = useRef(false);
-  if (poll.data?.subscriptions === 0) isFirstRun.current = may('admin');
+  if (poll.data?.subscriptions === 0) isFirstRun.current = hasRole('admin');
   return html`
     <${Head} title="Overview" />
     <${Failed} error=${ready.error} retry=${ready.refresh} />
@@ -39,52 +47,52 @@ export default function Overview() {
             kind=${state?.ready === false ? 'bad' : ''}
             href=${link('server')}
           />
-          <${Figure} name="Delivered" value=${rate(data.deliveredPerSecond)} title="In the last minute" />
+          <${Figure} name="Delivered" value=${formatRate(data.deliveredPerSecond)} title="In the last minute" />
           <${Figure}
             name="Failed requests"
-            value=${rate(data.failedPerSecond)}
+            value=${formatRate(data.failedPerSecond)}
             kind=${data.failedPerSecond > 0 ? 'warn' : ''}
             title="In the last minute"
           />
           <${Figure}
             name="Backlog"
-            value=${num(data.backlog)}
+            value=${formatNumber(data.backlog)}
             href=${link('subscriptions', { by: 'backlog' })}
             title="Events that are not yet read by their event subscription"
           />
           <${Figure}
             name="Pending"
-            value=${num(data.pending)}
+            value=${formatNumber(data.pending)}
             href=${link('subscriptions', { by: 'pending' })}
             title="Events that failed and are tried again"
           />
-          <${Figure} name="In flight" value=${num(data.inFlight)} />
+          <${Figure} name="In flight" value=${formatNumber(data.inFlight)} />
           <${Figure}
             name="Given up, 24 h"
-            value=${num(day.data?.givenUpInWindow)}
+            value=${formatNumber(day.data?.givenUpInWindow)}
             kind=${day.data?.givenUpInWindow > 0 ? 'bad' : ''}
             href=${link('dead-letters')}
             title="Events that were dead-lettered or dropped in the last day, or since the start of the server"
           />
           <${Figure}
             name="Failing"
-            value=${num(data.conditions.failing)}
+            value=${formatNumber(data.conditions.failing)}
             kind=${data.conditions.failing > 0 ? 'bad' : ''}
             href=${link('subscriptions', { health: 'failing' })}
           />
           <${Figure}
             name="Suspended"
-            value=${num(data.suspended)}
+            value=${formatNumber(data.suspended)}
             kind=${data.suspended > 0 ? 'bad' : ''}
             href=${link('subscriptions', { health: 'suspended' })}
           />
           <${Figure}
             name="Held"
-            value=${num(data.held)}
+            value=${formatNumber(data.held)}
             kind=${data.held > 0 ? 'warn' : ''}
             href=${link('subscriptions', { health: 'held' })}
           />
-          <${Figure} name="Subscriptions" value=${num(data.subscriptions)} href=${link('subscriptions')} />
+          <${Figure} name="Subscriptions" value=${formatNumber(data.subscriptions)} href=${link('subscriptions')} />
         </dl>
         ${isFirstRun.current ? html`<${Start} />` : html`
           <${History} />
@@ -113,15 +121,15 @@ function Wrong({ lines, all }) {
             </a>
             <span class="faint">of ${shortName(line.topic)}</span>
             ${health.since && html`<span class="faint">
-              ${words(health.cause)}, since <${Time} at=${health.since} />
+              ${formatCode(health.cause)}, since <${Time} at=${health.since} />
             </span>`}
             ${health.nextProbe && html`<span class="faint">
               next probe <${Time} at=${health.nextProbe} />
             </span>`}
             <span class="faint">
-              ${num(line.backlog)} behind
-              ${line.oldestUnreadAgeSeconds ? `, oldest ${duration(line.oldestUnreadAgeSeconds)}` : ''},${' '}
-              ${num(line.pending)} pending
+              ${formatNumber(line.backlog)} behind
+              ${line.oldestUnreadAgeSeconds ? `, oldest ${formatDuration(line.oldestUnreadAgeSeconds)}` : ''},${' '}
+              ${formatNumber(line.pending)} pending
             </span>
           </div>
           <p class="hint">
@@ -133,7 +141,9 @@ function Wrong({ lines, all }) {
       })}
     </ul>
     ${all > lines.length && html`<p>
-      <a href=${link('subscriptions', { health: 'unhealthy' })}>and ${count(all - lines.length, 'more', 'more')}</a>
+      <a href=${link('subscriptions', { health: 'unhealthy' })}>
+        and ${formatCount(all - lines.length, 'more', 'more')}
+      </a>
     </p>`}
     ${lines.length > 0 && html`<${Command} parts=${['top', '--by', 'health']} />`}
   </section>`;

@@ -1,37 +1,37 @@
 // Search over everything: topics and event subscriptions by name, endpoints by address, and events by id in all topics.
-import { get, may, withQuery } from '../api.js';
-import { num, shortName, subscriptionId } from '../format.js';
+import { getJson, hasRole, withQuery } from '../api.js';
+import { formatNumber, shortName, subscriptionId } from '../format.js';
 import { html, useEffect, useState } from '../html.js';
 import { usePoll } from '../poll.js';
-import { top, topics } from '../resources.js';
+import { getTop, listTopics } from '../resources.js';
 import { link } from '../state.js';
 import { Dialog, Failed, Field } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 /** @typedef {{ href: string, name: string, about: string }} Hit */
 
-/** So many of each kind are listed. */
+/** The number of hits of each kind that are listed. */
 const LISTED = 8;
-/** The operator rests so long before a search, in milliseconds. */
+/** The pause in typing after which a search begins, in milliseconds. */
 const REST = 200;
 
 /** The events with an id, in all topics. @returns {Promise<Schemas['Search']>} */
-export const findEvent = (id, signal) => get(withQuery('/search', { id }), signal);
+export const findEvent = (id, signal) => getJson(withQuery('/search', { id }), signal);
 
 /** @param {string} text @param {AbortSignal} signal @returns {Promise<Hit[]>} */
-async function search(text, signal) {
+async function searchServer(text, signal) {
   const wanted = text.toLowerCase();
   const [all, lines, events] = await Promise.all([
-    may('read') ? topics(signal) : [],
-    top({ by: 'name', search: text, top: LISTED }, signal),
-    may('read') ? findEvent(text, signal) : { events: [] },
+    hasRole('read') ? listTopics(signal) : [],
+    getTop({ by: 'name', search: text, top: LISTED }, signal),
+    hasRole('read') ? findEvent(text, signal) : { events: [] },
   ]);
   const named = all.filter((topic) => topic.name.toLowerCase().includes(wanted)).slice(0, LISTED);
   return [
     ...events.events.map((event) => ({
       href: link('event', { topic: event.topic, sequence: event.sequence }),
       name: text,
-      about: `event ${num(event.sequence)} of ${shortName(event.topic)}`,
+      about: `event ${formatNumber(event.sequence)} of ${shortName(event.topic)}`,
     })),
     ...named.map((topic) => ({ href: link('topic', { id: topic.id }), name: shortName(topic.id), about: topic.kind })),
     ...lines.top.map((line) => ({
@@ -45,7 +45,7 @@ async function search(text, signal) {
 export default function SearchDialog({ onClose }) {
   const [text, setText] = useState('');
   const [wanted, setWanted] = useState('');
-  const poll = usePoll(wanted ? (signal) => search(wanted, signal) : null, ['search', wanted], 0);
+  const poll = usePoll(wanted ? (signal) => searchServer(wanted, signal) : null, ['search', wanted], 0);
   useEffect(() => {
     const timer = setTimeout(() => setWanted(text.trim()), REST);
     return () => clearTimeout(timer);
@@ -74,7 +74,7 @@ export default function SearchDialog({ onClose }) {
       ${wanted && poll.data
         ? hits.length === 0
           ? 'Nothing has this name or id.'
-          : `${num(hits.length)} found; Enter opens the first`
+          : `${formatNumber(hits.length)} found; Enter opens the first`
         : ''}
     </p>
     <ul class="plain" data-list>

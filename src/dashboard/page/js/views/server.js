@@ -1,11 +1,11 @@
-// The server itself: is it ready, its actors, its store, its clock.
-import { may, call, get, open, post } from '../api.js';
-import { run } from '../actions.js';
-import { bytes, duration, num, shortName } from '../format.js';
+// The server itself: readiness, actors, store and clock.
+import { hasRole, callApi, getJson, sendRequest, postJson } from '../api.js';
+import { runAction } from '../actions.js';
+import { formatBytes, formatDuration, formatNumber, shortName } from '../format.js';
 import { html, useState } from '../html.js';
-import { parse } from '../json.js';
+import { parseJson } from '../json.js';
 import { usePoll } from '../poll.js';
-import { readiness } from '../resources.js';
+import { getReadiness } from '../resources.js';
 import { isClustered, useParam, useStore } from '../state.js';
 import { Table } from '../table.js';
 import { Cluster } from './cluster.js';
@@ -43,8 +43,8 @@ export default function Server() {
 }
 
 function State() {
-  const ready = usePoll(readiness, ['ready']);
-  const clock = usePoll((signal) => /** @type {Promise<Schemas['Clock']>} */ (get('/clock', signal)), ['clock']);
+  const ready = usePoll(getReadiness, ['ready']);
+  const clock = usePoll((signal) => /** @type {Promise<Schemas['Clock']>} */ (getJson('/clock', signal)), ['clock']);
   const facts = useFacts();
   return html`
     <${Loaded} poll=${ready}>
@@ -55,7 +55,7 @@ function State() {
             ['Accepts events', data.ready ? html`<${Badge} kind="ok">yes<//>` : html`<${Badge} kind="bad">no<//>`],
             ['Phase', data.phase],
             ['Journal', data.journal],
-            ['Lost events', num(data.lostEvents)],
+            ['Lost events', formatNumber(data.lostEvents)],
             data.shards !== undefined && [
               'Shards',
               data.shards.map(({ shard, state }) => `${shard} ${state}`).join(', '),
@@ -80,13 +80,13 @@ function State() {
             ['Started', html`<${Time} at=${data.started} />`],
             ...data.listeners.map((one) => [
               `Connections of ${one.name}`,
-              `${num(one.open)} open, ${num(one.admitted)} accepted, ${num(one.refused)} refused`,
+              `${formatNumber(one.open)} open, ${formatNumber(one.admitted)} accepted, ${formatNumber(one.refused)} refused`,
             ]),
-            ['Memory', bytes(data.process.residentBytes)],
-            ['Processor time', duration(data.process.cpuSeconds)],
-            ['Threads', num(data.process.threads)],
-            ['Open files', `${num(data.process.openFiles)} of ${num(data.process.mostFiles)}`],
-            ['Free disk of the store', bytes(data.diskFreeBytes)],
+            ['Memory', formatBytes(data.process.residentBytes)],
+            ['Processor time', formatDuration(data.process.cpuSeconds)],
+            ['Threads', formatNumber(data.process.threads)],
+            ['Open files', `${formatNumber(data.process.openFiles)} of ${formatNumber(data.process.mostFiles)}`],
+            ['Free disk of the store', formatBytes(data.diskFreeBytes)],
           ]}
         />
         <${Command} parts=${['server']} />
@@ -99,17 +99,17 @@ function State() {
           rows=${[
             ['Time by which events age', html`<${Time} at=${data.time} />`],
             ['System clock', html`<${Time} at=${data.wallClock} />`],
-            ['System clock ahead by', duration(data.wallClockAheadSeconds)],
+            ['System clock ahead by', formatDuration(data.wallClockAheadSeconds)],
             [
               'Expiry',
               data.expiryPaused ? html`<${Badge} kind="warn">paused until the clock is confirmed<//>` : html`<${Badge} kind="ok">on<//>`,
             ],
           ]}
         />
-        ${data.expiryPaused && may('operate') && html`<button
+        ${data.expiryPaused && hasRole('operate') && html`<button
           type="button"
           class="primary"
-          onClick=${() => run(() => post('/clock'), 'Clock confirmed', 'gridhook clock confirm')}
+          onClick=${() => runAction(() => postJson('/clock'), 'Clock confirmed', 'gridhook clock confirm')}
         >
           Confirm the system clock
         </button>`}
@@ -120,7 +120,7 @@ function State() {
 }
 
 const useFacts = () =>
-  usePoll((signal) => /** @type {Promise<Schemas['ServerFacts']>} */ (get('/server', signal)), ['server']);
+  usePoll((signal) => /** @type {Promise<Schemas['ServerFacts']>} */ (getJson('/server', signal)), ['server']);
 
 /** What an operator changed. */
 function Settings() {
@@ -150,9 +150,9 @@ function Settings() {
   `;
 }
 
-/** Reads lines of progress until the last one, which has the result. */
-async function stream(path, body, tell) {
-  const response = await open('POST', path, { body });
+/** Reads lines of progress until the last one, which is the result. */
+async function readProgress(path, body, tell) {
+  const response = await sendRequest('POST', path, { body });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
   let last = {};
@@ -162,7 +162,7 @@ async function stream(path, body, tell) {
     const parts = (rest + value).split('\n');
     rest = parts.pop();
     for (const part of parts.filter(Boolean)) {
-      last = parse(part);
+      last = parseJson(part);
       tell(last);
     }
   }
@@ -172,14 +172,14 @@ async function stream(path, body, tell) {
 function Store() {
   const [folder, setFolder] = useState('');
   return html`
-    ${may('operate') && html`<${Work}
+    ${hasRole('operate') && html`<${Work}
       title="Check the store"
       about="Reads every record. Publishing and delivery go on."
       name="Check"
       path="/store/check"
       command=${['fsck', '--online']}
     />`}
-    ${may('admin') && html`<${Work}
+    ${hasRole('admin') && html`<${Work}
       title="Back up the store"
       about="A copy of the store at one moment, checked before it is complete."
       name="Back up"
@@ -195,7 +195,7 @@ function Store() {
         onInput=${(event) => setFolder(event.currentTarget.value)}
       />
     <//>`}
-    ${!may('operate') && html`<div class="empty">Your role may not check or back up the store.</div>`}
+    ${!hasRole('operate') && html`<div class="empty">Your role may not check or back up the store.</div>`}
   `;
 }
 
@@ -209,7 +209,7 @@ function Work({ title, about, name, path, body = undefined, isReady = true, comm
     setError(null);
     setLine(null);
     try {
-      await stream(path, body, setLine);
+      await readProgress(path, body, setLine);
     } catch (problem) {
       setError(problem);
     } finally {
@@ -232,11 +232,18 @@ function Work({ title, about, name, path, body = undefined, isReady = true, comm
       ${line.error}
     </p>`}
     ${report && html`<div class=${`notice ${report.findings.length > 0 ? 'bad' : 'ok'}`} role="status">
-      <b>${report.findings.length === 0 ? 'Nothing is wrong.' : `${num(report.findings.length)} findings`}</b>
+      <b>
+        ${report.findings.length === 0 ? 'Nothing is wrong.' : `${formatNumber(report.findings.length)} findings`}
+      </b>
       <ul class="plain">
         ${report.findings.map((one) => html`<li>${typeof one === 'string' ? one : JSON.stringify(one)}</li>`)}
       </ul>
-      <${Facts} rows=${Object.entries(report.counts).map(([what, count]) => [what, num(/** @type {any} */ (count))])} />
+      <${Facts}
+        rows=${Object.entries(report.counts).map(([what, count]) => [
+          what,
+          formatNumber(/** @type {any} */ (count)),
+        ])}
+      />
     </div>`}
     ${line?.backup && html`<div class="notice ok" role="status">
       <b>Backup complete.</b>
@@ -250,7 +257,7 @@ function Work({ title, about, name, path, body = undefined, isReady = true, comm
 
 function Supervision() {
   const poll = usePoll(
-    (signal) => /** @type {Promise<Schemas['Supervision']>} */ (call('GET', '/supervision', { signal })),
+    (signal) => /** @type {Promise<Schemas['Supervision']>} */ (callApi('GET', '/supervision', { signal })),
     ['supervision'],
   );
   return html`<${Loaded} poll=${poll}>
@@ -258,20 +265,23 @@ function Supervision() {
       <div class="panel">
         <${Facts}
           rows=${[
-            ['Actors', num(data.actors)],
+            ['Actors', formatNumber(data.actors)],
             [
               'Restarts',
               Object.entries(data.ends)
-                .map(([kind, n]) => `${kind} ${num(n)}`)
+                .map(([kind, n]) => `${kind} ${formatNumber(n)}`)
                 .join(', '),
             ],
             [
               'Recovery',
               data.recovery.count > 0
-                ? `p50 ${duration(data.recovery.p50)}, p99 ${duration(data.recovery.p99)}, longest ${duration(data.recovery.longest)}`
+                ? `p50 ${formatDuration(data.recovery.p50)}, p99 ${formatDuration(data.recovery.p99)}, longest ${formatDuration(data.recovery.longest)}`
                 : 'none yet',
             ],
-            ['Quarantined events', data.quarantined > 0 ? html`<${Badge} kind="bad">${num(data.quarantined)}<//>` : '0'],
+            [
+              'Quarantined events',
+              data.quarantined > 0 ? html`<${Badge} kind="bad">${formatNumber(data.quarantined)}<//>` : '0',
+            ],
           ]}
         />
       </div>
@@ -287,10 +297,15 @@ function Supervision() {
               name: 'Of',
               cell: (row) => [shortName(row.topic), row.subscription, row.store].filter(Boolean).join(' / '),
             },
-            { key: 'restarts', name: 'Restarts', num: true, cell: (row) => num(row.restarts) },
+            { key: 'restarts', name: 'Restarts', num: true, cell: (row) => formatNumber(row.restarts) },
             { key: 'last', name: 'Last', cell: (row) => html`<${Time} at=${row.lastEnd} />` },
             { key: 'cause', name: 'Cause', wide: true, cell: (row) => row.lastCause ?? '' },
-            { key: 'quarantined', name: 'Quarantined', num: true, cell: (row) => num(row.quarantined?.count) },
+            {
+              key: 'quarantined',
+              name: 'Quarantined',
+              num: true,
+              cell: (row) => formatNumber(row.quarantined?.count),
+            },
           ])
         }
       />`}

@@ -1,22 +1,22 @@
 // The operators who are signed in to this page.
-import { call, get, may } from '../api.js';
-import { run } from '../actions.js';
+import { callApi, getJson, hasRole } from '../api.js';
+import { runAction } from '../actions.js';
 import { html } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
 import { Table } from '../table.js';
-import { Badge, Head, Loaded, Time, ask } from '../ui.js';
+import { Badge, Head, Loaded, Time, askOperator } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
 /** @param {Schemas['ListedSession']} session */
-async function end(session) {
-  const isSure = await ask({
+async function endSession(session) {
+  const isSure = await askOperator({
     title: `End the session of ${session.name}?`,
     body: 'Its browser has to sign in again. The token stays valid: revoke it to keep its holder out.',
     confirm: 'End the session',
     danger: true,
   });
-  if (isSure) run(() => call('DELETE', `/sessions/${session.id}`), `Session of ${session.name} ended`);
+  if (isSure) runAction(() => callApi('DELETE', `/sessions/${session.id}`), `Session of ${session.name} ended`);
 }
 
 /** The browser in a word. */
@@ -24,7 +24,7 @@ const browserName = (agent = '') =>
   /Firefox|Edg|OPR|Chrome|Safari/.exec(agent)?.[0].replace('Edg', 'Edge').replace('OPR', 'Opera') ?? agent;
 
 export default function Sessions() {
-  const poll = usePoll((signal) => get('/sessions', signal), ['sessions'], 5000);
+  const poll = usePoll((signal) => getJson('/sessions', signal), ['sessions'], 5000);
   useChanges(poll.refresh);
   return html`
     <${Head}
@@ -61,7 +61,7 @@ export default function Sessions() {
             { key: 'started', name: 'Signed in', cell: (row) => html`<${Time} at=${row.started} />` },
             { key: 'used', name: 'Last used', cell: (row) => html`<${Time} at=${row.lastUsed} />` },
             { key: 'expires', name: 'Expires', cell: (row) => html`<${Time} at=${row.expires} />` },
-            may('admin') && {
+            hasRole('admin') && {
               key: 'end',
               name: 'Action',
               cell: (row) =>
@@ -69,7 +69,7 @@ export default function Sessions() {
                   type="button"
                   class="small"
                   aria-label=${`End the session of ${row.name}`}
-                  onClick=${() => end(row)}
+                  onClick=${() => endSession(row)}
                 >
                   End …
                 </button>`,

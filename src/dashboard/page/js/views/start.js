@@ -1,15 +1,15 @@
 // The first run: a topic, an event subscription and an event in three steps, with the test endpoint of the server.
-import { call, get, pathOf, post } from '../api.js';
-import { command, idOf, subscriptionId, topicArgument } from '../format.js';
+import { callApi, getJson, pathOf, postJson } from '../api.js';
+import { formatCommand, idOf, subscriptionId, topicArgument } from '../format.js';
 import { html, useEffect, useState } from '../html.js';
 import { usePoll } from '../poll.js';
 import { statusOf } from '../resources.js';
-import { go, link } from '../state.js';
+import { goTo, link } from '../state.js';
 import { Command, Failed, Field } from '../ui.js';
 
 const TOPIC = 'orders';
 const SUBSCRIPTION = 'first';
-/** How often the delivery is looked for, in milliseconds. */
+/** The pause between two looks for the first delivery, in milliseconds. */
 const LOOK = 500;
 
 /** The event that is published. */
@@ -45,7 +45,7 @@ function Waiting({ topic, subscription, eventId }) {
   const poll = usePoll((signal) => statusOf(subscription, signal), ['first delivery', subscription], LOOK);
   const isDelivered = Number(poll.data?.counters.delivered ?? 0) > 0;
   useEffect(() => {
-    if (isDelivered) go('event', { topic, id: eventId });
+    if (isDelivered) goTo('event', { topic, id: eventId });
   }, [isDelivered]);
   return html`<p role="status">
     Waiting for the first event … <a href=${link('subscription', { id: subscription })}>What happens?</a>
@@ -53,7 +53,7 @@ function Waiting({ topic, subscription, eventId }) {
 }
 
 export default function Start() {
-  const facts = usePoll((signal) => get('/server', signal), ['first run'], 0);
+  const facts = usePoll((signal) => getJson('/server', signal), ['first run'], 0);
   const [step, setStep] = useState(1);
   const [name, setName] = useState(TOPIC);
   const [givenEndpoint, setGivenEndpoint] = useState(/** @type {string | null} */ (null));
@@ -80,25 +80,25 @@ export default function Start() {
   };
   const createTopic = async () => {
     try {
-      await call('PUT', pathOf(topic), { body: { location: 'local' }, match: null });
+      await callApi('PUT', pathOf(topic), { body: { location: 'local' }, match: null });
     } catch (problem) {
-      // It is there already, such as from a first run that was left.
+      // A first run that was abandoned may have created it.
       if (problem.status !== 412) throw problem;
     }
   };
   const subscribe = () => {
     const destination = { endpointType: 'WebHook', properties: { endpointUrl: endpoint } };
-    return call('PUT', pathOf(subscription), { body: { properties: { destination } } });
+    return callApi('PUT', pathOf(subscription), { body: { properties: { destination } } });
   };
   const publish = async () => {
     const event = firstEvent(`first-${Date.now()}`);
-    await post(`${pathOf(topic)}/publish`, [event]);
+    await postJson(`${pathOf(topic)}/publish`, [event]);
     setEventId(event.id);
   };
   const hint = testEndpoint
     ? 'The test endpoint of the server accepts every event. Your own program can have its address here.'
     : 'The address of your program. The server validates it first.';
-  const publishLine = `${command('publish', topicArgument(topic))} <<< '${JSON.stringify(firstEvent('1'))}'`;
+  const publishLine = `${formatCommand('publish', topicArgument(topic))} <<< '${JSON.stringify(firstEvent('1'))}'`;
   return html`<section aria-labelledby="start">
     <h2 id="start">Nothing subscribes yet: your first event in three steps</h2>
     <ol class="plain steps">

@@ -6,7 +6,7 @@ import { Field, Select } from '../ui.js';
 
 /** @typedef {{ places: Record<string, string>, read: (path: string) => any, put: (path: string) => (value: any) => void, errorAt: (path: string) => string | null }} Form */
 
-/** Where settings are in the properties; those of namespaces have places of their own. */
+/** The paths of the settings in the properties, which differ for namespaces. */
 export const PLACES = {
   topic: {
     destination: 'destination',
@@ -50,7 +50,7 @@ const KINDS = {
   Sqs: [['queueName', 'Queue', 'orders']],
   StorageQueue: [['queueName', 'Queue', 'orders']],
 };
-/** How the resource id of a kind looks, where it is more than the name of a service. */
+/** An example of a resource id, for kinds where it is more than the name of a service. */
 const RESOURCES = {
   AzureFunction: 'functions/functions/bill',
   EventHub: 'hub/eventhubs/orders',
@@ -68,7 +68,7 @@ const commaList = (text) =>
 const isGiven = (value) =>
   value !== undefined && value !== null && value !== '' && !(Array.isArray(value) && value.length === 0);
 
-/** A subject that is open if something of it is set or wrong. */
+/** A part of the form that is open if one of its settings is set or wrong. */
 function Subject({ name, isSet, isWrong = false, children }) {
   const element = useRef(/** @type {HTMLDetailsElement | null} */ (null));
   const isFirstOpen = useRef(isSet).current;
@@ -94,7 +94,7 @@ function Setting({ form, path, label, ...more }) {
   return html`<${Field} label=${label} value=${form.read(path) ?? ''} error=${form.errorAt(path)} onInput=${write} ...${more} />`;
 }
 
-/** A field that is read when it is left. What is typed stays while the form is drawn again. */
+/** A field whose value is taken when it loses the focus. What is typed stays when the form is drawn again. */
 function DraftField({ value, onCommit, ...more }) {
   const [draft, setDraft] = useState(/** @type {string | null} */ (null));
   const commit = (event) => {
@@ -118,7 +118,7 @@ const ListSetting = ({ form, path, label, ...more }) => html`<${DraftField}
   ...${more}
 />`;
 
-/** Where events go: what is required. */
+/** The destination and its required settings. */
 export function Destination({ form, isNew, isNamespace }) {
   const { destination } = form.places;
   const kind = form.read(`${destination}.endpointType`) ?? 'WebHook';
@@ -303,7 +303,7 @@ const secondsOf = (wait) =>
     0,
   );
 
-/** So many attempts are drawn. */
+/** The number of attempts that are drawn. */
 const DRAWN = 12;
 
 /** When each attempt is made, as a line of time on a logarithmic scale. */
@@ -406,7 +406,7 @@ export function Transformation({ form }) {
   <//>`;
 }
 
-/** Any name stands for the folder of the server, unless the settings name a store. */
+/** Any name means the folder of the server, unless the settings name a store. */
 const FOLDER = '/local';
 
 export function DeadLetters({ form, name }) {
@@ -557,7 +557,7 @@ export function Filter({ form, isNamespace }) {
   <//>`;
 }
 
-/** How clients of a namespace receive. */
+/** The delivery mode of a namespace's event subscription, and the settings of its queue. */
 export function DeliveryMode({ form, isNew, onChange }) {
   const mode = form.read('deliveryConfiguration.deliveryMode');
   return html`

@@ -1,12 +1,30 @@
 // One event subscription: how its endpoint is, what was counted, its attempts, and what an operator may do.
-import { ACTIONS, actionLine, operate, remove, retry, unblock } from '../actions.js';
-import { isPortal, may, get, pathOf, withQuery } from '../api.js';
+import {
+  ACTIONS,
+  actionLine,
+  operateSubscription,
+  removeResource,
+  retryDeliveries,
+  unblockEvents,
+} from '../actions.js';
+import { isPortal, hasRole, getJson, pathOf, withQuery } from '../api.js';
 import { nextStep } from '../causes.js';
-import { command, count, duration, now, num, rate, shortName, splitId, topicArgument, words } from '../format.js';
+import {
+  formatCommand,
+  formatCount,
+  formatDuration,
+  serverNow,
+  formatNumber,
+  formatRate,
+  shortName,
+  splitId,
+  topicArgument,
+  formatCode,
+} from '../format.js';
 import { html } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
-import { address, destinationOf, flat, statusOf } from '../resources.js';
-import { go, link, useParam, useParams } from '../state.js';
+import { addressOf, destinationOf, flattenProperties, statusOf } from '../resources.js';
+import { goTo, link, useParam, useParams } from '../state.js';
 import {
   Badge,
   Command,
@@ -45,23 +63,23 @@ export default function Subscription() {
   const [tab, setTab] = useParam('tab', 'attempts');
   const { topic, name } = splitId(id);
   const status = usePoll((signal) => statusOf(id, signal), ['status', id]);
-  const resource = usePoll((signal) => get(pathOf(id), signal), ['resource', id], 10000);
+  const resource = usePoll((signal) => getJson(pathOf(id), signal), ['resource', id], 10000);
   useChanges(status.refresh);
   useChanges(resource.refresh);
   const data = status.data;
   const state = data?.health.state;
   const offered = data ? [data.heldBy ? 'resume' : 'hold', ...(state === 'healthy' ? [] : ['probe', 'release'])] : [];
-  const removal = command('subscriptions', 'delete', topicArgument(topic), name, '--yes');
+  const removal = formatCommand('subscriptions', 'delete', topicArgument(topic), name, '--yes');
   const gone = async () => {
     if (
-      await remove(
+      await removeResource(
         id,
         name,
         'Its pending deliveries are canceled. The events stay in the topic for the others.',
         removal,
       )
     )
-      go('topic', { id: topic });
+      goTo('topic', { id: topic });
   };
   return html`
     <${Head}
@@ -71,35 +89,35 @@ export default function Subscription() {
         [shortName(topic), link('topic', { id: topic })],
       ]}
     >
-      ${may('operate') &&
+      ${hasRole('operate') &&
         offered.map((verb) => html`<button
           type="button"
           key=${verb}
           title=${`${ACTIONS[verb].about}: ${actionLine(verb, id)}`}
-          onClick=${() => operate(ACTIONS[verb], id)}
+          onClick=${() => operateSubscription(ACTIONS[verb], id)}
         >
           ${ACTIONS[verb].name}
         </button>`)}
-      ${may('operate') &&
+      ${hasRole('operate') &&
         data?.counters.pending > 0 &&
         !data.heldBy &&
         resource.data?.properties.deliveryConfiguration?.deliveryMode !== 'Queue' && html`<button
           type="button"
           title="Send pending events now instead of when they are due"
-          onClick=${() => retry(id)}
+          onClick=${() => retryDeliveries(id)}
         >
           Retry now
         </button>`}
-      ${may('read') && html`<a href=${link('tail', { topic, subscription: name })}>Live tail</a>`}
+      ${hasRole('read') && html`<a href=${link('tail', { topic, subscription: name })}>Live tail</a>`}
       <a href=${link('filter', { id })}>Filter bench</a>
-      ${may('operate') && html`<button type="button" onClick=${() => go('jobs', { id, new: 'replay' })}>
+      ${hasRole('operate') && html`<button type="button" onClick=${() => goTo('jobs', { id, new: 'replay' })}>
         Replay …
       </button>`}
-      ${isPortal() && resource.data && destinationOf(resource.data.properties)?.endpointType === 'WebHook' && html`<button type="button" onClick=${() => go('endpoint', { id })}>
+      ${isPortal() && resource.data && destinationOf(resource.data.properties)?.endpointType === 'WebHook' && html`<button type="button" onClick=${() => goTo('endpoint', { id })}>
         Change the endpoint …
       </button>`}
-      ${may('admin') && html`
-        <button type="button" onClick=${() => go('edit', { id })}>
+      ${hasRole('admin') && html`
+        <button type="button" onClick=${() => goTo('edit', { id })}>
           Edit …
         </button>
         <button type="button" class="danger" onClick=${gone}>
@@ -113,7 +131,7 @@ export default function Subscription() {
         <${Counters} counters=${current.counters} data=${current} />
         <${Tabs}
           name="Parts of the event subscription"
-          tabs=${TABS.filter(([id]) => may('read') || !['charts', 'actor'].includes(id))}
+          tabs=${TABS.filter(([id]) => hasRole('read') || !['charts', 'actor'].includes(id))}
           value=${tab}
           onChange=${setTab}
         />
@@ -134,7 +152,7 @@ export default function Subscription() {
 }
 
 /**
- * The state machine, where it is in it, and why.
+ * The states of an endpoint, with the present one and its cause.
  * @param {{ id: string, data: Schemas['Status'], resource: any }} props
  */
 function State({ id, data, resource }) {
@@ -147,13 +165,13 @@ function State({ id, data, resource }) {
     ['probing', 'info'],
   ];
   const provisioning = resource?.properties.provisioningState;
-  const settings = resource ? flat(resource.properties) : {};
+  const settings = resource ? flattenProperties(resource.properties) : {};
   const isQueue = settings.deliveryMode === 'Queue';
   const condition = data.condition.state;
   const isSuspended = health.state !== 'healthy';
   const hasFailure = !isQueue && data.counters.requestsFailed > 0 && ['failing', 'suspended'].includes(condition);
   const { topic } = splitId(id);
-  const parent = usePoll(may('read') ? (signal) => get(pathOf(topic), signal) : null, ['parent', topic], 0);
+  const parent = usePoll(hasRole('read') ? (signal) => getJson(pathOf(topic), signal) : null, ['parent', topic], 0);
   return html`<section class="panel" aria-label="Health">
     <div class="states">
       <${Condition} line=${data} /> <span class="faint">${conditionText(data)}</span>
@@ -168,35 +186,35 @@ function State({ id, data, resource }) {
       ${provisioning && provisioning !== 'Succeeded' && html`<${Badge} kind="warn">${provisioning}<//>`}
     </div>
     ${isSuspended && html`<p class="notice bad">
-      ${words(health.cause)} since <${Time} at=${health.since} />, ${count(health.consecutiveSuspensions, 'suspension')}${' '}
-      in a row
-      ${health.nextProbe ? html`; next probe ${Date.parse(health.nextProbe) <= now() ? 'due now' : html`<${Time} at=${health.nextProbe} />`}` : ''}
+      ${formatCode(health.cause)} since <${Time} at=${health.since} />,${' '}
+      ${formatCount(health.consecutiveSuspensions, 'suspension')} in a row
+      ${health.nextProbe ? html`; next probe ${Date.parse(health.nextProbe) <= serverNow() ? 'due now' : html`<${Time} at=${health.nextProbe} />`}` : ''}
       . ${hasFailure ? '' : nextStep(health.cause, endpoint.responseTimeoutInSeconds)}
     </p>`}
     ${health.state === 'healthy' && health.failures > 0 && html`<p class="notice warn">
-      ${Number(health.failures) === 1 ? 'The last request' : `The last ${num(health.failures)} requests`} failed. The
-      endpoint is suspended if this goes on.
+      ${Number(health.failures) === 1 ? 'The last request' : `The last ${formatNumber(health.failures)} requests`}${' '}
+      failed. The endpoint is suspended if this goes on.
     </p>`}
     ${condition === 'waiting' && html`<p class="notice warn">
-      ${count(data.backlog, 'event')} unread and ${num(data.counters.pending)} received before, and no client
-      receives. Start a receiver.
+      ${formatCount(data.backlog, 'event')} unread and ${formatNumber(data.counters.pending)} received before, and no
+      client receives. Start a receiver.
     </p>`}
     ${hasFailure && html`<${LastFailure} id=${id} data=${data} />`}
     ${data.heldBy && html`<p class="notice warn">
       Held by ${isPortal() ? 'an operator' : data.heldBy}: nothing is sent until it is resumed.
     </p>`}
     ${order?.blockedKeys > 0 && html`<p class="notice bad">
-      ${count(order.blockedKeys, 'key is', 'keys are')} blocked, the first by${' '}
+      ${formatCount(order.blockedKeys, 'key is', 'keys are')} blocked, the first by${' '}
       <${ViewLink} href=${link('event', { topic, sequence: order.firstBlockingSequence })}>
-        event ${num(order.firstBlockingSequence)}
+        event ${formatNumber(order.firstBlockingSequence)}
       <//>
       .${' '}
-      ${may('operate') &&
+      ${hasRole('operate') &&
         [
           ['Attempt again', true],
           ['Give up', false],
         ].map(([name, retry]) => html`
-          <button type="button" class="small" onClick=${() => unblock(id, retry)}>
+          <button type="button" class="small" onClick=${() => unblockEvents(id, retry)}>
             ${name}
           </button>${' '}
         `)}
@@ -207,22 +225,24 @@ function State({ id, data, resource }) {
     </p>`}
     <${Facts}
       rows=${[
-        ['Endpoint', resource && html`<code>${address(resource.properties)}</code>`],
+        ['Endpoint', resource && html`<code>${addressOf(resource.properties)}</code>`],
         !isQueue &&
-          may('read') && [
+          hasRole('read') && [
             'Pace',
-            `${endpoint.rate ? rate(endpoint.rate) : 'not limited'}; ${num(data.inFlight)} of ${num(endpoint.concurrency)} requests in flight; ${count(endpoint.eventsPerRequest, 'event')} a request${endpoint.healthyRate ? `; ${rate(endpoint.healthyRate)} when it was healthy` : ''}`,
+            `${endpoint.rate ? formatRate(endpoint.rate) : 'not limited'}; ${formatNumber(data.inFlight)} of ${formatNumber(endpoint.concurrency)} requests in flight; ${formatCount(endpoint.eventsPerRequest, 'event')} a request${endpoint.healthyRate ? `; ${formatRate(endpoint.healthyRate)} when it was healthy` : ''}`,
           ],
         [
           'Backlog',
           html`
-            ${count(data.backlog, 'event')}
-            ${data.oldestUnreadAgeSeconds ? `, the oldest waits for ${duration(data.oldestUnreadAgeSeconds)}` : ''}
+            ${formatCount(data.backlog, 'event')}
+            ${data.oldestUnreadAgeSeconds
+              ? `, the oldest waits for ${formatDuration(data.oldestUnreadAgeSeconds)}`
+              : ''}
           `,
         ],
         !isQueue && ['Next attempt of a pending event', nextAttempt(data)],
         !isQueue &&
-          may('read') && [
+          hasRole('read') && [
             'Retries',
             html`
               ${settings.retryPolicy?.schedule ? `after ${[].concat(settings.retryPolicy.schedule).join(', ')}; ` : ''}
@@ -231,10 +251,13 @@ function State({ id, data, resource }) {
           ],
         order && [
           'Order by key',
-          `${count(order.heldBackEvents, 'event waits', 'events wait')} behind others of ${count(order.holdingKeys, 'key')}`,
+          `${formatCount(order.heldBackEvents, 'event waits', 'events wait')} behind others of ${formatCount(order.holdingKeys, 'key')}`,
         ],
-        may('read') &&
-          data.lateRequests > 0 && ['Late requests', `${num(data.lateRequests)} whose response may still come`],
+        hasRole('read') &&
+          data.lateRequests > 0 && [
+            'Late requests',
+            `${formatNumber(data.lateRequests)} whose response may still come`,
+          ],
       ]}
     />
   </section>`;
@@ -245,19 +268,19 @@ function nextAttempt(data) {
   if (!data.nextDue) return null;
   if (data.heldBy) return 'once it is resumed';
   if (data.health.state !== 'healthy') return 'after a probe that succeeds';
-  return Date.parse(data.nextDue) <= now() ? 'due now' : html`<${Time} at=${data.nextDue} />`;
+  return Date.parse(data.nextDue) <= serverNow() ? 'due now' : html`<${Time} at=${data.nextDue} />`;
 }
 
 /** Steps of the ledger in which a request failed. */
 const FAILED_STEPS = ['deferred', 'undeliverable'];
 
 /**
- * The last failed request: what the endpoint said, when, how often, and what to do.
+ * The last failed request: its response, time and number of attempts, and what to do.
  * @param {{ id: string, data: Schemas['Status'] }} props
  */
 function LastFailure({ id, data }) {
   const load = async (signal) => {
-    const read = (outcome) => get(withQuery(`${pathOf(id)}/ledger`, { outcome, order: 'newest', top: 1 }), signal);
+    const read = (outcome) => getJson(withQuery(`${pathOf(id)}/ledger`, { outcome, order: 'newest', top: 1 }), signal);
     const pages = await Promise.all(FAILED_STEPS.map(read));
     return pages.flatMap((page) => page.lines).sort((a, b) => (a.at < b.at ? 1 : -1))[0] ?? null;
   };
@@ -275,10 +298,10 @@ function LastFailure({ id, data }) {
       </b>
       , <${Time} at=${line.at} />,${' '}
       <${ViewLink} href=${link('event', { topic: splitId(id).topic, sequence: line.firstSequence })}>
-        event ${num(line.firstSequence)}
+        event ${formatNumber(line.firstSequence)}
       <//>
-      , attempt ${num(line.attempt)}. ${count(data.counters.requestsFailed, 'request')} failed of${' '}
-      ${num(data.counters.requests)}.
+      , attempt ${formatNumber(line.attempt)}. ${formatCount(data.counters.requestsFailed, 'request')} failed of${' '}
+      ${formatNumber(data.counters.requests)}.
     </p>
     ${line.response?.text && html`<blockquote>${line.response.text}</blockquote>`}
     <${Heads} response=${line.response} />
@@ -287,7 +310,7 @@ function LastFailure({ id, data }) {
   </div>`;
 }
 
-/** What matched is delivered, pending or ended: the sum is shown, so that a loss would be seen.
+/** Every matched event is delivered, pending or ended. The sum is shown, so that a loss is visible.
  * @param {{ counters: Schemas['StatusCounters'], data: Schemas['Status'] }} props */
 function Counters({ counters, data }) {
   const big = (value) => BigInt(value);
@@ -304,21 +327,21 @@ function Counters({ counters, data }) {
     <dl class="figures">
       <${Figure}
         name="Read"
-        value=${num(counters.passed)}
+        value=${formatNumber(counters.passed)}
         title="Events of the topic that this event subscription has read"
       />
-      <${Figure} name="Filtered out" value=${num(counters.filtered)} />
-      <${Figure} name="Matched" value=${num(counters.matched)} />
+      <${Figure} name="Filtered out" value=${formatNumber(counters.filtered)} />
+      <${Figure} name="Matched" value=${formatNumber(counters.matched)} />
       ${parts.map(([key, name, kind]) => html`<${Figure}
         key=${key}
         name=${name}
-        value=${num(counters[key])}
+        value=${formatNumber(counters[key])}
         kind=${kind === 'bad' && counters[key] > 0 ? 'bad' : ''}
       />`)}
-      <${Figure} name="Requests" value=${num(counters.requests)} />
+      <${Figure} name="Requests" value=${formatNumber(counters.requests)} />
       <${Figure}
         name="Failed requests"
-        value=${num(counters.requestsFailed)}
+        value=${formatNumber(counters.requestsFailed)}
         kind=${counters.requestsFailed > 0 ? 'warn' : ''}
       />
     </dl>
@@ -326,11 +349,11 @@ function Counters({ counters, data }) {
       ${parts.map(([key, , kind]) => html`<span key=${key} class=${`fill-${kind}`} style=${{ flexGrow: Number(counters[key]) }}></span>`)}
     </div>
     <p class=${isWhole ? 'hint' : 'wrong'}>
-      matched ${num(counters.matched)} ${isWhole ? '=' : '≠'}${' '}
-      ${parts.map(([key, name]) => `${name.toLowerCase()} ${num(counters[key])}`).join(' + ')}
+      matched ${formatNumber(counters.matched)} ${isWhole ? '=' : '≠'}${' '}
+      ${parts.map(([key, name]) => `${name.toLowerCase()} ${formatNumber(counters[key])}`).join(' + ')}
       ${data.replayed && html`
-        ; replayed events are counted apart: ${num(data.replayed.delivered)} delivered of${' '}
-        ${num(data.replayed.matched)}
+        ; replayed events are counted apart: ${formatNumber(data.replayed.delivered)} delivered of${' '}
+        ${formatNumber(data.replayed.matched)}
       `}
     </p>
   </section>`;
@@ -342,12 +365,12 @@ function Actor({ actor }) {
     <div class="panel">
       <${Facts}
         rows=${[
-          ['Incarnation', num(actor.incarnation)],
-          ['Restarts', num(actor.restarts)],
+          ['Incarnation', formatNumber(actor.incarnation)],
+          ['Restarts', formatNumber(actor.restarts)],
           [
             'Ends',
             Object.entries(actor.ends)
-              .map(([kind, n]) => `${kind} ${num(n)}`)
+              .map(([kind, n]) => `${kind} ${formatNumber(n)}`)
               .join(', '),
           ],
           ['Last end', actor.lastEnd && html`<${Time} at=${actor.lastEnd} />`],
@@ -355,13 +378,13 @@ function Actor({ actor }) {
           [
             'Recovery',
             actor.recovery.count > 0
-              ? `last ${duration(actor.recovery.last)}, p50 ${duration(actor.recovery.p50)}, p99 ${duration(actor.recovery.p99)}`
+              ? `last ${formatDuration(actor.recovery.last)}, p50 ${formatDuration(actor.recovery.p50)}, p99 ${formatDuration(actor.recovery.p99)}`
               : 'none yet',
           ],
           [
             'Quarantined events',
             actor.quarantined?.count > 0
-              ? `${num(actor.quarantined.count)}: ${actor.quarantined.newest.map((event) => `${event.id} (${event.sequence})`).join(', ')}`
+              ? `${formatNumber(actor.quarantined.count)}: ${actor.quarantined.newest.map((event) => `${event.id} (${event.sequence})`).join(', ')}`
               : '0',
           ],
         ]}

@@ -1,13 +1,22 @@
 // Event subscriptions: figures of all of them, searched and sorted by the server, and actions on many.
 import { ACTIONS, operateAll } from '../actions.js';
-import { may } from '../api.js';
-import { count, duration, millis, num, percent, rate, shortName, subscriptionId } from '../format.js';
+import { hasRole } from '../api.js';
+import {
+  formatCount,
+  formatDuration,
+  formatMillis,
+  formatNumber,
+  formatPercent,
+  formatRate,
+  shortName,
+  subscriptionId,
+} from '../format.js';
 import { html, useEffect, useState } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
-import { top } from '../resources.js';
-import { link, store, useParam, useStepState, useStore } from '../state.js';
+import { getTop } from '../resources.js';
+import { link, createStore, useParam, useStepState, useStore } from '../state.js';
 import { Middle, NO_ROWS, Table } from '../table.js';
-import { Command, Condition, Head, Loaded, Search, Select, Time, ViewLink, tell } from '../ui.js';
+import { Command, Condition, Head, Loaded, Search, Select, Time, ViewLink, showMessage } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']['TopLine']} TopLine */
 
@@ -40,15 +49,15 @@ const WINDOWS = [
   ['1h', '1 h'],
   ['24h', '24 h'],
 ];
-/** So many event subscriptions are selected at a time, as a page of the API has them. */
+/** The page size with which all matching event subscriptions are selected: the maximum of the API. */
 const SELECTED_PAGE = 500;
 
-/** So many rows are read at a time, around those that are looked at. */
+/** The number of rows that are read at a time, around the visible ones. */
 const PAGE = 200;
 const AROUND = 60;
 
-/** Whether columns are shown that the window has no room for. */
-const everyColumn = store(false);
+/** Whether the columns are shown that a narrow window hides. */
+const everyColumn = createStore(false);
 
 const idOf = (/** @type {TopLine} */ line) => subscriptionId(line.topic, line.subscription);
 
@@ -59,13 +68,13 @@ export default function Subscriptions() {
   const [topic, setTopic] = useParam('topic');
   const [window, setWindow] = useParam('window', '1m');
   const isEvery = useStore(everyColumn);
-  // Rows that are not shown are never acted on.
+  // An action never applies to rows that are not shown.
   const [selected, setSelected] = useStepState('selected', [text, health, topic], NO_ROWS);
   const [results, setResults] = useState(/** @type {Map<string, string>} */ (new Map()));
   const [skip, setSkip] = useState(0);
   const query = { by: order, search: text, health, topic, window };
   const poll = usePoll(
-    async (signal) => ({ skip, ...(await top({ ...query, top: PAGE, skip: skip || '' }, signal)) }),
+    async (signal) => ({ skip, ...(await getTop({ ...query, top: PAGE, skip: skip || '' }, signal)) }),
     ['all', query],
   );
   useChanges(poll.refresh);
@@ -81,7 +90,7 @@ export default function Subscriptions() {
   const selectAll = async (matching) => {
     const ids = [];
     for (let from = 0; from < matching; from += SELECTED_PAGE) {
-      const page = await top({ ...query, by: 'name', top: SELECTED_PAGE, skip: from || '' });
+      const page = await getTop({ ...query, by: 'name', top: SELECTED_PAGE, skip: from || '' });
       ids.push(...page.top.map(idOf));
     }
     setSelected(new Set(ids));
@@ -107,7 +116,7 @@ export default function Subscriptions() {
         html`
           <p>
             There is no event subscription yet.${' '}
-            ${may('read') && html`
+            ${hasRole('read') && html`
               Open a <a href=${link('topics')}>topic</a> to create one, or use a shell:
             `}
           </p>
@@ -119,13 +128,14 @@ export default function Subscriptions() {
         return html`
           <div class="toolbar">
             <span class="faint" role="status">
-              ${num(data.matching)} of ${num(data.subscriptions)}, ${num(data.conditions.failing)} failing,${' '}
-              ${num(data.suspended)} suspended, ${num(data.held)} held
+              ${formatNumber(data.matching)} of ${formatNumber(data.subscriptions)},${' '}
+              ${formatNumber(data.conditions.failing)} failing, ${formatNumber(data.suspended)} suspended,${' '}
+              ${formatNumber(data.held)} held
             </span>
             <label>
               <input type="checkbox" checked=${isEvery} onChange=${() => everyColumn.set(!isEvery)} /> All columns
             </label>
-            ${may('operate') &&
+            ${hasRole('operate') &&
               Object.values(ACTIONS).map((action) => html`<button
                 type="button"
                 key=${action.verb}
@@ -138,13 +148,15 @@ export default function Subscriptions() {
               </button>`)}
           </div>
           ${selected.size > 0 && selected.size < data.matching && html`<p class="hint">
-            ${count(selected.size, 'is', 'are')} selected.${' '}
+            ${formatCount(selected.size, 'is', 'are')} selected.${' '}
             <button
               type="button"
               class="small"
-              onClick=${() => selectAll(data.matching).catch((error) => tell(error.message, { kind: 'bad' }))}
+              onClick=${() =>
+                selectAll(data.matching).catch((error) => showMessage(error.message, { kind: 'bad' }))
+              }
             >
-              Select all ${num(data.matching)} that match
+              Select all ${formatNumber(data.matching)} that match
             </button>
           </p>`}
           ${data.missingShards && html`<p class="notice" role="status">
@@ -163,7 +175,7 @@ export default function Subscriptions() {
             sort=${order}
             onSort=${setOrder}
             selected=${selected}
-            onSelect=${may('operate') ? setSelected : undefined}
+            onSelect=${hasRole('operate') ? setSelected : undefined}
             columns=${
               /** @type {import('../table.js').Columns<TopLine>} */ ([
                 {
@@ -196,16 +208,16 @@ export default function Subscriptions() {
                   name: 'Delivered',
                   num: true,
                   sort: true,
-                  cell: (line) => rate(line.deliveredPerSecond),
+                  cell: (line) => formatRate(line.deliveredPerSecond),
                 },
-                { key: 'success', name: 'Success', num: true, cell: (line) => percent(line.successShare) },
+                { key: 'success', name: 'Success', num: true, cell: (line) => formatPercent(line.successShare) },
                 {
                   key: 'failures',
                   name: 'Failed',
                   num: true,
                   sort: true,
                   rank: 'low',
-                  cell: (line) => rate(line.failedPerSecond),
+                  cell: (line) => formatRate(line.failedPerSecond),
                 },
                 {
                   key: 'responseP50',
@@ -213,7 +225,7 @@ export default function Subscriptions() {
                   num: true,
                   sort: true,
                   rank: 'low',
-                  cell: (line) => millis(line.responseP50Milliseconds),
+                  cell: (line) => formatMillis(line.responseP50Milliseconds),
                 },
                 {
                   key: 'responseP95',
@@ -221,22 +233,28 @@ export default function Subscriptions() {
                   num: true,
                   sort: true,
                   rank: 'low',
-                  cell: (line) => millis(line.responseP95Milliseconds),
+                  cell: (line) => formatMillis(line.responseP95Milliseconds),
                 },
                 {
                   key: 'responseP99',
                   name: 'p99',
                   num: true,
                   sort: true,
-                  cell: (line) => millis(line.responseP99Milliseconds),
+                  cell: (line) => formatMillis(line.responseP99Milliseconds),
                 },
-                { key: 'backlog', name: 'Backlog', num: true, sort: true, cell: (line) => num(line.backlog) },
+                {
+                  key: 'backlog',
+                  name: 'Backlog',
+                  num: true,
+                  sort: true,
+                  cell: (line) => formatNumber(line.backlog),
+                },
                 {
                   key: 'age',
                   name: 'Oldest',
                   num: true,
                   rank: 'low',
-                  cell: (line) => duration(line.oldestUnreadAgeSeconds),
+                  cell: (line) => formatDuration(line.oldestUnreadAgeSeconds),
                 },
                 {
                   key: 'pending',
@@ -244,7 +262,7 @@ export default function Subscriptions() {
                   num: true,
                   sort: true,
                   rank: 'mid',
-                  cell: (line) => num(line.pending),
+                  cell: (line) => formatNumber(line.pending),
                 },
                 { key: 'due', name: 'Next due', rank: 'low', cell: (line) => html`<${Time} at=${line.nextDue} />` },
                 {
@@ -253,14 +271,14 @@ export default function Subscriptions() {
                   num: true,
                   sort: true,
                   rank: 'low',
-                  cell: (line) => `${num(line.inFlight)}/${num(line.concurrency)}`,
+                  cell: (line) => `${formatNumber(line.inFlight)}/${formatNumber(line.concurrency)}`,
                 },
                 {
                   key: 'dead',
                   name: 'Dead letters',
                   num: true,
                   rank: 'low',
-                  cell: (line) => num(line.deadLettered),
+                  cell: (line) => formatNumber(line.deadLettered),
                 },
                 results.size > 0 && {
                   key: 'result',

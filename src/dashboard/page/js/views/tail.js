@@ -1,18 +1,18 @@
 // Live tail: events and outcomes as they happen.
-import { num, shortName, subscriptionId, topicArgument } from '../format.js';
+import { formatNumber, shortName, subscriptionId, topicArgument } from '../format.js';
 import { html, useEffect, useRef, useState } from '../html.js';
 import { usePoll } from '../poll.js';
-import { topics } from '../resources.js';
+import { listTopics } from '../resources.js';
 import { link, paused, useParam, useStore } from '../state.js';
 import { Table } from '../table.js';
-import { listen } from '../tail.js';
+import { followTail } from '../tail.js';
 import { Badge, Command, Head, Outcome, Search, Select, Time } from '../ui.js';
 import { OUTCOMES, STEPS } from '../causes.js';
-import { millis, words } from '../format.js';
+import { formatMillis, formatCode } from '../format.js';
 
-/** So many lines are kept. */
+/** The number of lines that are kept. */
 const KEPT = 2000;
-/** The list is drawn so often, in milliseconds. */
+/** The pause between two drawings of the list, in milliseconds. */
 const DRAW = 300;
 
 export default function Tail() {
@@ -23,7 +23,7 @@ export default function Tail() {
   const [status, setStatus] = useParam('status');
   const [only, setOnly] = useParam('only');
   const isPaused = useStore(paused);
-  const list = usePoll(topics, ['topics of tail'], 0);
+  const list = usePoll(listTopics, ['topics of tail'], 0);
   const ring = useRef({
     lines: /** @type {any[]} */ ([]),
     count: 0,
@@ -40,7 +40,7 @@ export default function Tail() {
     const own = ring.current;
     own.lines = [];
     let isDirty = true;
-    const listener = listen(
+    const listener = followTail(
       { topic, subscription, type, outcome, status, only },
       {
         state: setState,
@@ -112,8 +112,8 @@ export default function Tail() {
         onChange=${setOutcome}
         options=${[
           ['', 'all'],
-          ...STEPS.map((one) => [one, words(one)]),
-          ...OUTCOMES.map((one) => [one, `Attempt: ${words(one).toLowerCase()}`]),
+          ...STEPS.map((one) => [one, formatCode(one)]),
+          ...OUTCOMES.map((one) => [one, `Attempt: ${formatCode(one).toLowerCase()}`]),
         ]}
       />
       <${Search} label="HTTP status" value=${status} onChange=${(value) => setStatus(value.replace(/\D/g, ''))} />
@@ -123,9 +123,10 @@ export default function Tail() {
         <${Badge} kind=${isPaused ? 'held' : kind}>${isPaused ? 'paused' : text}<//>
       </span>
       <span class="faint">
-        ${num(pace)}/s, ${num(count)} lines${state.reads === false ? ', by another tab of this browser' : ''}
+        ${formatNumber(pace)}/s, ${formatNumber(count)} lines
+        ${state.reads === false ? ', by another tab of this browser' : ''}
       </span>
-      ${missed > 0 && html`<${Badge} kind="warn">${num(missed)} missed<//>`}
+      ${missed > 0 && html`<${Badge} kind="warn">${formatNumber(missed)} missed<//>`}
       <button
         type="button"
         class="small"
@@ -149,7 +150,7 @@ export default function Tail() {
             key: 'kind',
             name: 'What',
             cell: (row) =>
-              row.kind === 'missed' ? html`<${Badge} kind="warn">${num(row.count)} missed<//>` : row.kind === 'event' ? html`<${Badge} kind="info">event<//>` : html`<${Outcome} step=${row.step} />`,
+              row.kind === 'missed' ? html`<${Badge} kind="warn">${formatNumber(row.count)} missed<//>` : row.kind === 'event' ? html`<${Badge} kind="info">event<//>` : html`<${Outcome} step=${row.step} />`,
           },
           { key: 'topic', name: 'Topic', cell: (row) => shortName(row.topic) },
           {
@@ -167,10 +168,10 @@ export default function Tail() {
             cell: (row) =>
               (row.sequence ?? row.firstSequence) === undefined ? '' : html`<a
                 data-open
-                aria-label=${`Event ${num(row.sequence ?? row.firstSequence)}`}
+                aria-label=${`Event ${formatNumber(row.sequence ?? row.firstSequence)}`}
                 href=${link('event', { topic: row.topic, sequence: row.sequence ?? row.firstSequence })}
               >
-                ${num(row.sequence ?? row.firstSequence)}
+                ${formatNumber(row.sequence ?? row.firstSequence)}
               </a>`,
           },
           {
@@ -180,8 +181,8 @@ export default function Tail() {
               row.eventType ??
               [
                 row.status,
-                words(row.outcome ?? row.reason),
-                row.milliseconds === undefined || row.milliseconds === null ? '' : millis(row.milliseconds),
+                formatCode(row.outcome ?? row.reason),
+                row.milliseconds === undefined || row.milliseconds === null ? '' : formatMillis(row.milliseconds),
               ]
                 .filter(Boolean)
                 .join(' · '),

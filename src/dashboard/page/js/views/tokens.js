@@ -1,11 +1,11 @@
 // Named tokens: who may use the server, and for what.
-import { call, get, may, post } from '../api.js';
-import { run } from '../actions.js';
-import { command } from '../format.js';
+import { callApi, getJson, hasRole, postJson } from '../api.js';
+import { runAction } from '../actions.js';
+import { formatCommand } from '../format.js';
 import { html, useState } from '../html.js';
-import { changed, useChanges, usePoll } from '../poll.js';
+import { refreshAll, useChanges, usePoll } from '../poll.js';
 import { Table } from '../table.js';
-import { Command, Copy, Dialog, Failed, Field, Head, Loaded, Select, Time, ask } from '../ui.js';
+import { Command, Copy, Dialog, Failed, Field, Head, Loaded, Select, Time, askOperator } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
@@ -32,15 +32,16 @@ const isLink = (token) => token.roles.includes('portal');
 export function TokenTable({ poll, name, filter, empty }) {
   useChanges(poll.refresh);
   const revoke = async (token) => {
-    const line = command('tokens', 'revoke', token.name, '--yes');
-    const isSure = await ask({
+    const line = formatCommand('tokens', 'revoke', token.name, '--yes');
+    const isSure = await askOperator({
       title: `Revoke ${token.name}?`,
       body: 'Its holders are refused at once; their streams and sessions end.',
       confirm: 'Revoke',
       danger: true,
       line,
     });
-    if (isSure) run(() => call('DELETE', `/tokens/${encodeURIComponent(token.name)}`), `${token.name} revoked`, line);
+    if (isSure)
+      runAction(() => callApi('DELETE', `/tokens/${encodeURIComponent(token.name)}`), `${token.name} revoked`, line);
   };
   return html`
     <${Loaded} poll=${poll} isEmpty=${(data) => !data.value.some(filter)} empty=${empty}>
@@ -72,7 +73,7 @@ export function TokenTable({ poll, name, filter, empty }) {
               name: 'Last used',
               cell: (row) => (row.lastUsed ? html`<${Time} at=${row.lastUsed} />` : 'never'),
             },
-            may('admin') && {
+            hasRole('admin') && {
               key: 'revoke',
               name: 'Action',
               cell: (row) => html`<button type="button" class="small" aria-label=${`Revoke ${row.name}`} onClick=${() => revoke(row)}>
@@ -87,13 +88,13 @@ export function TokenTable({ poll, name, filter, empty }) {
   `;
 }
 
-export const useTokens = () => usePoll((signal) => get('/tokens', signal), ['tokens'], 5000);
+export const useTokens = () => usePoll((signal) => getJson('/tokens', signal), ['tokens'], 5000);
 
 export default function Tokens() {
   const [isNew, setNew] = useState(false);
   return html`
     <${Head} title="Tokens" about="A token permits its roles, for the whole server or for a part of it.">
-      ${may('admin') && html`<button type="button" class="primary" onClick=${() => setNew(true)}>
+      ${hasRole('admin') && html`<button type="button" class="primary" onClick=${() => setNew(true)}>
         New token …
       </button>`}
     <//>
@@ -117,14 +118,14 @@ export function NewToken({ onClose, isPortal = false }) {
   const [token, setToken] = useState(/** @type {Schemas['Token'] | null} */ (null));
   const scopeList = scopes.split(/[\s,]+/).filter(Boolean);
   const flags = [...scopeList.flatMap((scope) => ['--scope', scope]), ...(hours ? ['--expires', `${hours}h`] : [])];
-  const line = command('tokens', 'create', name || 'NAME', '--role', roles.join(','), ...flags);
+  const line = formatCommand('tokens', 'create', name || 'NAME', '--role', roles.join(','), ...flags);
   const create = async (event) => {
     event.preventDefault();
     setError(null);
     const expires = hours ? new Date(Date.now() + Number(hours) * HOUR).toISOString() : undefined;
     try {
-      setToken(await post('/tokens', { name, roles, scopes: scopeList, expires }));
-      changed();
+      setToken(await postJson('/tokens', { name, roles, scopes: scopeList, expires }));
+      refreshAll();
     } catch (problem) {
       setError(problem);
     }
@@ -185,7 +186,7 @@ export function NewToken({ onClose, isPortal = false }) {
   <//>`;
 }
 
-/** What is shown once. */
+/** The secret of a new token, which is shown once. */
 const Secret = ({ text, isLink: isAddress, onClose }) => html`
   <p>
     ${isAddress ? 'Who has the link can open it until it expires.' : 'Store the token now.'} It is not shown again.

@@ -1,16 +1,37 @@
 // One topic, domain or namespace: its state, event subscriptions, settings and access keys.
-import { may, call, get, pathOf, post } from '../api.js';
-import { remove, run } from '../actions.js';
-import { bytes, command, num, rate, shortName, subscriptionId, topicArgument } from '../format.js';
+import { hasRole, callApi, getJson, pathOf, postJson } from '../api.js';
+import { removeResource, runAction } from '../actions.js';
+import {
+  formatBytes,
+  formatCommand,
+  formatNumber,
+  formatRate,
+  shortName,
+  subscriptionId,
+  topicArgument,
+} from '../format.js';
 import { html, useState } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
-import { address, inner, subscriptionsOf, top } from '../resources.js';
-import { go, link, useParams } from '../state.js';
+import { addressOf, listInnerTopics, subscriptionsOf, getTop } from '../resources.js';
+import { goTo, link, useParams } from '../state.js';
 import { History } from './history.js';
 import { TestEvent } from './browse.js';
 import { EventTypes } from './event-type.js';
 import { Middle, Table } from '../table.js';
-import { Badge, Command, Condition, Copy, Facts, Failed, Figure, Head, Time, Loaded, ask, tell } from '../ui.js';
+import {
+  Badge,
+  Command,
+  Condition,
+  Copy,
+  Facts,
+  Failed,
+  Figure,
+  Head,
+  Time,
+  Loaded,
+  askOperator,
+  showMessage,
+} from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
@@ -22,29 +43,29 @@ const hasKeys = (id) => !/\/domains\/[^/]+\/topics\//.test(id);
 
 export default function Topic() {
   const id = useParams().get('id') ?? '';
-  const topic = usePoll((signal) => get(pathOf(id), signal), ['topic', id], 10000);
+  const topic = usePoll((signal) => getJson(pathOf(id), signal), ['topic', id], 10000);
   const isNamespace = isKind(id, 'namespaces');
   const status = usePoll(
     isNamespace
       ? null
-      : (signal) => /** @type {Promise<Schemas['TopicStatus']>} */ (get(`${pathOf(id)}/status`, signal)),
+      : (signal) => /** @type {Promise<Schemas['TopicStatus']>} */ (getJson(`${pathOf(id)}/status`, signal)),
     ['topic status', id],
   );
   useChanges(topic.refresh);
   const [isTest, setTest] = useState(false);
   const name = shortName(id);
   const argument = topicArgument(id);
-  const removal = command('topics', 'delete', argument, '--yes');
+  const removal = formatCommand('topics', 'delete', argument, '--yes');
   const gone = async () => {
     if (
-      await remove(
+      await removeResource(
         id,
         name.split('/').at(-1),
         'Its events and event subscriptions are deleted, too. Events that wait are lost.',
         removal,
       )
     )
-      go('topics');
+      goTo('topics');
   };
   return html`
     <${Head} title=${name} crumbs=${[['Topics', link('topics')]]}>
@@ -52,13 +73,13 @@ export default function Topic() {
         <a href=${link('event', { topic: id })}>Events</a>
         <a href=${link('tail', { topic: id })}>Live tail</a>
       `}
-      ${may('operate') && !isNamespace && html`<button type="button" onClick=${() => setTest(true)}>
+      ${hasRole('operate') && !isNamespace && html`<button type="button" onClick=${() => setTest(true)}>
         Publish a test event …
       </button>`}
-      ${may('admin') && !isNamespace && html`<button type="button" class="primary" onClick=${() => go('edit', { topic: id })}>
+      ${hasRole('admin') && !isNamespace && html`<button type="button" class="primary" onClick=${() => goTo('edit', { topic: id })}>
         New event subscription …
       </button>`}
-      ${may('admin') && html`<button type="button" class="danger" onClick=${gone}>
+      ${hasRole('admin') && html`<button type="button" class="danger" onClick=${gone}>
         Delete …
       </button>`}
     <//>
@@ -108,18 +129,18 @@ export default function Topic() {
               ],
               status.data?.largestBacklog && [
                 'Largest backlog',
-                `${status.data.largestBacklog.subscription}: ${bytes(status.data.largestBacklog.bytes)}`,
+                `${status.data.largestBacklog.subscription}: ${formatBytes(status.data.largestBacklog.bytes)}`,
               ],
               status.data && [
                 'Actor',
-                `incarnation ${num(status.data.actor.incarnation)}, ${num(status.data.actor.restarts)} restarts`,
+                `incarnation ${formatNumber(status.data.actor.incarnation)}, ${formatNumber(status.data.actor.restarts)} restarts`,
               ],
             ]}
           />
           <${Command} parts=${['topics', 'show', argument]} />
         </div>
         ${!isNamespace && html`<${History} topic=${id} />`}
-        ${may('admin') && hasKeys(id) && html`<${Keys} id=${id} argument=${argument} />`}
+        ${hasRole('admin') && hasKeys(id) && html`<${Keys} id=${id} argument=${argument} />`}
         ${(isNamespace || isKind(id, 'domains')) && html`<${Inner} id=${id} isNamespace=${isNamespace} />`}
         ${!isNamespace && html`<${Subscriptions} id=${id} />`}
         ${hasEventTypes(id) && html`<${EventTypes} topic=${id} />`}
@@ -132,33 +153,39 @@ export default function Topic() {
 function Figures({ data, id }) {
   const kept = BigInt(data.logBeforeSequence) - BigInt(data.logFromSequence);
   return html`<dl class="figures">
-    <${Figure} name="Published" value=${rate(data.publishedPerSecond)} />
+    <${Figure} name="Published" value=${formatRate(data.publishedPerSecond)} />
     <${Figure}
       name="Bytes"
       value=${
-        data.bytesPerSecond === null || data.bytesPerSecond === undefined ? '–' : `${bytes(data.bytesPerSecond)}/s`
+        data.bytesPerSecond === null || data.bytesPerSecond === undefined
+          ? '–'
+          : `${formatBytes(data.bytesPerSecond)}/s`
       }
     />
-    <${Figure} name="Published in all" value=${num(data.published)} />
+    <${Figure} name="Published in all" value=${formatNumber(data.published)} />
     <${Figure}
       name="Without a match"
-      value=${num(data.unmatched)}
+      value=${formatNumber(data.unmatched)}
       kind=${data.unmatched > 0 ? 'warn' : ''}
       title="Events that matched no event subscription, since the start of the server"
     />
     ${data.duplicateEvents > 0 && html`<${Figure}
       name="Duplicates"
-      value=${num(data.duplicateEvents)}
+      value=${formatNumber(data.duplicateEvents)}
       title="Events whose id was accepted before, since the start of the server"
     />`}
-    <${Figure} name="Event subscriptions" value=${num(data.subscriptions)} href=${link('subscriptions', { topic: id })} />
-    <${Figure} name="Stored events" value=${num(kept.toString())} href=${link('event', { topic: id })} />
+    <${Figure}
+      name="Event subscriptions"
+      value=${formatNumber(data.subscriptions)}
+      href=${link('subscriptions', { topic: id })}
+    />
+    <${Figure} name="Stored events" value=${formatNumber(kept.toString())} href=${link('event', { topic: id })} />
     <${Figure} name="Log begins" value=${data.logFrom ? html`<${Time} at=${data.logFrom} />` : '–'} />
   </dl>`;
 }
 
 function Inner({ id }) {
-  const poll = usePoll((signal) => inner(id, signal), ['inner', id], 5000);
+  const poll = usePoll((signal) => listInnerTopics(id, signal), ['inner', id], 5000);
   return html`
     <h2>Topics in it</h2>
     <${Loaded} poll=${poll} empty="No topic in it yet. A domain topic is created with its first event subscription.">
@@ -185,7 +212,7 @@ function Inner({ id }) {
 
 function Subscriptions({ id }) {
   const poll = usePoll((signal) => subscriptionsOf(id, signal), ['subscriptions of', id], 5000);
-  const figures = usePoll((signal) => top({ topic: id, by: 'name', top: 500 }, signal), ['conditions of', id], 5000);
+  const figures = usePoll((signal) => getTop({ topic: id, by: 'name', top: 500 }, signal), ['conditions of', id], 5000);
   const lines = new Map(
     (figures.data?.top ?? []).map((line) => [subscriptionId(line.topic, line.subscription).toLowerCase(), line]),
   );
@@ -217,7 +244,7 @@ function Subscriptions({ id }) {
                   ${row.name}
                 </a>`,
               },
-              { key: 'endpoint', name: 'Endpoint', cell: (row) => html`<${Middle} text=${address(row.properties)} />` },
+              { key: 'endpoint', name: 'Endpoint', cell: (row) => html`<${Middle} text=${addressOf(row.properties)} />` },
               {
                 key: 'types',
                 name: 'Event types',
@@ -246,19 +273,19 @@ function Subscriptions({ id }) {
   `;
 }
 
-/** Access keys: hidden until they are asked for. */
+/** Access keys, which are read and shown on request only. */
 function Keys({ id, argument }) {
   const [keys, setKeys] = useState(/** @type {Schemas['Keys'] | null} */ (null));
   const reveal = async () => {
     try {
-      setKeys(await post(`${pathOf(id)}/listKeys`));
+      setKeys(await postJson(`${pathOf(id)}/listKeys`));
     } catch (error) {
-      tell(error.message, { kind: 'bad' });
+      showMessage(error.message, { kind: 'bad' });
     }
   };
   const regenerate = async (keyName) => {
-    const line = command('topics', 'keys', argument, '--regenerate', keyName, '--yes');
-    const yes = await ask({
+    const line = formatCommand('topics', 'keys', argument, '--regenerate', keyName, '--yes');
+    const yes = await askOperator({
       title: `Replace ${keyName}?`,
       body: 'Publishers that use it are refused at once.',
       confirm: 'Replace',
@@ -268,8 +295,8 @@ function Keys({ id, argument }) {
     });
     if (yes)
       setKeys(
-        (await run(
-          () => call('POST', `${pathOf(id)}/regenerateKey`, { body: { keyName } }),
+        (await runAction(
+          () => callApi('POST', `${pathOf(id)}/regenerateKey`, { body: { keyName } }),
           `${keyName} replaced`,
           line,
         )) ?? keys,

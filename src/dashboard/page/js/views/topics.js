@@ -1,15 +1,15 @@
 // Topics, domains and namespaces.
-import { may, call, pathOf } from '../api.js';
-import { command, idOf, num, shortName } from '../format.js';
+import { hasRole, callApi, pathOf } from '../api.js';
+import { formatCommand, idOf, formatNumber, shortName } from '../format.js';
 import { html, useState } from '../html.js';
-import { changed, useChanges, usePoll } from '../poll.js';
-import { topics } from '../resources.js';
-import { go, link, useParam } from '../state.js';
+import { refreshAll, useChanges, usePoll } from '../poll.js';
+import { listTopics } from '../resources.js';
+import { goTo, link, useParam } from '../state.js';
 import { Table } from '../table.js';
-import { Badge, Command, Dialog, Failed, Field, Head, Loaded, Search, Select, Time, tell } from '../ui.js';
+import { Badge, Command, Dialog, Failed, Field, Head, Loaded, Search, Select, Time, showMessage } from '../ui.js';
 
 export default function Topics() {
-  const poll = usePoll(topics, ['topics'], 5000);
+  const poll = usePoll(listTopics, ['topics'], 5000);
   useChanges(poll.refresh);
   const [text, setText] = useParam('q');
   const [isNew, setNew] = useState(false);
@@ -19,7 +19,7 @@ export default function Topics() {
       title="Topics"
       about="What publishers send to: topics, domains of many topics, and namespaces for pull delivery."
     >
-      ${may('admin') && html`<button type="button" class="primary" onClick=${() => setNew(true)}>
+      ${hasRole('admin') && html`<button type="button" class="primary" onClick=${() => setNew(true)}>
         New topic …
       </button>`}
     <//>
@@ -41,7 +41,7 @@ export default function Topics() {
         );
         return html`
           <p class="faint" role="status">
-            ${num(rows.length)} of ${num(all.length)}
+            ${formatNumber(rows.length)} of ${formatNumber(all.length)}
           </p>
           <${Table}
             name="Topics"
@@ -103,7 +103,7 @@ function NewTopic({ onClose }) {
   const [schema, setSchema] = useState(SCHEMAS[0][0]);
   const [error, setError] = useState(/** @type {any} */ (null));
   const isNamespace = kind === 'namespaces';
-  const line = command(
+  const line = formatCommand(
     'topics',
     'create',
     kind === 'topics' ? name || 'NAME' : `${kind}/${name || 'NAME'}`,
@@ -115,17 +115,17 @@ function NewTopic({ onClose }) {
     const body = isNamespace ? { location: 'local' } : { location: 'local', properties: { inputSchema: schema } };
     setError(null);
     try {
-      await call('PUT', pathOf(id), { body, match: null });
+      await callApi('PUT', pathOf(id), { body, match: null });
     } catch (problem) {
       setError(problem);
       return;
     }
-    tell(`${name} created`, { line });
-    changed();
+    showMessage(`${name} created`, { line });
+    refreshAll();
     onClose();
-    go('topic', { id });
+    goTo('topic', { id });
   };
-  // The request is for a name that does not exist.
+  // The request has If-None-Match: *, so 412 means that the name exists.
   const isTaken = error?.status === 412;
   return html`<${Dialog} title="New topic" onClose=${onClose}>
     <form class="fields" onSubmit=${submit}>

@@ -1,8 +1,8 @@
 // Transformation bench: what would be delivered instead of the newest events. Nothing is sent or changed.
-import { pathOf, post } from '../api.js';
-import { command, num, splitId, topicArgument } from '../format.js';
+import { pathOf, postJson } from '../api.js';
+import { formatCommand, formatNumber, splitId, topicArgument } from '../format.js';
 import { html, useState } from '../html.js';
-import { isJson, pretty } from '../json.js';
+import { isJson, indentJson } from '../json.js';
 import { link } from '../state.js';
 import { Table } from '../table.js';
 import { Badge, Command, Failed, Select } from '../ui.js';
@@ -18,7 +18,7 @@ export function TransformBench({ id, transform }) {
   const test = async (event) => {
     event.preventDefault();
     setError(null);
-    await post(`${pathOf(id)}/testTransform`, { last: Number(last), transform: transform ?? {} }).then(
+    await postJson(`${pathOf(id)}/testTransform`, { last: Number(last), transform: transform ?? {} }).then(
       setReport,
       setError,
     );
@@ -42,7 +42,7 @@ export function TransformBench({ id, transform }) {
     ${report && html`
       <p role="status">
         <b>
-          ${num(report.tested - report.failed)} of ${num(report.tested)} are transformed
+          ${formatNumber(report.tested - report.failed)} of ${formatNumber(report.tested)} are transformed
         </b>
       </p>
       <${Table}
@@ -76,7 +76,7 @@ export function TransformBench({ id, transform }) {
               wide: true,
               cell: (row) =>
                 row.error ?? html`<pre class="text">
-                  ${row.body === undefined ? 'the event' : isJson(row.body) ? pretty(row.body) : row.body}
+                  ${row.body === undefined ? 'the event' : isJson(row.body) ? indentJson(row.body) : row.body}
                 </pre>`,
             },
           ])
@@ -84,7 +84,7 @@ export function TransformBench({ id, transform }) {
       />
     `}
     <${Command}
-      line=${command(
+      line=${formatCommand(
         'subscriptions',
         'test-transform',
         topicArgument(topic),
