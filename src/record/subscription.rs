@@ -101,7 +101,7 @@ pub struct SystemData {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeStamp {
-    /// The identity.
+    /// The name of the identity that made the change.
     pub by: String,
     pub kind: IdentityType,
     /// The time of the server's clock.
@@ -187,11 +187,11 @@ impl SubscriptionRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ManagedIdentities {
-    /// Of `deliveryWithResourceIdentity`.
+    /// The identity in `deliveryWithResourceIdentity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<ResourceIdentity>,
-    /// Of `deadLetterWithResourceIdentity`, or `deadLetterDestinationWithResourceIdentity` of a
-    /// namespace topic.
+    /// The identity in `deadLetterWithResourceIdentity`, or in a namespace topic's
+    /// `deadLetterDestinationWithResourceIdentity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter: Option<ResourceIdentity>,
 }

@@ -66,7 +66,7 @@ pub enum BrokenRecord {
     Gap,
 }
 
-/// What a record says.
+/// The content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A node takes the shard. Its epoch begins.
@@ -82,9 +82,9 @@ pub enum Body {
     Group {
         /// The number of the part, from 1.
         part: u16,
-        /// The number of parts.
+        /// The number of parts of the batch.
         parts: u16,
-        /// Encoded operations.
+        /// The encoded puts and deletes of this part.
         operations: Bytes,
     },
     /// The owner gives the shard up. Nothing of its epoch follows.
@@ -101,7 +101,7 @@ pub struct Record {
     pub number: u64,
     /// The checksum of the records before it; 0 in a `FENCE` that does not know them.
     pub previous: u32,
-    /// What it says.
+    /// The content: a fence, operations or a release.
     pub body: Body,
 }
 

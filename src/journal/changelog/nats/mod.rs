@@ -47,30 +47,30 @@ pub enum NatsError {
     /// No connection was made, or the credentials or an address are not valid.
     #[error("NATS cannot be reached: {0}")]
     Connect(String),
-    /// An old server.
+    /// A server is older than version 2.15.
     #[error("the NATS server {server} has version {version}; run 2.15 or later")]
     Version {
-        /// Its name.
+        /// The name of the server.
         server: String,
-        /// As the server reports it.
+        /// The version that the server reports.
         version: String,
     },
-    /// A server that does not take large messages.
+    /// A server refuses messages as large as a record may be.
     #[error(
         "the NATS server takes messages of up to {found} bytes; set its max_payload to \
          {PAYLOAD_MIN} or more"
     )]
     Payload {
-        /// Its limit.
+        /// The server's `max_payload` in bytes.
         found: usize,
     },
-    /// A server that does not sync its streams at every write.
+    /// A server does not sync its streams at every write.
     #[error(
         "the NATS server {server} does not sync every write; set jetstream.sync_interval to \
          \"always\""
     )]
     Sync {
-        /// Its name.
+        /// The name of the server.
         server: String,
     },
     /// No majority of the servers has reported how it syncs.
@@ -79,9 +79,9 @@ pub enum NatsError {
          half must; start the others, and check that the user is of the system account"
     )]
     Unreported {
-        /// The number of reports.
+        /// The number of servers that reported.
         found: usize,
-        /// The number of servers.
+        /// The number of all servers.
         servers: usize,
     },
     /// The stream would lose records.
@@ -90,7 +90,7 @@ pub enum NatsError {
          stream edit"
     )]
     StreamSetting {
-        /// Its name.
+        /// The name of the stream.
         stream: String,
         /// The setting, and its value if that matters.
         setting: &'static str,
@@ -98,17 +98,17 @@ pub enum NatsError {
     /// The stream cannot be used.
     #[error("the stream {stream} cannot be written, read or removed: {why}")]
     Use {
-        /// Its name.
+        /// The name of the stream.
         stream: String,
-        /// The error.
+        /// The error of the NATS client.
         why: String,
     },
     /// The stream was not made.
     #[error("the stream {stream} cannot be made: {why}")]
     Create {
-        /// Its name.
+        /// The name of the stream.
         stream: String,
-        /// The error.
+        /// The error of the NATS client.
         why: String,
     },
 }
