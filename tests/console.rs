@@ -216,15 +216,15 @@ fn help_explains_commands_and_subjects() {
           publishers receive 503 with `Retry-After`, and clients reconnect. A node of a
           cluster gives up its shards, and the next owners continue from the confirmed
           clock.
-        - Later times that a wrong clock has set are reduced to the longest wait: of
-          retries, suspensions, locks of received events, dead letters that wait for
-          their file, and scheduled backups. A manual validation that began with the
-          wrong clock stays open until its time.
+        - A wrong clock may have set times that are too late. The server reduces each to
+          the longest possible wait of its kind: retries, suspensions, locks of received
+          events, dead letters that wait for their file, and scheduled backups. A manual
+          validation that began with the wrong clock stays open until its time.
         - Events that were published with a wrong clock keep their time. For an event
           with a time in the future, the time to live begins then; it is attempted as
           often as any other event. Events that were never attempted, and the log,
           expire with the first event that was published after the correction.
-        - Windows of duplicate detection end by the corrected time, also for ids that
+        - Windows of duplicate detection end at the corrected time, also for ids that
           were recorded with a wrong clock."#]]
     .assert_eq(&help(&["times"]));
     let list = help(&["help"]);
