@@ -42,6 +42,7 @@ use std::{
     ops::{ControlFlow, Range},
 };
 
+pub(crate) use self::subscriptions::parts_of_matched;
 pub use self::{
     repair::repair_store,
     report::{CheckReport, Finding, Repair},

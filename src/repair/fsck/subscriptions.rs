@@ -285,14 +285,18 @@ impl StoreCheck<'_> {
 
 /// Whether `matched` is the sum of its parts.
 fn adds_up(counters: &Counters) -> bool {
-    let parts = [
+    checked_sum(parts_of_matched(counters)) == Some(counters.matched)
+}
+
+/// The counters of what became of matched events. Their sum is `matched`.
+pub(crate) fn parts_of_matched(counters: &Counters) -> [u64; 5] {
+    [
         counters.delivered,
         counters.pending,
         counters.dead_lettered,
         counters.dropped,
         counters.canceled,
-    ];
-    checked_sum(parts) == Some(counters.matched)
+    ]
 }
 
 fn unequal_pins(name: &str, dead: u64, pins: u64) -> String {

@@ -2,7 +2,7 @@
 //! match the records.
 
 use super::Salvage;
-use crate::fsck::CheckStop;
+use crate::fsck::{CheckStop, parts_of_matched};
 use gridhook_event::{Lane, SubscriptionKey};
 use gridhook_policy::record::{Counters, Cursor, LaneCursor};
 use gridhook_store::{
@@ -166,13 +166,7 @@ fn set_pending(counters: &mut Counters, pending: u64) {
 }
 
 fn add_up(counters: &mut Counters) {
-    let parts = [
-        counters.delivered,
-        counters.pending,
-        counters.dead_lettered,
-        counters.dropped,
-        counters.canceled,
-    ];
-    counters.matched = parts.iter().fold(0, |sum, part| sum.saturating_add(*part));
+    let parts = parts_of_matched(counters);
+    counters.matched = parts.into_iter().fold(0, u64::saturating_add);
     counters.passed = counters.filtered.saturating_add(counters.matched);
 }
