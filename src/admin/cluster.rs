@@ -71,7 +71,8 @@ impl ClusterContext {
         self.membership.snapshot.borrow().clone()
     }
 
-    fn cluster_view(&self) -> ClusterView {
+    /// The nodes and what they own, as the API shows them.
+    pub fn cluster_view(&self) -> ClusterView {
         let snapshot = self.snapshot();
         let differences = match &snapshot.me {
             Some(me) => snapshot.records.setting_differences(me, &snapshot.alive),
@@ -126,6 +127,7 @@ fn node_view(
         .clone()
         .filter(|shard| records.shards[*shard].value.owner_id.as_ref() == Some(&record.id))
         .collect();
+    let owns_any = !owns.is_empty();
     let control = control_of(records.shards.len());
     let owns_control_plane = control.is_some_and(|control| owns.contains(&control));
     owns.retain(|shard| Some(*shard) != control);
@@ -150,7 +152,7 @@ fn node_view(
         id: record.id.0.clone(),
         address: record.address.clone(),
         version: record.version.clone(),
-        state: node_state(snapshot, name, record, !owns.is_empty()),
+        state: node_state(snapshot, name, record, owns_any),
         owns,
         owns_control_plane,
         applied: positions.clone().map(|position| position.applied).collect(),

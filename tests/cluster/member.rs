@@ -13,6 +13,8 @@ use std::{
 
 use async_nats::ConnectOptions;
 use bytes::Bytes;
+use gridhook::admin::ClusterContext;
+use gridhook::api::cluster::NodeState;
 use gridhook::clock::Lease;
 use gridhook::cluster::{
     self, ClaimDriver, GivenUp, Role, ShardClaim,
@@ -28,6 +30,7 @@ use gridhook::cluster::{
     },
 };
 use gridhook::journal::changelog::nats::NatsConnection;
+use gridhook::metrics::Counter;
 use tokio::{runtime::Builder, task::JoinHandle, time::timeout};
 
 use super::{node, simulated::settings};
@@ -90,7 +93,7 @@ fn start_with(settings: ClaimSettings, store: impl RecordStore) -> Running {
 struct Sharded {
     claims: Vec<ShardClaim>,
     /// Without it the node leaves.
-    _membership: Membership,
+    membership: Membership,
     task: JoinHandle<MembershipEnd>,
     listeners: Vec<TcpListener>,
 }
@@ -107,10 +110,10 @@ fn start_sharded(number: usize, shards: u16, store: impl RecordStore) -> Sharded
         intervals: long_leases(),
         ..settings(number, shards.into())
     };
-    let (member, _membership) = Member::new(store, settings, drivers);
+    let (member, membership) = Member::new(store, settings, drivers);
     Sharded {
         claims,
-        _membership,
+        membership,
         task: tokio::spawn(member.run()),
         listeners,
     }
@@ -337,6 +340,52 @@ fn a_node_that_cannot_serve_a_shard_keeps_the_others() {
             node.claims[1].role.borrow().lease().is_none(),
             "it is left to others for now"
         );
+    });
+}
+
+#[test]
+fn a_node_with_nothing_left_but_the_control_plane_is_not_drained_yet() {
+    block_on(async {
+        let node = start_sharded(0, 2, MemoryRecords::default());
+        node.owns(2).await;
+        let membership = node.membership.clone();
+        let mut snapshot = membership.snapshot.clone();
+        let context = ClusterContext {
+            cluster: "shop".to_owned(),
+            node: "name0".to_owned(),
+            membership,
+            forwarded: Arc::default(),
+            copies: Counter::default(),
+            stream_bytes_max: vec![None; 2],
+        };
+        let drained = node.membership.drain_node("name0".to_owned(), true).await;
+        assert_eq!(drained, Ok(()));
+        // The control plane comes behind the shards.
+        for (claim, expected) in node
+            .claims
+            .iter()
+            .zip([NodeState::Draining, NodeState::Drained])
+        {
+            let mut role = claim.role.clone();
+            let asked = role.wait_for(|role| matches!(role, Role::Draining(_)));
+            let role = timeout(LONG, asked)
+                .await
+                .expect("in time")
+                .expect("it runs");
+            let lease = role.lease().expect("it has one").clone();
+            drop(role);
+            claim.give_up(&lease, GivenUp::Released);
+            let given_up = snapshot.wait_for(|snapshot| {
+                let shard = &snapshot.records.shards[claim.shard].value;
+                shard.owner_id.is_none()
+            });
+            timeout(LONG, given_up)
+                .await
+                .expect("in time")
+                .expect("it runs");
+            let node = &context.cluster_view().nodes[0];
+            assert_eq!(node.state, expected, "{node:?}");
+        }
     });
 }
 
