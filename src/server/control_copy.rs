@@ -12,9 +12,9 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join};
 use tokio::{
-    sync::{Notify, watch},
+    sync::{Mutex, Notify, watch},
     time::{Instant, timeout},
 };
 
@@ -41,6 +41,9 @@ const FAST_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The longest time for which a task waits.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// The longest time for which a request waits for what the copy does not have.
+const SHARED_CATCH_UP_MAX: Duration = Duration::from_secs(1);
+
 /// The pause before a core tries again to follow what it could not.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -50,8 +53,18 @@ pub(super) struct ControlCopy {
     definitions: watch::Receiver<Arc<Definitions>>,
     haste: Arc<Haste>,
     end: ChangelogEnd,
+    catch_ups: Arc<CatchUps>,
     /// The identifier of the cluster.
     cluster: Arc<str>,
+}
+
+/// The reads of the changelog's end that tasks share.
+#[derive(Default)]
+struct CatchUps {
+    /// The number of those that have begun.
+    begun: AtomicU64,
+    /// Held by the one that runs.
+    running: Mutex<()>,
 }
 
 /// The requests for a fast poll.
@@ -82,6 +95,7 @@ impl ControlCopy {
             definitions,
             haste,
             end: node.changelog_end(),
+            catch_ups: Arc::default(),
             cluster: node.id.as_str().into(),
         }
     }
@@ -97,20 +111,39 @@ impl ControlCopy {
         self.haste.request.notify_one();
     }
 
-    /// Returns once the copy has all that the changelog has now, or after [`WAIT_MAX`].
-    pub(super) async fn catch_up(&self) {
+    /// Returns once the copy has this position.
+    async fn wait_for_position(&self, position: u64) {
+        self.hasten(position);
+        let mut definitions = self.definitions.clone();
+        let reached = definitions.wait_for(|definitions| definitions.position >= position);
+        reached.await.map(drop).ok();
+    }
+
+    /// Returns once the copy has all that the changelog has now. Returns `false` if that takes
+    /// longer than [`WAIT_MAX`].
+    pub(super) async fn catch_up(&self) -> bool {
         let catching_up = async {
-            let Some(end) = self.end.read().await else {
-                return;
-            };
-            self.hasten(end);
-            let mut definitions = self.definitions.clone();
-            let has_all = definitions.wait_for(|definitions| definitions.position >= end);
-            has_all.await.map(drop).ok();
+            if let Some(end) = self.end.read().await {
+                self.wait_for_position(end).await;
+            }
         };
-        if timeout(WAIT_MAX, catching_up).await.is_err() {
-            tracing::warn!("this node begins without the newest changes of the control plane");
-        }
+        timeout(WAIT_MAX, catching_up).await.is_ok()
+    }
+
+    /// Returns once the copy has all that the changelog has now, or after
+    /// [`SHARED_CATCH_UP_MAX`]. Calls at the same time share a read of the changelog's end, so that
+    /// their number is no load of NATS.
+    pub(super) async fn catch_up_together(&self) {
+        let begun_before = self.catch_ups.begun.load(Ordering::Acquire);
+        let catching_up = async {
+            let _running = self.catch_ups.running.lock().await;
+            // One that has begun since has read what this call is about.
+            if self.catch_ups.begun.load(Ordering::Acquire) == begun_before {
+                self.catch_ups.begun.fetch_add(1, Ordering::AcqRel);
+                self.catch_up().await;
+            }
+        };
+        timeout(SHARED_CATCH_UP_MAX, catching_up).await.ok();
     }
 }
 
@@ -199,7 +232,9 @@ impl FollowedControl {
         own: usize,
         shards: usize,
     ) -> Self {
-        copy.catch_up().await;
+        if !copy.catch_up().await {
+            tracing::warn!("this node begins without the newest changes of the control plane");
+        }
         let shard = ShardTopics {
             cluster: Arc::clone(&copy.cluster),
             own,
@@ -277,6 +312,8 @@ async fn follow_once(
 /// The shards that follow the control plane of this process.
 pub(super) struct FollowingShards {
     pub(super) others: OtherShards,
+    /// The copy of this node. Its router reads it as those of other nodes read theirs.
+    pub(super) copy: ControlCopy,
     pub(super) store: Arc<RocksStore>,
 }
 
@@ -292,6 +329,12 @@ impl ShardOwners for FollowingShards {
         position: u64,
         needs_owner: bool,
     ) -> BoxFuture<'_, Result<(), FollowDelay>> {
-        Box::pin(self.others.await_followed(shard, position, needs_owner))
+        // The router of this node reads its own copy, which must have the change before the client
+        // does. A copy that cannot be read only delays the response.
+        Box::pin(async move {
+            let own = timeout(WAIT_MAX, self.copy.wait_for_position(position));
+            let followed = self.others.await_followed(shard, position, needs_owner);
+            join(own, followed).await.1
+        })
     }
 }

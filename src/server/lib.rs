@@ -246,6 +246,7 @@ impl ShardCore {
         let owners = self.has_control().then(|| {
             Box::new(FollowingShards {
                 others: self.others.clone(),
+                copy: self.control_copy.clone(),
                 store: Arc::clone(store),
             }) as _
         });

@@ -149,32 +149,74 @@ impl ThreadRouter {
         payload: web::Payload,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
-        let placement = match target::choose_target(&request, side, &self.proxies) {
-            Target::Placed(placement) => placement,
+        match target::choose_target(&request, side, &self.proxies) {
+            Target::Placed(placement) => self.route_placed(placement, request, payload, side).await,
             Target::InNamespace {
                 label,
                 topic,
                 scope,
-            } => match self.find_namespace(label.as_deref()) {
-                Some(namespace) => {
-                    Placement::Topic(TopicName::new(Some(&namespace), &topic), scope)
+            } => {
+                let label = label.as_deref();
+                match self.find_newest_namespace(label).await {
+                    Some(namespace) => {
+                        let topic = TopicName::new(Some(&namespace), &topic);
+                        let placement = Placement::Topic(topic, scope);
+                        let routing =
+                            Rc::clone(&self).route_placed(placement, request, payload, side);
+                        let response = routing.await?;
+                        self.check_namespace(label, &namespace, response).await
+                    }
+                    None => self.refuse_unnamed(&request, payload, side).await,
                 }
-                // A new node fetches its copy.
-                None if self.control_copy.read().position == 0 => {
-                    return Err(unavailable_response(
-                        "this node has not read the namespaces of the cluster yet",
-                    ));
-                }
-                None => {
-                    let mut outgoing =
-                        forward::outgoing_request(&request, payload).ok_or_else(not_forwarded)?;
-                    parts::mark_part(outgoing.headers_mut(), hop::RECORDED_PART);
-                    return self
-                        .forward_to_shard(self.nearest_shard(), &request, outgoing, side)
-                        .await;
-                }
-            },
-        };
+            }
+        }
+    }
+
+    /// Forwards a request about a namespace that nobody knows to any shard, which refuses it.
+    async fn refuse_unnamed(
+        &self,
+        request: &HttpRequest,
+        payload: web::Payload,
+        side: ListenerSide,
+    ) -> Routed<HttpResponse> {
+        // A new node fetches its copy.
+        if self.control_copy.read().position == 0 {
+            return Err(unavailable_response(
+                "this node has not read the namespaces of the cluster yet",
+            ));
+        }
+        let mut outgoing = forward::outgoing_request(request, payload).ok_or_else(not_forwarded)?;
+        parts::mark_part(outgoing.headers_mut(), hop::RECORDED_PART);
+        self.forward_to_shard(self.nearest_shard(), request, outgoing, side)
+            .await
+    }
+
+    /// Refuses a response that there is no such topic, if this node chose the namespace before it
+    /// knew the newest ones.
+    async fn check_namespace(
+        &self,
+        label: Option<&str>,
+        chosen: &str,
+        response: HttpResponse,
+    ) -> Routed<HttpResponse> {
+        if matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::GONE) {
+            self.control_copy.catch_up_together().await;
+            if self.find_namespace(label).as_deref() != Some(chosen) {
+                return Err(unavailable_response(
+                    "the namespaces of the cluster have changed; repeat the request",
+                ));
+            }
+        }
+        Ok(response)
+    }
+
+    async fn route_placed(
+        self: Rc<Self>,
+        placement: Placement,
+        request: HttpRequest,
+        payload: web::Payload,
+        side: ListenerSide,
+    ) -> Routed<HttpResponse> {
         let (placement, body) = match placement {
             Placement::ByBody(merge) => {
                 let body = read(payload).await?;
@@ -365,6 +407,16 @@ impl ThreadRouter {
             | Merge::Clock
             | Merge::Sum => self.merge_json(merge, &request, &body, side).await,
         }
+    }
+
+    /// The namespace that a host names, or the only one, also if another node has just created it.
+    async fn find_newest_namespace(&self, label: Option<&str>) -> Option<String> {
+        let known = self.find_namespace(label);
+        if known.is_some() || self.control_copy.read().position == 0 {
+            return known;
+        }
+        self.control_copy.catch_up_together().await;
+        self.find_namespace(label)
     }
 
     /// The namespace that a host names, or the only one.

@@ -438,6 +438,58 @@ fn tail_follows_all_shards_and_goes_on_when_owners_change() {
     }
 }
 
+/// Creates a namespace with the topic `heat` and a queue, each by another node, and returns the
+/// header that authorizes its clients.
+fn create_namespace(nodes: &[Server], namespace: &str) -> String {
+    let queue =
+        json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue", "queue": {}}}});
+    let path = format!("{RG}/namespaces/{namespace}");
+    nodes[0].command("PUT", &path, &json!({"location": "local"}));
+    nodes[1].command("PUT", &format!("{path}/topics/heat"), &json!({}));
+    let pulled = format!("{path}/topics/heat/eventSubscriptions/pulled");
+    nodes[2].command("PUT", &pulled, &queue);
+    let list_keys = format!("{path}/listKeys");
+    let keys = nodes[1].command("POST", &list_keys, &Value::Null).json();
+    format!("SharedAccessKey {}", keys["key1"].as_str().expect("a key"))
+}
+
+/// The status of a publish to a topic of a namespace.
+fn publish_cloud_event(node: &Server, path: &str, host: &str, key: &str, id: &str) -> u16 {
+    let event = json!({"specversion": "1.0", "id": id, "source": "/a", "type": "T", "data": {}});
+    let content_type = "application/cloudevents+json; charset=utf-8";
+    let headers = [("authorization", key), ("content-type", content_type)];
+    post_at(node, host, path, &headers, event.to_string().as_bytes())
+}
+
+/// Receives events of `pulled` and acknowledges them. Returns their ids.
+fn pull_ids(node: &Server, namespace: &str, key: &str) -> Vec<String> {
+    let headers = [("authorization", key), ("content-type", "application/json")];
+    let path = format!("/namespaces/{namespace}/topics/heat/eventsubscriptions/pulled");
+    let call = |verb: &str, body: &str| {
+        let path = format!("{path}:{verb}?api-version=2024-06-01&maxEvents=100&maxWaitTime=10");
+        let response = node.client().ask("POST", &path, &headers, body.as_bytes());
+        let response = response.expect("a response");
+        assert_eq!(response.status, 200, "{}", response.text());
+        response.json()
+    };
+    let received = call("receive", "");
+    let details = received["value"].as_array().expect("a list").clone();
+    let tokens: Vec<&Value> = details
+        .iter()
+        .map(|detail| &detail["brokerProperties"]["lockToken"])
+        .collect();
+    let settled = call("acknowledge", &json!({"lockTokens": tokens}).to_string());
+    assert_eq!(
+        settled["succeededLockTokens"].as_array().map(Vec::len),
+        Some(tokens.len()),
+        "{settled}"
+    );
+    details
+        .iter()
+        .map(|detail| detail["event"]["id"].to_string())
+        .collect()
+}
+
 #[test]
 fn namespaces_are_found_by_name_by_host_and_alone() {
     if !has_nats() {
@@ -445,117 +497,73 @@ fn namespaces_are_found_by_name_by_host_and_alone() {
     }
     let sharded = Sharded::start(&[CALM]);
     let nodes = &sharded.cluster.nodes;
-    let queue =
-        json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue", "queue": {}}}});
-    let create = |namespace: &str| {
-        let path = format!("{RG}/namespaces/{namespace}");
-        nodes[0].command("PUT", &path, &json!({"location": "local"}));
-        nodes[1].command("PUT", &format!("{path}/topics/heat"), &json!({}));
-        nodes[2].command(
-            "PUT",
-            &format!("{path}/topics/heat/eventSubscriptions/pulled"),
-            &queue,
-        );
-        let keys = nodes[1]
-            .command("POST", &format!("{path}/listKeys"), &Value::Null)
-            .json();
-        format!("SharedAccessKey {}", keys["key1"].as_str().expect("a key"))
-    };
-    let event = |id: &str| {
-        json!({"specversion": "1.0", "id": id, "source": "/a", "type": "T", "data": {}}).to_string()
-    };
-    let publish = |node: &Server, path: &str, host: &str, key: &str, id: &str| {
-        let headers = [
-            ("authorization", key),
-            (
-                "content-type",
-                "application/cloudevents+json; charset=utf-8",
-            ),
-        ];
-        post_at(node, host, path, &headers, event(id).as_bytes())
-    };
     let spaces = names();
     let first = &spaces[1];
     let second = &spaces[4];
-    let key = create(first);
+    let key = create_namespace(nodes, first);
     // The only namespace needs no name.
+    let by_name = format!("/namespaces/{first}/topics/heat:publish");
+    let host = format!("{first}.localhost");
     for (index, node) in nodes.iter().enumerate() {
-        let once = |path: &str, host: &str| {
-            publish(node, path, host, &key, &format!("{index}-{path}-{host}"))
-        };
-        wait_for("the node to know the only one", LONG, || {
-            once("/topics/heat:publish", "x") == 200
-        });
-        assert_eq!(
-            once(&format!("/namespaces/{first}/topics/heat:publish"), "x"),
-            200
-        );
-        assert_eq!(
-            once("/topics/heat:publish", &format!("{first}.localhost")),
-            200
-        );
-    }
-    let other_key = create(second);
-    for node in nodes {
-        wait_for("the node to know both", Duration::from_secs(5), || {
-            publish(node, "/topics/heat:publish", "x", &key, "lost") == 404
-        });
-        wait_for(
-            "the node to know the new one by its host",
-            Duration::from_secs(5),
-            || {
-                publish(
-                    node,
-                    "/topics/heat:publish",
-                    &format!("{second}.localhost"),
-                    &other_key,
-                    "named",
-                ) == 200
-            },
-        );
-    }
-    let pull = |node: &Server, namespace: &str, key: &str| {
-        let headers = [("authorization", key), ("content-type", "application/json")];
-        let path = format!("/namespaces/{namespace}/topics/heat/eventsubscriptions/pulled");
-        let call = |verb: &str, body: &str| {
-            let path = format!("{path}:{verb}?api-version=2024-06-01&maxEvents=100&maxWaitTime=10");
-            let response = node
-                .client()
-                .ask("POST", &path, &headers, body.as_bytes())
-                .expect("a response");
-            assert_eq!(response.status, 200, "{}", response.text());
-            response.json()
-        };
-        let received = call("receive", "");
-        let details = received["value"].as_array().expect("a list").clone();
-        let tokens: Vec<&Value> = details
-            .iter()
-            .map(|detail| &detail["brokerProperties"]["lockToken"])
-            .collect();
-        let settled = call("acknowledge", &json!({"lockTokens": tokens}).to_string());
-        assert_eq!(
-            settled["succeededLockTokens"].as_array().map(Vec::len),
-            Some(tokens.len()),
-            "{settled}"
-        );
-        details
-            .iter()
-            .map(|detail| detail["event"]["id"].to_string())
-            .collect::<Vec<_>>()
-    };
-    // A node that did not know both yet has taken some.
-    let mut pulled = BTreeSet::new();
-    for round in 0..9 {
-        if pulled.len() < 9 {
-            pulled.extend(
-                pull(&nodes[round % 3], first, &key)
-                    .into_iter()
-                    .filter(|id| !id.contains("lost")),
+        for (way, path, host) in [
+            ("alone", "/topics/heat:publish", "x"),
+            ("name", &by_name, "x"),
+            ("host", "/topics/heat:publish", &host),
+        ] {
+            let id = format!("{index}-{way}");
+            assert_eq!(
+                publish_cloud_event(node, path, host, &key, &id),
+                200,
+                "{id}"
             );
         }
     }
+    let other_key = create_namespace(nodes, second);
+    let other_host = format!("{second}.localhost");
+    for node in nodes {
+        let path = "/topics/heat:publish";
+        let status = publish_cloud_event(node, path, "x", &key, "lost");
+        assert_eq!(status, 404, "which namespace is meant?");
+        let status = publish_cloud_event(node, path, &other_host, &other_key, "named");
+        assert_eq!(status, 200);
+    }
+    let mut pulled = BTreeSet::new();
+    for round in 0..9 {
+        if pulled.len() < 9 {
+            pulled.extend(pull_ids(&nodes[round % 3], first, &key));
+        }
+    }
     assert_eq!(pulled.len(), 9, "{pulled:?}");
-    assert_eq!(pull(&nodes[0], second, &other_key), ["\"named\""; 3]);
+    assert_eq!(pull_ids(&nodes[0], second, &other_key), ["\"named\""; 3]);
+}
+
+#[test]
+fn a_node_that_owns_nothing_finds_a_namespace_that_was_just_created() {
+    if !has_nats() {
+        return;
+    }
+    let sharded = Sharded::start(&[CALM]);
+    let nodes = &sharded.cluster.nodes;
+    operator(&nodes[1], &["cluster", "drain", "c"]).expect("it is asked");
+    wait_for("the others to own all", LONG, || {
+        let view = nodes[0]
+            .command("GET", "/cluster/status", &Value::Null)
+            .json();
+        view["nodes"][2]["state"] == "drained"
+    });
+    // No change waits for a node without a shard: its own copy has to catch up when it is asked.
+    for namespace in &names()[1..4] {
+        let path = format!("{RG}/namespaces/{namespace}");
+        nodes[0].command("PUT", &path, &json!({"location": "local"}));
+        nodes[1].command("PUT", &format!("{path}/topics/heat"), &json!({}));
+        let host = format!("{namespace}.localhost");
+        let publish = || publish_cloud_event(&nodes[2], "/topics/heat:publish", &host, "", "a");
+        // The one before is the only one that the node knows: the client repeats the request.
+        let status = Some(publish()).filter(|status| *status != 503);
+        let status = status.unwrap_or_else(publish);
+        assert_eq!(status, 401, "the topic is there, the key is not");
+        nodes[1].command("DELETE", &path, &Value::Null);
+    }
 }
 
 #[test]
