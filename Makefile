@@ -20,7 +20,7 @@ help: ## Show this list
 run: ## Build and start the server with config/gridhook.toml, its data in ./data; ARGS are added, as ARGS="--listen 127.0.0.1:9000"
 	$(CARGO) run --release --locked -- serve --config config/gridhook.toml $(ARGS)
 
-check: ## Check format and lints, and run the tests that need cargo only
+check: ## Check format and lints, and run the tests of architecture, language and policy, which need cargo only
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 	.ci/with-tools .ci/test architecture:: language:: policy::
