@@ -275,12 +275,13 @@ impl Program {
             match at.as_str() {
                 BODY => made.body = Some(result_body(&result).map_err(unusable)?),
                 PATH_SUFFIX => made.path_suffix = Some(result_path(&result).map_err(unusable)?),
-                // As a delivery property.
-                _ => {
+                header => {
+                    let name = header.strip_prefix(HEADERS).unwrap_or(header);
                     let value = result_text(&result).filter(|value| property::is_value(value));
-                    made.headers.extend(
-                        value.map(|value| (at.trim_start_matches(HEADERS).to_owned(), value)),
-                    );
+                    // A header without a usable value is omitted, as a delivery property is.
+                    if let Some(value) = value {
+                        made.headers.push((name.to_owned(), value));
+                    }
                 }
             }
         }
