@@ -69,14 +69,15 @@ fn format_time(a: &Arguments<'_>, at: Timestamp, index: usize, default: &str) ->
 }
 
 /// Formats of .NET that are one letter, and their patterns.
-const STANDARD: [(&str, &str); 7] = [
+const STANDARD: [(&str, &str); 8] = [
     ("d", "M/d/yyyy"),
     ("D", "dddd, MMMM d, yyyy"),
     ("o", "yyyy-MM-ddTHH:mm:ss.fffffffZ"),
     ("O", "yyyy-MM-ddTHH:mm:ss.fffffffZ"),
     ("s", "yyyy-MM-ddTHH:mm:ss"),
     ("u", "yyyy-MM-dd HH:mm:ssZ"),
-    ("R", "ddd, dd MMM yyyy HH:mm:ss GMT"),
+    ("R", "ddd, dd MMM yyyy HH:mm:ss 'GMT'"),
+    ("r", "ddd, dd MMM yyyy HH:mm:ss 'GMT'"),
 ];
 
 /// The letters of patterns with their forms in strftime.
@@ -104,15 +105,27 @@ const LETTERS: [(&str, &str); 21] = [
     ("K", "Z"),
 ];
 
+/// Letters without a meaning in a pattern: they stay as they are.
+const PLAIN_LETTERS: &str = "TZGU";
+
 /// Maximum characters of a pattern.
 const PATTERN_CHARS_MAX: usize = 200;
 
 /// The time in a format of .NET.
 fn render_pattern(at: Timestamp, pattern: &str) -> Result<String, String> {
-    let pattern = STANDARD
-        .iter()
-        .find(|(letter, _)| *letter == pattern)
-        .map_or(pattern, |(_, pattern)| pattern);
+    let standard = STANDARD.iter().find(|(letter, _)| *letter == pattern);
+    let pattern = match standard {
+        Some((_, pattern)) => pattern,
+        // .NET reads a single letter as the name of a pattern.
+        None if pattern.len() == 1 => {
+            return Err(format!(
+                "the format '{pattern}' is not supported; expected one of {}, or a pattern of \
+                 several characters",
+                STANDARD.map(|(letter, _)| letter).join(", ")
+            ));
+        }
+        None => pattern,
+    };
     if pattern.chars().count() > PATTERN_CHARS_MAX {
         return Err(format!(
             "the format has more than {PATTERN_CHARS_MAX} characters"
@@ -140,7 +153,7 @@ fn render_pattern(at: Timestamp, pattern: &str) -> Result<String, String> {
                 text.push_str(literal);
                 rest = behind;
             }
-            None if c.is_ascii_alphabetic() && !"TZGMU".contains(c) => {
+            None if c.is_ascii_alphabetic() && !PLAIN_LETTERS.contains(c) => {
                 return Err(format!(
                     "'{letters}' is not supported in a format; expected one of {}",
                     letters_allowed()
