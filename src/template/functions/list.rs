@@ -58,7 +58,7 @@ fn concat(a: &Arguments<'_>) -> Evaluated {
         return Ok(all.into());
     }
     let texts = a.text_arguments(0)?;
-    a.reserve_size(texts.iter().map(String::len).sum())?;
+    a.check_size(texts.iter().map(String::len).sum())?;
     Ok(texts.concat().into())
 }
 

@@ -291,7 +291,7 @@ impl Arguments<'_> {
     }
 
     /// Refuses a result of this size, if it is too large.
-    fn reserve_size(&self, size: usize) -> Result<(), EvaluationError> {
-        self.scope.shared.reserve_size(size)
+    fn check_size(&self, size: usize) -> Result<(), EvaluationError> {
+        self.scope.shared.check_size(size)
     }
 }

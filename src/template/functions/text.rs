@@ -135,7 +135,7 @@ fn format_text(a: &Arguments<'_>) -> Evaluated {
             a.invalid_call("a bracket of the pattern has no partner; write {{ or }}")
         })?;
         text.push_str(&format_item(a, item)?);
-        a.reserve_size(text.len())?;
+        a.check_size(text.len())?;
         rest = after;
     }
     text.push_str(rest);
@@ -314,7 +314,7 @@ fn join(a: &Arguments<'_>) -> Evaluated {
     for (index, one) in a.list_argument(0)?.iter().enumerate() {
         text.push_str(if index > 0 { separator } else { "" });
         text.push_str(&text_of(one));
-        a.reserve_size(text.len())?;
+        a.check_size(text.len())?;
     }
     Ok(text.into())
 }
@@ -322,7 +322,7 @@ fn join(a: &Arguments<'_>) -> Evaluated {
 fn pad_left(a: &Arguments<'_>) -> Evaluated {
     let text = a.as_text(0)?;
     let width = usize::try_from(a.integer_argument(1)?).unwrap_or(0);
-    a.reserve_size(width)?;
+    a.check_size(width)?;
     let padding = if a.len() > 2 {
         a.as_text(2)?
     } else {
@@ -342,7 +342,7 @@ fn replace(a: &Arguments<'_>) -> Evaluated {
     if pattern.is_empty() {
         return Err(a.invalid_call("the text to replace is empty"));
     }
-    a.reserve_size(text.len().saturating_mul(new.len().max(1)) / pattern.len())?;
+    a.check_size(text.len().saturating_mul(new.len().max(1)) / pattern.len())?;
     Ok(text.replace(pattern, new).into())
 }
 
