@@ -547,7 +547,7 @@ impl Store for RocksStore {
         if !self.full.load(Ordering::Acquire) {
             let room = self
                 .folder
-                .take_ballast()
+                .ensure_ballast()
                 .map_err(|error| store_io_error(&error))?;
             self.short.store(!room, Ordering::Release);
         }

@@ -10,13 +10,15 @@ use std::{
     io::{self, Read, Seek, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    process, thread,
+    process,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
     time::{Duration, UNIX_EPOCH},
 };
 
 use rustix::{
     fs::{FallocateFlags, Timespec, Timestamps, UTIME_NOW, fallocate, futimens, statvfs},
-    io::Errno,
+    io::{Errno, retry_on_intr},
 };
 
 use super::{
@@ -54,8 +56,10 @@ const SHARE: u64 = 2;
 pub(super) struct DataFolder {
     path: PathBuf,
     lock: FolderLock,
-    /// The file of the ballast, which stores beside each other share.
+    /// The ballast file. Stores in folders of the same parent (`is_beside_others`) share one.
     ballast: PathBuf,
+    /// Whether the file system is known to lack `fallocate`: then there is no ballast.
+    lacks_fallocate: AtomicBool,
 }
 
 /// The lock of a data folder, held as long as the file is open.
@@ -169,6 +173,7 @@ impl DataFolder {
             path: path.to_owned(),
             lock: FolderLock::acquire(path)?,
             ballast: shared.unwrap_or(path).join(BALLAST_NAME),
+            lacks_fallocate: AtomicBool::new(false),
         };
         Ok(folder)
     }
@@ -268,26 +273,37 @@ impl DataFolder {
 
     /// Creates the ballast, if there is space for it. Returns whether there is enough space,
     /// counting the ballast. A file system that cannot allocate space in advance gets no ballast.
-    pub(super) fn take_ballast(&self) -> io::Result<bool> {
+    pub(super) fn ensure_ballast(&self) -> io::Result<bool> {
         if self.has_ballast() {
             return Ok(true);
         }
         if self.free_bytes()? < SHARE * BALLAST {
             return Ok(false);
         }
+        if self.lacks_fallocate.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
         match self.make_ballast() {
             Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(false),
-            Err(error) => Err(error),
+            Err(error) => match error.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Ok(false),
+                _ => Err(error),
+            },
         }
     }
 
     fn make_ballast(&self) -> io::Result<()> {
         let file = new_file(&self.ballast)?;
-        if fallocate(&file, FallocateFlags::empty(), 0, BALLAST).is_err() {
-            return self.drop_ballast().map(drop);
+        let result = retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, BALLAST));
+        let Err(error) = result else {
+            return file.sync_all();
+        };
+        self.drop_ballast()?;
+        if matches!(error, Errno::OPNOTSUPP | Errno::NOSYS) {
+            self.lacks_fallocate.store(true, Ordering::Relaxed);
+            return Ok(());
         }
-        file.sync_all()
+        Err(error.into())
     }
 
     /// Removes the ballast. Returns whether there was one.

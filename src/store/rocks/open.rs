@@ -101,7 +101,7 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
     load_floors(&rocks)?;
     let room = rocks
         .folder
-        .take_ballast()
+        .ensure_ballast()
         .map_err(|source| open_io_error(&rocks.folder, source))?;
     match rocks.folder.is_copied() {
         Ok(true) => tracing::warn!(
