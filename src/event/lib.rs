@@ -559,14 +559,18 @@ impl Event {
             start: 0,
             len: wire_end as u32,
         };
-        Self::new(
+        let event = Self::new(
             self.seq,
             self.appended,
             self.schema,
             own.freeze(),
             wire,
             spans,
-        )
+        );
+        Self {
+            transformation: self.transformation.clone(),
+            ..event
+        }
     }
 
     fn parts(&self) -> &EventParts {

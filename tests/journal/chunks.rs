@@ -1,6 +1,6 @@
 use bytes::{BufMut, Bytes};
 use gridhook::event::{
-    EventRanges, Schema, Seq, TextRange, Timestamp,
+    EventRanges, Schema, Seq, TextRange, Timestamp, Transformation,
     chunk::{Chunk, ChunkBuilder, EncodedEvent, RunningTotals, end_of},
 };
 use proptest::prelude::*;
@@ -128,6 +128,20 @@ fn the_place_in_a_trace_stands_beside_an_event_and_stays_with_it_where_it_is_hel
             );
         }
     }
+}
+
+#[test]
+fn an_event_that_leaves_its_chunk_keeps_its_transformation() {
+    let event = &Chunk::decode(Seq(1), chunk(1, 20))
+        .and_then(|chunk| chunk.decode_events())
+        .expect("an event")[0];
+    let transformed = event
+        .clone()
+        .with_transformation(Transformation::Failed("why".to_owned()));
+    assert_eq!(
+        transformed.detach_from_chunk().transformation(),
+        transformed.transformation()
+    );
 }
 
 #[test]
