@@ -461,13 +461,15 @@ impl GroupWriter {
             }
             return Err(error);
         }
-        for (id, target) in moved_floors {
-            if let Some(partition) = self.partitions.get_mut(&id) {
-                partition.floor = target;
+        // All floors first: an error of `drop_log` must not leave some behind those on disk.
+        for (id, target) in &moved_floors {
+            if let Some(partition) = self.partitions.get_mut(id) {
+                partition.floor = *target;
             }
-            self.store.drop_log(id, target)?;
         }
-        Ok(())
+        moved_floors
+            .into_iter()
+            .try_for_each(|(id, target)| self.store.drop_log(id, target))
     }
 
     /// Adapts a plan to changes since the lookup began: of low watermarks, guards, pending
