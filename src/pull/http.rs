@@ -266,8 +266,8 @@ async fn settle_events(
             .await?;
         let tokens_given = LockTokensBody::read(&body)?;
         let response = settle_all(&topic, &shared, tokens, action, tokens_given).await;
-        Ok(if query.is_of_2023() {
-            response.as_in_2023()
+        Ok(if query.has_2023_fields() {
+            response.with_2023_fields()
         } else {
             response
         })
