@@ -1,10 +1,10 @@
 //! The processing of a publish request, in an order that bounds its cost.
 //!
-//! First come checks that cost nothing: the topic, the publisher, and the announced sizes. Then
-//! [`in_flight_bytes`](super::in_flight_bytes) are reserved as the body is received (`receive`), and
-//! the reservation travels with the events into the journal (`append`). So the memory that
-//! publishers can use is bounded, a publisher beyond it receives 503, and a publisher that announces
-//! much and sends little reserves little.
+//! First come the cheap checks: the topic, the publisher, and the announced sizes. Then
+//! [`in_flight_bytes`](super::in_flight_bytes) are reserved as the body is received (`receive`),
+//! and the reservation travels with the events into the journal (`append`). So the memory that
+//! publishers can use is bounded, a publisher beyond it receives 503, and a publisher that
+//! announces much and sends little reserves little.
 //!
 //! If a publisher disconnects while the journal writes, its events are stored. It sends them again:
 //! delivery is at least once.
@@ -72,7 +72,8 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Publishes to the topics of `registry` through `journal`, with the authentication of `authenticator`.
+    /// Publishes to the topics of `registry` through `journal`, with the authentication of
+    /// `authenticator`.
     pub fn new(
         registry: Arc<Registry>,
         journal: Journal,

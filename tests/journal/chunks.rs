@@ -49,7 +49,7 @@ fn a_chunk_is_the_same_whether_its_table_fits_in_front_of_the_events_or_not() {
                     out.put_slice(wire(index).as_bytes());
                     EncodedEvent {
                         wire_end: out.len(),
-                        spans: EventRanges {
+                        ranges: EventRanges {
                             id,
                             ..EventRanges::default()
                         },
@@ -66,7 +66,7 @@ fn a_chunk_is_the_same_whether_its_table_fits_in_front_of_the_events_or_not() {
                 "{count} of {wire_bytes}"
             );
             let appended = sealed(body_bytes)
-                .append_to_log(Seq(5), Timestamp(9), RunningTotals::default())
+                .into_log_chunk(Seq(5), Timestamp(9), RunningTotals::default())
                 .expect("a chunk");
             assert!((expected.len()..expected.len() * 8 / 5).contains(&appended.record_memory()));
             for (index, event) in appended
@@ -93,7 +93,7 @@ fn traced(place: &str) -> Bytes {
             out.put_slice(wire.as_bytes());
             EncodedEvent {
                 wire_end: out.len(),
-                spans: EventRanges {
+                ranges: EventRanges {
                     id: TextRange {
                         start: start + 7,
                         len: 3,

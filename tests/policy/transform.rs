@@ -379,7 +379,7 @@ fn a_program_that_cannot_run_is_refused_with_its_place() {
         (
             body_transform(&"!".repeat(513)),
             false,
-            "body has 513 brackets and operators; expected at most 512",
+            "body has 513 of the characters !([{|&.*<>=; expected at most 512",
         ),
         (
             by_get,

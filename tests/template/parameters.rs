@@ -9,8 +9,7 @@ use super::{expand_with, expanded};
 fn a_definition_that_is_no_object_is_refused() {
     for (definition, kind) in [(json!("text"), "a string"), (json!([]), "an array")] {
         let declared = json!({"$ref": "#/definitions/a", "type": "string"});
-        let template =
-            json!({"definitions": {"a": definition}, "parameters": {"p": declared}, "resources": []});
+        let template = json!({"definitions": {"a": definition}, "parameters": {"p": declared}, "resources": []});
         let error = expand_with(&template, &json!({"p": "x"}), &States::new());
         assert_eq!(
             error.expect_err("a refusal").to_string(),
