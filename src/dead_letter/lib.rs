@@ -166,12 +166,12 @@ struct WriterContext {
     /// deliveries.
     reading: Arc<Semaphore>,
     /// One lock per subscription with work in progress, for all stores.
-    queues: StagingQueues,
+    locks: SubscriptionLocks,
     /// All stores, by name. Empty if this is the only one.
     all: Arc<OnceLock<Weak<BTreeMap<String, DeadLetters>>>>,
 }
 
-type StagingQueues = Arc<Mutex<HashMap<SubscriptionKey, Arc<tokio::sync::Mutex<()>>>>>;
+type SubscriptionLocks = Arc<Mutex<HashMap<SubscriptionKey, Arc<tokio::sync::Mutex<()>>>>>;
 
 /// A handle of the dead letters of one store. Cheap to clone, never blocks. It outlives
 /// incarnations of the actor and holds all state that is not in the journal.
@@ -202,13 +202,13 @@ impl DeadLetters {
         options: WriterOptions,
     ) -> Self {
         let reading = Arc::new(Semaphore::new(1));
-        let locks = StagingQueues::default();
+        let locks = SubscriptionLocks::default();
         let all = Arc::default();
         let context = WriterContext {
             notifier: notifier.map(Arc::new),
             find_target: None,
             reading,
-            queues: locks,
+            locks,
             all,
         };
         Self::with(journal, clock, sink, options, context)
@@ -346,7 +346,7 @@ impl DeadLetters {
             let mut locks = self
                 .0
                 .context
-                .queues
+                .locks
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             // Removes locks that are not in use.

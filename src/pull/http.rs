@@ -32,7 +32,7 @@ pub const METHOD: Method = Method::POST;
 /// The operations, as suffixes of the subscription's name.
 pub const OPERATIONS: [&str; 5] = ["receive", "acknowledge", "release", "reject", "renewLock"];
 
-/// The longest wait for events of which another node only looks whether there are any.
+/// How long a receive waits for another node that only checks whether there are events.
 const LOOK_MAX: Duration = Duration::from_millis(250);
 
 /// The maximum size of a list of lock tokens.

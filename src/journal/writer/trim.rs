@@ -70,9 +70,9 @@ struct CompleteFilter {
 impl LogLookup {
     fn run(self, store: &dyn Store) -> LogLookupResult {
         match self {
-            Self::Trim(look) => {
-                let plan = catch_panic(|| partition_state::plan_trim(store, &look));
-                LogLookupResult::Trim(look.id, plan)
+            Self::Trim(lookup) => {
+                let plan = catch_panic(|| partition_state::plan_trim(store, &lookup));
+                LogLookupResult::Trim(lookup.id, plan)
             }
             Self::Filter(id, open) => {
                 let block = open.block;
@@ -87,8 +87,8 @@ impl LogLookup {
 }
 
 /// A panic must only affect this partition. The panic hook has logged it.
-fn catch_panic<T>(look: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
-    catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|_| {
+fn catch_panic<T>(lookup: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    catch_unwind(AssertUnwindSafe(lookup)).unwrap_or_else(|_| {
         Err(StoreError::Damaged(
             "the lookup in a log panicked".to_owned(),
         ))
@@ -166,7 +166,7 @@ pub(super) struct TrimSchedule {
     completing: usize,
     /// Id filters that are complete and not written.
     filters: Vec<CompleteFilter>,
-    looks: LookupThread,
+    lookup_thread: LookupThread,
 }
 
 impl TrimSchedule {
@@ -177,7 +177,7 @@ impl TrimSchedule {
             in_progress: 0,
             completing: 0,
             filters: Vec::new(),
-            looks: LookupThread::new(store),
+            lookup_thread: LookupThread::new(store),
         }
     }
 
@@ -192,7 +192,7 @@ impl TrimSchedule {
     }
 
     pub(super) fn complete_filter(&mut self, id: PartitionId, open: OpenBlock) {
-        self.looks.begin(LogLookup::Filter(id, open));
+        self.lookup_thread.begin(LogLookup::Filter(id, open));
         self.completing += 1;
     }
 
@@ -202,7 +202,8 @@ impl TrimSchedule {
         HOUSEKEEPING.saturating_mul(delays as u32)
     }
 
-    /// Schedules a lookup at `at` or earlier, because something may be removed.
+    /// Schedules a lookup at `at`, because something may be removed. If one is scheduled, it stays:
+    /// then retention or damage decides when.
     pub(super) fn schedule_lookup(&mut self, id: PartitionId, at: Timestamp) {
         match self.stages.get_mut(&id) {
             Some(TrimStage::Due(_)) => {}
@@ -246,9 +247,9 @@ impl TrimSchedule {
         Some(id)
     }
 
-    fn begin_lookup(&mut self, look: TrimLookup) {
-        let id = look.id;
-        self.looks.begin(LogLookup::Trim(look));
+    fn begin_lookup(&mut self, lookup: TrimLookup) {
+        let id = lookup.id;
+        self.lookup_thread.begin(LogLookup::Trim(lookup));
         self.in_progress += 1;
         self.stages.insert(
             id,
@@ -262,7 +263,7 @@ impl TrimSchedule {
     /// The next finished lookup for trimming.
     fn next_result(&mut self) -> Option<TrimResult> {
         let (id, plan) = loop {
-            match self.looks.results.try_recv().ok()? {
+            match self.lookup_thread.results.try_recv().ok()? {
                 LogLookupResult::Trim(id, plan) => break (id, plan),
                 LogLookupResult::Filter(filter) => self.take_filter(filter),
             }
@@ -289,8 +290,9 @@ impl TrimSchedule {
     /// Waits for the id filters that are being completed.
     fn wait_for_filters(&mut self) {
         while self.completing > 0 {
-            match self.looks.results.recv() {
+            match self.lookup_thread.results.recv() {
                 Ok(LogLookupResult::Filter(filter)) => self.take_filter(filter),
+                // The writer ends, so no floor is moved any more.
                 Ok(LogLookupResult::Trim(..)) => {}
                 Err(mpsc::RecvError) => return,
             }

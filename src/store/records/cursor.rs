@@ -1,7 +1,7 @@
 //! The bytes of a cursor: one small record, written once for each group of outcomes.
 //!
 //! ```text
-//! version 8 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged
+//! version 1 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged
 //!     | 0, 1 and 8 if no request may be sent before a time, or 2 and 16 with the endpoint that requested it
 //!     | 0, or 1 and 8 if every request failed since a time
 //!     | health | eleven counters
@@ -12,7 +12,8 @@
 //! open, done: runs | (gap count)*
 //! ```
 //!
-//! Everything is a varint, except points in time. Open and done events are stored as runs, because
+//! The number after a field is its length in bytes; the other fields are varints. The version is
+//! [`Cursor::VERSION`](RecordLayout::VERSION). Open and done events are stored as runs, because
 //! they are mostly adjacent: the first run costs as much as its sequence, every further run two or
 //! three bytes.
 

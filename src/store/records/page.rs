@@ -2,16 +2,16 @@
 //! have no records of their own yet.
 //!
 //! ```text
-//! version 1 | ended | entries | entry*
-//! entry: partition | subscription | flags 1 | stored, if flagged | length and cursor, or its
-//! changes, if flagged
+//! page:    version 1 | ended | entries | entry*
+//! entry:   partition | subscription | flags 1 | stored, if flagged
+//!     | length and cursor, or length and changes of it, if flagged
 //!     | lines | length and lines, if there are any
 //! changes: checksum of the cursor 4 | (bytes that stay | bytes that change | their new values)*
 //! ```
 //!
-//! Everything but the flags, the cursor, its checksum and the lines is a varint. A cursor is a
-//! whole record with its version. From one outcome to the next a few bytes of it change, and rarely
-//! its length.
+//! The number after a field is its length in bytes. Everything else but the cursor, the new values
+//! and the lines is a varint. A cursor is a whole record with its version. From one outcome to the
+//! next a few bytes of it change, and rarely its length.
 
 use bytes::Bytes;
 

@@ -38,7 +38,7 @@ const PRIVATE_FOLDER: u32 = 0o700;
 const PLACE: &str = "place";
 
 /// Names of the families that are not compacted.
-pub(super) const SPARED: &str = "spared";
+pub(super) const UNCOMPACTED_NAME: &str = "spared";
 
 /// The name of the file of the ballast.
 const BALLAST_NAME: &str = "ballast";
@@ -99,7 +99,7 @@ impl FolderLock {
 
     /// Takes the lock if the folder has a lock file. Creates none: the folder may be a backup or
     /// read-only.
-    pub fn take_if_there(path: &Path) -> Result<Option<Self>, OpenError> {
+    pub fn open_existing(path: &Path) -> Result<Option<Self>, OpenError> {
         match path.join("lock").try_exists() {
             Ok(false) => return Ok(None),
             Ok(true) => {}
@@ -191,7 +191,7 @@ impl DataFolder {
     /// The families that are not compacted. An unreadable file counts as none: the next failed
     /// compaction writes it again.
     pub(super) fn uncompacted_families(&self) -> BTreeSet<Family> {
-        let names = std::fs::read_to_string(self.path.join(SPARED)).unwrap_or_default();
+        let names = std::fs::read_to_string(self.path.join(UNCOMPACTED_NAME)).unwrap_or_default();
         Family::ALL
             .into_iter()
             .filter(|family| names.lines().any(|name| name == family.name()))
@@ -199,8 +199,8 @@ impl DataFolder {
     }
 
     /// Stores the families that are not compacted.
-    pub(super) fn note_spared(&self, families: &BTreeSet<Family>) -> io::Result<()> {
-        let path = self.path.join(SPARED);
+    pub(super) fn store_uncompacted(&self, families: &BTreeSet<Family>) -> io::Result<()> {
+        let path = self.path.join(UNCOMPACTED_NAME);
         if families.is_empty() {
             return std::fs::remove_file(path).or_else(|error| match error.kind() {
                 io::ErrorKind::NotFound => Ok(()),
@@ -218,7 +218,7 @@ impl DataFolder {
 
     /// Whether the folder was copied, with all its files, since a server last opened it. The next
     /// call returns false.
-    pub(super) fn is_copied(&self) -> io::Result<bool> {
+    pub(super) fn detect_copy(&self) -> io::Result<bool> {
         let path = self.path.join(PLACE);
         let recorded_place = match std::fs::read_to_string(&path) {
             Ok(stored) => Some(stored),

@@ -103,7 +103,7 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
         .folder
         .ensure_ballast()
         .map_err(|source| open_io_error(&rocks.folder, source))?;
-    match rocks.folder.is_copied() {
+    match rocks.folder.detect_copy() {
         Ok(true) => tracing::warn!(
             folder = %path.display(),
             change = recovered,
@@ -147,7 +147,7 @@ fn wrap_database(
         full: AtomicBool::new(false),
         short: AtomicBool::new(false),
         failed: OnceLock::new(),
-        spared: Mutex::new(folder.uncompacted_families()),
+        uncompacted: Mutex::new(folder.uncompacted_families()),
         folder,
     }
 }

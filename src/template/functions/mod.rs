@@ -248,15 +248,15 @@ impl Arguments<'_> {
             .ok_or_else(|| self.wrong_argument(index, "a string"))
     }
 
-    /// The text of an argument from `from` on, of each.
+    /// The texts of the arguments from the index `from` on.
     fn text_arguments(&self, from: usize) -> Result<Vec<String>, EvaluationError> {
         (from..self.len())
-            .map(|index| self.as_text(index))
+            .map(|index| self.to_text(index))
             .collect()
     }
 
     /// A string, or a number or boolean as text.
-    fn as_text(&self, index: usize) -> Result<String, EvaluationError> {
+    fn to_text(&self, index: usize) -> Result<String, EvaluationError> {
         match self.value_argument(index)? {
             Value::String(text) => Ok(text.clone()),
             value @ (Value::Number(_) | Value::Bool(_)) => Ok(text::text_of(value)),

@@ -2,6 +2,7 @@
 
 use jiff::{
     Span, Timestamp,
+    civil::DateTime,
     tz::{Offset, TimeZone},
 };
 use serde_json::Value;
@@ -12,59 +13,62 @@ use crate::EvaluationError;
 pub(super) const FUNCTIONS: &[Function] = &[
     eager_function("dateTimeAdd", 2..=3, add),
     eager_function("dateTimeFromEpoch", 1..=1, from_epoch),
-    eager_function("dateTimeToEpoch", 1..=1, |a| {
-        Ok(time_argument(a, 0)?.as_second().into())
+    eager_function("dateTimeToEpoch", 1..=1, |args| {
+        Ok(time_argument(args, 0)?.as_second().into())
     }),
-    scoped_function("utcNow", 0..=1, |scope, a| {
-        format_time(a, scope.shared.context.now, 0, "yyyyMMddTHHmmssZ")
+    scoped_function("utcNow", 0..=1, |scope, args| {
+        format_time(args, scope.shared.context.now, 0, "yyyyMMddTHHmmssZ")
     }),
 ];
 
-fn time_argument(a: &Arguments<'_>, index: usize) -> Result<Timestamp, EvaluationError> {
-    let text = a.text_argument(index)?;
-    let basic = || jiff::civil::DateTime::strptime("%Y%m%dT%H%M%SZ", text).ok();
-    let civil = || text.parse::<jiff::civil::DateTime>().ok().or_else(basic);
-    let with_space = || text.strip_suffix('Z')?.parse().ok();
-    let zoned = |civil: jiff::civil::DateTime| civil.to_zoned(TimeZone::UTC).ok();
-    let in_utc = |civil| zoned(civil).map(|zoned| zoned.timestamp());
-    let instant = text
-        .parse()
-        .ok()
-        .or_else(|| civil().and_then(in_utc))
-        .or_else(|| with_space().and_then(in_utc));
-    instant.ok_or_else(|| a.wrong_argument(index, "a date and time such as 2030-01-31T12:00:00Z"))
+fn time_argument(args: &Arguments<'_>, index: usize) -> Result<Timestamp, EvaluationError> {
+    let text = args.text_argument(index)?;
+    let instant = text.parse().ok().or_else(|| {
+        let civil = parse_civil(text)?;
+        Some(civil.to_zoned(TimeZone::UTC).ok()?.timestamp())
+    });
+    instant
+        .ok_or_else(|| args.wrong_argument(index, "a date and time such as 2030-01-31T12:00:00Z"))
 }
 
-fn add(a: &Arguments<'_>) -> Evaluated {
-    let span: Span = a
+/// A time in UTC in a form that [`Timestamp`] does not read: without an offset, as `utcNow` returns
+/// it (`20300131T120000Z`), or with a space and a `Z` (`2030-01-31 12:00:00Z`).
+fn parse_civil(text: &str) -> Option<DateTime> {
+    let basic_form = || DateTime::strptime("%Y%m%dT%H%M%SZ", text).ok();
+    let with_space = || text.strip_suffix('Z')?.parse().ok();
+    text.parse().ok().or_else(basic_form).or_else(with_space)
+}
+
+fn add(args: &Arguments<'_>) -> Evaluated {
+    let span: Span = args
         .text_argument(1)?
         .parse()
-        .map_err(|_| a.wrong_argument(1, "a duration such as P1DT2H"))?;
-    let zoned = time_argument(a, 0)?
+        .map_err(|_| args.wrong_argument(1, "a duration such as P1DT2H"))?;
+    let zoned = time_argument(args, 0)?
         .to_zoned(TimeZone::UTC)
         .checked_add(span);
     let sum = zoned
-        .map_err(|_| a.invalid_call("the result is outside of the calendar"))?
+        .map_err(|_| args.invalid_call("the result is outside of the calendar"))?
         .timestamp();
-    format_time(a, sum, 2, "yyyy-MM-ddTHH:mm:ssZ")
+    format_time(args, sum, 2, "yyyy-MM-ddTHH:mm:ssZ")
 }
 
-fn from_epoch(a: &Arguments<'_>) -> Evaluated {
-    let at = Timestamp::from_second(a.integer_argument(0)?)
-        .map_err(|_| a.invalid_call("the number is outside of the calendar"))?;
+fn from_epoch(args: &Arguments<'_>) -> Evaluated {
+    let at = Timestamp::from_second(args.integer_argument(0)?)
+        .map_err(|_| args.invalid_call("the number is outside of the calendar"))?;
     Ok(render_pattern(at, "yyyy-MM-ddTHH:mm:ssZ")
-        .map_err(|problem| a.invalid_call(problem))?
+        .map_err(|problem| args.invalid_call(problem))?
         .into())
 }
 
-fn format_time(a: &Arguments<'_>, at: Timestamp, index: usize, default: &str) -> Evaluated {
-    let pattern = if a.len() > index && !a.value_argument(index)?.is_null() {
-        a.text_argument(index)?
+fn format_time(args: &Arguments<'_>, at: Timestamp, index: usize, default: &str) -> Evaluated {
+    let pattern = if args.len() > index && !args.value_argument(index)?.is_null() {
+        args.text_argument(index)?
     } else {
         default
     };
     Ok(Value::String(
-        render_pattern(at, pattern).map_err(|problem| a.invalid_call(problem))?,
+        render_pattern(at, pattern).map_err(|problem| args.invalid_call(problem))?,
     ))
 }
 

@@ -48,7 +48,7 @@ use crate::{
     identity::{AccessToken, TokenFailure},
     request::RequestError,
     resource::{
-        EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of,
+        EventResults, ResourceTarget, SenderContext, content_type, credential_refused, result_of,
         send_within, unreached_result,
     },
 };
@@ -71,7 +71,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// A producer for the topic.
 pub(super) fn new_producer(
-    at: &Opening<'_>,
+    at: &SenderContext<'_>,
     topic: &str,
     mode: ContentMode,
 ) -> Result<Rc<dyn Sender>, SenderError> {
@@ -371,7 +371,7 @@ impl Producer {
                 .send_request(request)
                 .await
                 .map_err(Problem::from)
-                .and_then(throttle_of);
+                .and_then(check_produced);
             *is_in_doubt |= response.as_ref().is_err_and(Problem::is_in_doubt);
             response
         };
@@ -507,7 +507,7 @@ impl Producer {
 }
 
 /// Whether the partition has the records, and how long the broker accepts no other request.
-fn throttle_of(response: Produced) -> Result<Option<Duration>, Problem> {
+fn check_produced(response: Produced) -> Result<Option<Duration>, Problem> {
     let Some(error) = response.partition else {
         return Err(Problem::Connection("the response is empty".to_owned()));
     };
