@@ -159,7 +159,7 @@ impl Staging {
 
     /// Takes the turns that are due, longest due first. They run from now on.
     pub fn take_turns(&mut self, now: Timestamp) -> Vec<WriteTurn> {
-        let mut jobs = Vec::new();
+        let mut turns = Vec::new();
         while let Some(due) = self.next_due().filter(|due| *due <= now) {
             let Some((_, subscription_key)) = self.queue.pop_first() else {
                 break;
@@ -171,12 +171,12 @@ impl Staging {
             debug_assert_eq!(queue.position, QueuePosition::Queued(due));
             queue.position = QueuePosition::Running { notified: None };
             self.running_turns += 1;
-            jobs.push(WriteTurn {
+            turns.push(WriteTurn {
                 subscription_key,
                 target: Arc::clone(&queue.target),
             });
         }
-        jobs
+        turns
     }
 
     /// Ends a turn. Ignored if no turn of the subscription runs.

@@ -276,9 +276,9 @@ pub(super) struct TrimLookup {
     /// The first event after the clock was last corrected.
     pub(super) set_back: Option<Seq>,
     /// The lowest low watermark, or the end.
-    pub(super) low: Seq,
+    pub(super) lowest_needed: Seq,
     /// Retention keeps events that were appended at this time or later; [`None`] without retention.
-    pub(super) kept: Option<Timestamp>,
+    pub(super) retained_since: Option<Timestamp>,
 }
 
 /// The result of a lookup: how far a floor may move.
@@ -295,29 +295,29 @@ pub(super) struct TrimPlan {
 }
 
 /// Computes a plan. Only reads the store.
-pub(super) fn plan_trim(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, StoreError> {
+pub(super) fn plan_trim(store: &dyn Store, lookup: &TrimLookup) -> Result<TrimPlan, StoreError> {
     let TrimLookup {
         id,
         floor,
         next,
         set_back,
-        low,
-        kept,
-    } = *look;
-    let retention_start = match kept {
+        lowest_needed,
+        retained_since,
+    } = *lookup;
+    let retention_start = match retained_since {
         None => LogPosition {
             at: next,
             appended: None,
         },
-        Some(kept) if set_back.is_some_and(|set_back| floor < set_back) => {
-            position::first_event_since(store, id, floor..next, set_back, kept)?
+        Some(retained_since) if set_back.is_some_and(|set_back| floor < set_back) => {
+            position::first_event_since(store, id, floor..next, set_back, retained_since)?
         }
-        Some(kept) => find_retained(store, id, floor, next, kept)?,
+        Some(retained_since) => find_retained(store, id, floor, next, retained_since)?,
     };
-    let (target, oldest_append) = if retention_start.at < low {
+    let (target, oldest_append) = if retention_start.at < lowest_needed {
         (retention_start.at, retention_start.appended)
     } else {
-        (low, None)
+        (lowest_needed, None)
     };
     plan_carried_events(
         store,
@@ -339,14 +339,15 @@ fn find_retained(
     id: PartitionId,
     floor: Seq,
     next: Seq,
-    kept: Timestamp,
+    retained_since: Timestamp,
 ) -> Result<LogPosition, StoreError> {
     let mut from = floor;
     let mut length = SEARCHED_FIRST;
     loop {
         let end = Seq(from.0.saturating_add(length)).min(next);
-        let first_retained =
-            position::find_position_from(store, id, from, end, |chunk| chunk.appended < kept)?;
+        let first_retained = position::find_position_from(store, id, from, end, |chunk| {
+            chunk.appended < retained_since
+        })?;
         if first_retained.appended.is_some() || end == next {
             return Ok(first_retained);
         }

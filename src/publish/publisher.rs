@@ -176,19 +176,15 @@ impl Publisher {
         self.refuse_closed()?;
         let topic = find_topic(self, request)
             .inspect_err(|refusal| self.unknown_topics.count_refused(refusal.metric_label()))?;
+        let record = topic.record();
+        let scope = KeyScope::for_topic(&record);
         let publishing = async {
-            self.authenticate(
-                request,
-                authority,
-                &KeyScope::for_topic(&topic.record()),
-                TokenRole::Publish,
-            )
-            .await?;
+            self.authenticate(request, authority, &scope, TokenRole::Publish)
+                .await?;
             self.receive_and_append(&topic, request, body, &self.limits, began)
                 .await
         };
-        let result = publishing.await;
-        self.record_result(&topic, began, result)
+        self.record_result(&topic, began, publishing.await)
     }
 
     /// As [`Publisher::publish`], for a topic of a namespace.
@@ -206,19 +202,15 @@ impl Publisher {
             events_max: self.limits.namespace_events_max,
             ..self.limits
         };
+        let record = topic.record();
+        let scope = KeyScope::in_namespace(&namespace, &record);
         let publishing = async {
-            self.authenticate(
-                request,
-                None,
-                &KeyScope::in_namespace(&namespace, &topic.record()),
-                TokenRole::Publish,
-            )
-            .await?;
+            self.authenticate(request, None, &scope, TokenRole::Publish)
+                .await?;
             self.receive_and_append(&topic, request, body, &limits, began)
                 .await
         };
-        let result = publishing.await;
-        self.record_result(&topic, began, result)
+        self.record_result(&topic, began, publishing.await)
     }
 
     fn record_result(

@@ -463,7 +463,7 @@ impl RecordLayout for Excerpt {
     const OLDEST: u8 = 1;
 
     fn write_fields(&self, out: &mut Vec<u8>) {
-        out.push(self.answered.into());
+        out.push(self.has_response.into());
         put_varint(out, self.content.len() as u64);
         out.extend_from_slice(&self.content);
         out.push(self.heads.is_some().into());
@@ -487,7 +487,7 @@ impl RecordLayout for Excerpt {
             None
         };
         Some(Self {
-            answered: has_response,
+            has_response,
             content,
             heads,
         })

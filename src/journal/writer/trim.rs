@@ -144,7 +144,7 @@ enum TrimStage {
         /// The first event whose pending deliveries or pins have changed since.
         touched: Option<Seq>,
         /// Whether more may be removable than the lookup knew.
-        again: bool,
+        is_outdated: bool,
     },
 }
 
@@ -154,7 +154,7 @@ struct TrimResult {
     /// The first event whose pending deliveries or pins have changed since the lookup began.
     touched: Option<Seq>,
     /// Whether more may be removable than the lookup knew.
-    again: bool,
+    is_outdated: bool,
 }
 
 pub(super) struct TrimSchedule {
@@ -207,7 +207,7 @@ impl TrimSchedule {
     pub(super) fn schedule_lookup(&mut self, id: PartitionId, at: Timestamp) {
         match self.stages.get_mut(&id) {
             Some(TrimStage::Due(_)) => {}
-            Some(TrimStage::InProgress { again, .. }) => *again = true,
+            Some(TrimStage::InProgress { is_outdated, .. }) => *is_outdated = true,
             None => self.set_due(id, at),
         }
     }
@@ -255,7 +255,7 @@ impl TrimSchedule {
             id,
             TrimStage::InProgress {
                 touched: None,
-                again: false,
+                is_outdated: false,
             },
         );
     }
@@ -269,8 +269,11 @@ impl TrimSchedule {
             }
         };
         self.in_progress -= 1;
-        let (touched, again) = match self.stages.remove(&id) {
-            Some(TrimStage::InProgress { touched, again }) => (touched, again),
+        let (touched, is_outdated) = match self.stages.remove(&id) {
+            Some(TrimStage::InProgress {
+                touched,
+                is_outdated,
+            }) => (touched, is_outdated),
             // Only one lookup of a partition is in progress at a time.
             Some(TrimStage::Due(_)) | None => (Some(Seq(0)), true),
         };
@@ -278,7 +281,7 @@ impl TrimSchedule {
             id,
             plan,
             touched,
-            again,
+            is_outdated,
         })
     }
 
@@ -356,8 +359,8 @@ impl GroupWriter {
         let Some(partition) = self.partitions.get(&id) else {
             return;
         };
-        let low = self.lowest_needed(id);
-        if low > partition.floor {
+        let lowest_needed = self.lowest_needed(id);
+        if lowest_needed > partition.floor {
             let retention = self.options.limits.retention;
             // While the clock may be wrong, retention keeps everything.
             let since = if self.clock.expiry_is_paused() {
@@ -377,8 +380,8 @@ impl GroupWriter {
                 floor,
                 next,
                 set_back,
-                low,
-                kept: retained_since,
+                lowest_needed,
+                retained_since,
             });
         } else if self.guards.lowest_guarded(id).is_some() {
             // The end of a guard is not signaled.
@@ -413,7 +416,7 @@ impl GroupWriter {
             id,
             plan,
             touched,
-            again,
+            is_outdated,
         }) = self.trims.next_result()
         {
             if !self.partitions.contains_key(&id) {
@@ -438,7 +441,7 @@ impl GroupWriter {
             let next = match plan.oldest_append {
                 _ if plan.is_part => Some(now),
                 Some(appended) => Some(appended.after(retention).max(now.after(interval))),
-                None => (again || self.guards.lowest_guarded(id).is_some())
+                None => (is_outdated || self.guards.lowest_guarded(id).is_some())
                     .then(|| now.after(HOUSEKEEPING)),
             };
             if let Some(next) = next {
@@ -482,10 +485,10 @@ impl GroupWriter {
         plan: TrimPlan,
         touched: Option<Seq>,
     ) -> Result<TrimPlan, StoreError> {
-        let low = self.lowest_needed(id);
-        let plan = if low < plan.target {
+        let lowest_needed = self.lowest_needed(id);
+        let plan = if lowest_needed < plan.target {
             TrimPlan {
-                target: low,
+                target: lowest_needed,
                 oldest_append: None,
                 ..plan
             }

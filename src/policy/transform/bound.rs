@@ -7,7 +7,7 @@
 
 use jmespath::ast::{Ast, KeyValuePair};
 
-use super::evaluate::literal_json;
+use super::{evaluate::literal_json, functions};
 
 /// Steps of slices that cannot overflow.
 const STEP_MAX: i32 = 1_000_000;
@@ -20,30 +20,6 @@ const ESCAPED: f64 = 6.0;
 
 /// The maximum bytes of a number that a function computes.
 const COMPUTED: f64 = 40.0;
-
-/// Functions whose results have at most the sizes of their arguments, but for a short text.
-const FUNCTIONS: [&str; 20] = [
-    "abs",
-    "avg",
-    "ceil",
-    "contains",
-    "ends_with",
-    "floor",
-    "keys",
-    "length",
-    "max",
-    "merge",
-    "min",
-    "not_null",
-    "reverse",
-    "sort",
-    "starts_with",
-    "sum",
-    "to_array",
-    "to_number",
-    "type",
-    "values",
-];
 
 /// The size of a result for an input of n bytes: at most `times * n + plus`.
 #[derive(Clone, Copy, Debug)]
@@ -176,7 +152,8 @@ pub(super) fn output_size(expression: &str, node: &Ast) -> Result<Size, (usize, 
                 ));
             }
             ("to_string", _) => sum_sizes(expression, args)?.scale(ESCAPED),
-            (known, _) if FUNCTIONS.contains(&known) => {
+            // The results of the others have at most the sizes of their arguments, or a short text.
+            (known, _) if functions::is_known(known) => {
                 sum_sizes(expression, args)?.plus(null_size).plus(Size {
                     times: 0.0,
                     plus: COMPUTED,

@@ -34,9 +34,9 @@ use gridhook_policy::{
     },
 };
 
-/// The maximum number of open events in a lane: far beyond [`OPEN_EVENTS_MAX`], because events in
-/// flight of several parts of the log can end before the lane that has these parts passes them. A
-/// longer list is damage and is refused before memory is allocated for it.
+/// The maximum number of open events in a lane: far beyond [`OPEN_EVENTS_MAX`]. A lane that reads
+/// several parts of the log passes an event only when all earlier ones of all parts have ended, so
+/// many can be open. A longer list is damage and is refused before memory is allocated for it.
 const OPEN_MAX: u64 = 4 * OPEN_EVENTS_MAX as u64;
 
 // Held by an operator, or with GONE because the endpoint fails.

@@ -114,6 +114,7 @@ impl FolderLock {
             Err(OpenError::Folder { .. }) => {}
             taken => return taken.map(Some),
         }
+        // A file that may not be written can be locked, too.
         let mut file = File::open(path.join("lock")).map_err(|source| OpenError::Folder {
             folder: path.to_owned(),
             source,

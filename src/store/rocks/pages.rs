@@ -106,7 +106,7 @@ impl Pages {
         let mut state = self.lock_state();
         let newest_end = pages
             .values()
-            .map(|(page, _)| page.ended)
+            .map(|(page, _)| page.newest_end)
             .max()
             .unwrap_or(0);
         let mut entries = BTreeMap::<SubscriptionKey, Vec<(u64, PageEntry)>>::new();
@@ -116,7 +116,7 @@ impl Pages {
             state.pages.insert(number, bytes);
             for entry in page.entries.into_iter().filter(|_| number > newest_end) {
                 let parts = entries.entry(entry.subscription_key).or_default();
-                parts.retain(|(of, _)| entry.stored.is_none_or(|stored| *of > stored));
+                parts.retain(|(of, _)| entry.stored_page.is_none_or(|stored| *of > stored));
                 parts.push((number, entry));
             }
         }

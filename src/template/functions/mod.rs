@@ -133,21 +133,12 @@ pub(crate) fn call_function(
             describe_range(&function.arguments)
         )));
     }
-    if let Body::Lazy(body) = function.body {
-        return body(scope, arguments);
-    }
-    let mut values = Vec::with_capacity(arguments.len());
-    for argument in arguments {
-        values.push(scope.evaluate_expression(argument)?);
-    }
-    let function_arguments = Arguments {
-        scope,
-        function: function.name,
-        values,
-    };
     match function.body {
-        Body::Values(body) => body(&function_arguments),
-        Body::Scoped(body) => body(scope, &function_arguments),
+        Body::Values(body) => body(&Arguments::evaluate(scope, function.name, arguments)?),
+        Body::Scoped(body) => body(
+            scope,
+            &Arguments::evaluate(scope, function.name, arguments)?,
+        ),
         Body::Lazy(body) => body(scope, arguments),
     }
 }
@@ -218,7 +209,23 @@ struct Arguments<'a> {
     values: Vec<Value>,
 }
 
-impl Arguments<'_> {
+impl<'a> Arguments<'a> {
+    fn evaluate(
+        scope: &'a EvaluationScope<'a>,
+        function: &'static str,
+        arguments: &[Expression],
+    ) -> Result<Self, EvaluationError> {
+        let mut values = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            values.push(scope.evaluate_expression(argument)?);
+        }
+        Ok(Self {
+            scope,
+            function,
+            values,
+        })
+    }
+
     fn len(&self) -> usize {
         self.values.len()
     }

@@ -147,7 +147,7 @@ impl PagesState {
                 .map(|cursor| PageCursor::new(before, cursor));
             let entry = PageEntry {
                 subscription_key,
-                stored: None,
+                stored_page: None,
                 cursor,
                 lines: outcomes.lines.into_owned(),
             };
@@ -177,12 +177,12 @@ impl PagesState {
             all.append_later(&lines);
             lines = Cow::Owned(all);
             plan.storing.push(subscription_key);
-            let stored = Some(known.last);
+            let stored_page = Some(known.last);
             let lines = EncodedLines::default();
             plan.entries.push((
                 PageEntry {
                     subscription_key,
-                    stored,
+                    stored_page,
                     cursor: None,
                     lines,
                 },
@@ -229,7 +229,7 @@ impl PagesState {
         entries.sort_unstable_by_key(|(entry, _)| entry.subscription_key);
         let (entries, cursors): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
         let page = OutcomePage {
-            ended: needed - 1,
+            newest_end: needed - 1,
             entries,
         };
         let value = page.encode();
@@ -239,7 +239,7 @@ impl PagesState {
             .entries
             .into_iter()
             .zip(cursors)
-            .filter(|(entry, _)| entry.stored.is_none());
+            .filter(|(entry, _)| entry.stored_page.is_none());
         let new_entries = entries
             .map(|(entry, cursor)| (entry.subscription_key, cursor, entry.lines))
             .collect();
