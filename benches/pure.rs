@@ -53,7 +53,7 @@ fn write(out: &mut BytesMut, number: usize) -> EncodedEvent {
             len: text.len() as u32,
         }
     };
-    let spans = EventRanges {
+    let ranges = EventRanges {
         id: span(&format!("{number:019}")),
         subject: span(&format!("/bench/{number:04}")),
         event_type: span("Bench.Event"),
@@ -62,7 +62,7 @@ fn write(out: &mut BytesMut, number: usize) -> EncodedEvent {
     out.put_slice(wire.as_bytes());
     EncodedEvent {
         wire_end: out.len(),
-        spans,
+        ranges,
     }
 }
 

@@ -399,7 +399,9 @@ fn variables_that_double_each_other_are_bounded() {
     ] {
         let refused = resolve(&template, true, &[]);
         assert!(
-            refused.ends_with("the expressions of the template return more than 16 MiB in total"),
+            refused.ends_with(
+                "the expressions and loops of the template make more than 16 MiB in total"
+            ),
             "{:.200}",
             refused
         );

@@ -10,7 +10,7 @@ use gridhook_event::Timestamp;
 use gridhook_policy::{
     edition::{Edition, EndpointKind},
     outcome::{Failure, Outcome, Reason, RequestResult},
-    retry::{self, Failed, Jitter, RetryDecision},
+    retry::{self, FailedAttempt, Jitter, RetryDecision},
 };
 
 /// The editions, and what a simulation of one takes from the settings.
@@ -108,7 +108,7 @@ fn attempt_waits(
     let mut all = vec![Duration::ZERO];
     let mut at = first;
     for number in 1.. {
-        let failure = Failed {
+        let failure = FailedAttempt {
             number,
             first,
             sent: at,

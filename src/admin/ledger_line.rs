@@ -49,11 +49,11 @@ pub(crate) fn line_view(line: &LedgerLine, context: LineContext<'_>) -> LineView
         filter: None,
         response: excerpt.map(
             |Excerpt {
-                 answered,
+                 has_response,
                  content: text,
                  heads,
              }| LedgerResponse {
-                by_endpoint: *answered,
+                by_endpoint: *has_response,
                 text: String::from_utf8_lossy(text).into_owned(),
                 request_head: shown_head(heads.as_deref().map(|heads| &heads.request)),
                 response_head: shown_head(heads.as_deref().map(|heads| &heads.response)),

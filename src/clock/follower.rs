@@ -29,7 +29,8 @@ impl LastReading {
         let version = self.version.load(Ordering::Acquire);
         let at = self.elapsed.load(Ordering::Relaxed);
         let time = self.reported.load(Ordering::Relaxed);
-        // The fence orders these loads before the second load of the version, as in `note`.
+        // The fence orders these loads before the second load of the version, as in
+        // `store_reading`.
         fence(Ordering::Acquire);
         if version == 0 || version % 2 == 1 || version != self.version.load(Ordering::Relaxed) {
             return None;
@@ -100,7 +101,7 @@ impl Follower {
         }
         let time = self.reported.after(time_passed);
         let slew = absolute_distance(wall, time).min(time_passed / Self::SLEW);
-        // Never backwards: `passed` is larger than the slew.
+        // Never backwards: `time_passed` is larger than the slew.
         self.reported = if wall > time {
             time.after(slew)
         } else {

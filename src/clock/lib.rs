@@ -1,4 +1,4 @@
-//! The only reader of time. Other modules receive a [`Timestamp`], or pass on that of a [`Clock`].
+//! The only reader of time. Other crates receive a [`Timestamp`], or pass on that of a [`Clock`].
 //!
 //! Within a process time never goes back, and never jumps by itself. Retry times, time to live and
 //! append times would all follow a jump: a wall clock set forward by an hour would expire an hour
@@ -22,8 +22,8 @@
 //! Times that other parties compare, such as those of signatures and tokens, are a [`WallTime`] of
 //! [`Clock::wall_time`], which follows the wall clock at once.
 //!
-//! What it does not do: no time zones, sleeps or timers. A timer reads the clock when it fires, and
-//! finds out whether it was early.
+//! What it does not do: no time zones, and no timers but the wait of a [`Lease`]. A timer reads the
+//! clock when it fires, and finds out whether it was early.
 
 mod beginning;
 mod follower;
@@ -123,13 +123,14 @@ impl Clock {
         Self::with_skew(Skew::default())
     }
 
-    /// The same, with an error of the wall clock for chaos tests.
+    /// As [`Clock::system`], with an error of the wall clock for chaos tests.
     pub fn with_skew(skew: Skew) -> Self {
         let follower = Follower::new(skew.skewed_time(wall_now()));
         Self::with_follower(follower, skew, ExpiryPause::default(), false)
     }
 
-    /// The same, continuing after an earlier process; and what an operator should know about it.
+    /// As [`Clock::with_skew`], continuing after an earlier process. Also returns what an operator
+    /// should know about it.
     pub fn resume_after(
         skew: Skew,
         past: Option<&ClockRecord>,
@@ -187,9 +188,9 @@ impl Clock {
         WallTime(self.wall_time().to_timestamp().before(age).0)
     }
 
-    /// Whether it continues the clock of an earlier process. It then began earlier than that one
-    /// ended only because a wrong clock was corrected or an operator confirmed it; otherwise
-    /// nothing is known about the wall clock.
+    /// Whether it continues the clock of an earlier process. Then it begins no earlier than that
+    /// one ended, unless a wrong clock was corrected or an operator confirmed the wall clock. If it
+    /// continues none, nothing is known about the wall clock.
     pub fn is_continued(&self) -> bool {
         match &*self.0 {
             ClockSource::System { is_continued, .. } => *is_continued,
@@ -380,16 +381,16 @@ impl ManualClock {
                 assert!(*at <= to, "a clock at {at} cannot be set back to {to}");
                 *at = to;
             }
-            ClockSource::System { .. } => unreachable!("a hand is made with a manual clock"),
+            ClockSource::System { .. } => unreachable!("a ManualClock has a manual clock"),
         }
     }
 
-    pub fn pause_expiry(&self, unconfirmed: bool) {
+    pub fn set_expiry_paused(&self, is_paused: bool) {
         match &*self.0.0 {
             ClockSource::Manual {
                 expiry_is_paused, ..
-            } => expiry_is_paused.store(unconfirmed, Ordering::Relaxed),
-            ClockSource::System { .. } => unreachable!("a hand is made with a manual clock"),
+            } => expiry_is_paused.store(is_paused, Ordering::Relaxed),
+            ClockSource::System { .. } => unreachable!("a ManualClock has a manual clock"),
         }
     }
 }

@@ -171,7 +171,7 @@ impl Compute {
         Self::with_processor_time(limits, thread_time)
     }
 
-    /// The same with another measure of a thread's processor time.
+    /// As [`Compute::new`], with another measure of a thread's processor time.
     pub fn with_processor_time(limits: ComputeLimits, processor_time: fn() -> Duration) -> Self {
         let scheduler = Scheduler {
             limits,

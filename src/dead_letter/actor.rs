@@ -53,8 +53,8 @@ impl DeadLetterActor {
     fn check_due(&mut self, ctx: &mut Context<Self>) {
         // Before the check: a wake that arrives during it may need another check.
         self.dead_letters.0.is_woken.store(false, Ordering::Release);
-        for job in self.dead_letters.take_turns() {
-            actix_rt::spawn(writer::run(self.dead_letters.clone(), job));
+        for turn in self.dead_letters.take_turns() {
+            actix_rt::spawn(writer::run(self.dead_letters.clone(), turn));
         }
         self.rearm_timer(ctx);
         if let Some(act) = self.on_recovered.take() {

@@ -166,12 +166,12 @@ struct WriterContext {
     /// deliveries.
     reading: Arc<Semaphore>,
     /// One lock per subscription with work in progress, for all stores.
-    queues: StagingQueues,
+    locks: SubscriptionLocks,
     /// All stores, by name. Empty if this is the only one.
     all: Arc<OnceLock<Weak<BTreeMap<String, DeadLetters>>>>,
 }
 
-type StagingQueues = Arc<Mutex<HashMap<SubscriptionKey, Arc<tokio::sync::Mutex<()>>>>>;
+type SubscriptionLocks = Arc<Mutex<HashMap<SubscriptionKey, Arc<tokio::sync::Mutex<()>>>>>;
 
 /// A handle of the dead letters of one store. Cheap to clone, never blocks. It outlives
 /// incarnations of the actor and holds all state that is not in the journal.
@@ -202,13 +202,13 @@ impl DeadLetters {
         options: WriterOptions,
     ) -> Self {
         let reading = Arc::new(Semaphore::new(1));
-        let locks = StagingQueues::default();
+        let locks = SubscriptionLocks::default();
         let all = Arc::default();
         let context = WriterContext {
             notifier: notifier.map(Arc::new),
             find_target: None,
             reading,
-            queues: locks,
+            locks,
             all,
         };
         Self::with(journal, clock, sink, options, context)
@@ -272,24 +272,24 @@ impl DeadLetters {
         true
     }
 
-    /// `job` with the current target: the subscription may have been changed. [`None`] if its dead
+    /// `turn` with the current target: the subscription may have been changed. [`None`] if its dead
     /// letters go to another store, which was notified.
-    fn with_current_target(&self, job: WriteTurn) -> Option<WriteTurn> {
+    fn with_current_target(&self, turn: WriteTurn) -> Option<WriteTurn> {
         let retarget = self
             .0
             .context
             .find_target
             .as_ref()
-            .and_then(|find_target| find_target(job.subscription_key));
-        let Some(target) = retarget.filter(|target| *target != *job.target) else {
-            return Some(job);
+            .and_then(|find_target| find_target(turn.subscription_key));
+        let Some(target) = retarget.filter(|target| *target != *turn.target) else {
+            return Some(turn);
         };
-        if target.store != job.target.store
+        if target.store != turn.target.store
             && let Some(all) = self.0.context.all.get().and_then(Weak::upgrade)
             && let Some(other) = all.get(&target.store)
         {
             other.queue_waiting(WaitingDeadLetters {
-                subscription_key: job.subscription_key,
+                subscription_key: turn.subscription_key,
                 target,
                 due: self.0.clock.now(),
             });
@@ -297,7 +297,7 @@ impl DeadLetters {
         }
         Some(WriteTurn {
             target: Arc::new(target),
-            ..job
+            ..turn
         })
     }
 
@@ -346,7 +346,7 @@ impl DeadLetters {
             let mut locks = self
                 .0
                 .context
-                .queues
+                .locks
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             // Removes locks that are not in use.
@@ -367,10 +367,10 @@ impl DeadLetters {
     fn take_turns(&self) -> Vec<WriteTurn> {
         let now = self.0.clock.now();
         let mut staging = self.lock_staging();
-        let jobs = staging.take_turns(now);
+        let turns = staging.take_turns(now);
         // Under the lock, so that closing sees the current number.
         self.0.running_turns.send_replace(staging.running_turns());
-        jobs
+        turns
     }
 
     fn finish_turn(&self, subscription_key: SubscriptionKey, report: TurnReport) {

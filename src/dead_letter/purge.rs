@@ -121,12 +121,12 @@ impl DeadLetters {
             match (file, &location.folder) {
                 (Some((file, dead_letters)), Some(folder)) => {
                     let file = format!("{folder}/{file}");
-                    let progress = file_indexes(&found);
+                    let indexes = file_indexes(&found);
                     self.write_marker(
                         &file,
                         dead_letters,
                         |marker| &mut marker.purged,
-                        progress,
+                        indexes,
                         false,
                     )
                     .await?;

@@ -32,8 +32,9 @@ pub struct StagingRules {
 }
 
 impl Default for StagingRules {
-    /// Four files at once keep a disk busy and leave arbiters and readers free. Five minutes is the
-    /// specification's own delay.
+    /// Four files at once keep a disk busy and leave threads and readers free. Five minutes is
+    /// Azure's delay between the last attempt and the dead letter
+    /// (<https://learn.microsoft.com/azure/event-grid/delivery-and-retry>).
     fn default() -> Self {
         Self {
             at_once: 4,
@@ -69,7 +70,8 @@ pub enum TurnReport {
 #[derive(Debug)]
 pub struct Staging {
     rules: StagingRules,
-    queues: HashMap<SubscriptionKey, SubscriptionQueue>,
+    subscriptions: HashMap<SubscriptionKey, SubscriptionQueue>,
+    /// The subscriptions that wait for their turn, by its due time.
     queue: BTreeSet<(Timestamp, SubscriptionKey)>,
     running_turns: usize,
     closed: bool,
@@ -98,7 +100,7 @@ impl Staging {
     pub fn new(rules: StagingRules) -> Self {
         Self {
             rules,
-            queues: HashMap::new(),
+            subscriptions: HashMap::new(),
             queue: BTreeSet::new(),
             running_turns: 0,
             closed: false,
@@ -111,14 +113,14 @@ impl Staging {
             target,
             due,
         } = waiting;
-        let Some(queue) = self.queues.get_mut(&subscription_key) else {
+        let Some(queue) = self.subscriptions.get_mut(&subscription_key) else {
             let queue = SubscriptionQueue {
                 target: Arc::new(target),
                 position: QueuePosition::Queued(due),
                 failures: 0,
                 leaves: false,
             };
-            self.queues.insert(subscription_key, queue);
+            self.subscriptions.insert(subscription_key, queue);
             self.queue.insert((due, subscription_key));
             return;
         };
@@ -143,13 +145,13 @@ impl Staging {
 
     /// Removes a subscription whose dead letters go to another store.
     pub fn forget_subscription(&mut self, subscription_key: SubscriptionKey) {
-        let Some(queue) = self.queues.get_mut(&subscription_key) else {
+        let Some(queue) = self.subscriptions.get_mut(&subscription_key) else {
             return;
         };
         match queue.position {
             QueuePosition::Queued(at) => {
                 self.queue.remove(&(at, subscription_key));
-                self.queues.remove(&subscription_key);
+                self.subscriptions.remove(&subscription_key);
             }
             QueuePosition::Running { .. } => queue.leaves = true,
         }
@@ -157,24 +159,24 @@ impl Staging {
 
     /// Takes the turns that are due, longest due first. They run from now on.
     pub fn take_turns(&mut self, now: Timestamp) -> Vec<WriteTurn> {
-        let mut jobs = Vec::new();
+        let mut turns = Vec::new();
         while let Some(due) = self.next_due().filter(|due| *due <= now) {
             let Some((_, subscription_key)) = self.queue.pop_first() else {
                 break;
             };
             let queue = self
-                .queues
+                .subscriptions
                 .get_mut(&subscription_key)
                 .expect("every queued subscription has an entry");
             debug_assert_eq!(queue.position, QueuePosition::Queued(due));
             queue.position = QueuePosition::Running { notified: None };
             self.running_turns += 1;
-            jobs.push(WriteTurn {
+            turns.push(WriteTurn {
                 subscription_key,
                 target: Arc::clone(&queue.target),
             });
         }
-        jobs
+        turns
     }
 
     /// Ends a turn. Ignored if no turn of the subscription runs.
@@ -184,7 +186,7 @@ impl Staging {
         report: TurnReport,
         now: Timestamp,
     ) {
-        let Some(queue) = self.queues.get_mut(&subscription_key) else {
+        let Some(queue) = self.subscriptions.get_mut(&subscription_key) else {
             return;
         };
         let notice_time = match queue.position {
@@ -214,7 +216,7 @@ impl Staging {
                 self.queue.insert((at, subscription_key));
             }
             None => {
-                self.queues.remove(&subscription_key);
+                self.subscriptions.remove(&subscription_key);
             }
         }
     }

@@ -12,8 +12,8 @@ use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
 use super::{
-    DeadLetterTarget, DeadLetters, Notifier, Sink, StagingQueues, TargetLookup, WaitingDeadLetters,
-    WriterContext, WriterOptions,
+    DeadLetterTarget, DeadLetters, Notifier, Sink, SubscriptionLocks, TargetLookup,
+    WaitingDeadLetters, WriterContext, WriterOptions,
 };
 use gridhook_clock::Clock;
 use gridhook_event::SubscriptionKey;
@@ -38,7 +38,7 @@ impl DeadLetterStores {
             notifier: notifier.map(Arc::new),
             find_target: Some(Arc::new(find_target)),
             reading: Arc::new(Semaphore::new(1)),
-            queues: StagingQueues::default(),
+            locks: SubscriptionLocks::default(),
             all: Arc::default(),
         };
         for (name, sink) in sinks {

@@ -1,12 +1,13 @@
 //! The totals of a subscription's dead letters: one small record, written only by this module.
 //!
 //! ```text
-//! version 3 | written | lost | files | bytes | redriven | purged
-//!     | in progress 1 [ length | name | due 8 | sequence 8 | lane 2 ]
-//!     | outage 1 [ since 8 | length | destination ]
+//! version 1 | written | lost | files | bytes | redriven | purged
+//!     | 0, or 1 and the file in progress: length | name | due 8 | sequence 8 | lane 2
+//!     | 0, or 1 and the outage: since 8 | length | destination
 //! ```
 //!
-//! Counts and lengths are varints. Damaged records are rejected by decoding.
+//! The number after a field is its length in bytes; counts and lengths are varints. Damaged records
+//! are rejected by decoding.
 
 use std::time::Duration;
 

@@ -34,21 +34,21 @@ enum WriteError {
     Making(#[from] tokio::task::JoinError),
 }
 
-/// Runs `job` and reports its result.
-pub(super) async fn run(dead_letters: DeadLetters, job: WriteTurn) {
+/// Runs `turn` and reports its result.
+pub(super) async fn run(dead_letters: DeadLetters, turn: WriteTurn) {
     let mut guard = TurnGuard {
         dead_letters,
-        subscription_key: job.subscription_key,
+        subscription_key: turn.subscription_key,
         report: TurnReport::Broken,
     };
-    let Some(job) = guard.dead_letters.with_current_target(job) else {
+    let Some(turn) = guard.dead_letters.with_current_target(turn) else {
         guard.report = TurnReport::Done { next: None };
         return;
     };
-    match run_turn(&guard.dead_letters, &job).await {
+    match run_turn(&guard.dead_letters, &turn).await {
         Ok(report) => guard.report = report,
         Err(error) => {
-            tracing::error!(subscription = ?job.subscription_key, %error, "cannot write dead \
+            tracing::error!(subscription = ?turn.subscription_key, %error, "cannot write dead \
                 letters")
         }
     }
@@ -68,13 +68,13 @@ impl Drop for TurnGuard {
     }
 }
 
-async fn run_turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport, WriteError> {
+async fn run_turn(dead_letters: &DeadLetters, turn: &WriteTurn) -> Result<TurnReport, WriteError> {
     let shared = &*dead_letters.0;
     let WriteTurn {
         subscription_key,
         target,
         ..
-    } = job;
+    } = turn;
     let _lock = dead_letters.lock_subscription(*subscription_key).await;
     // Waits for earlier writes, also those whose replies were lost, so that what is read now does
     // not change.
@@ -83,20 +83,20 @@ async fn run_turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnRep
         .write_dead_letters(*subscription_key, DeadLetterWrite::default())
         .await?;
     let mut totals = dead_letters.read_totals(*subscription_key).await?;
-    if !settle_earlier_file(shared, job, &mut totals).await {
+    if !settle_earlier_file(shared, turn, &mut totals).await {
         return Ok(TurnReport::Unreachable);
     }
     let destination = file_label(target, &target_folder(target));
     totals
         .outage
         .take_if(|outage| outage.destination != destination);
-    let slice = read_slice(shared, job, totals.in_progress.as_ref()).await?;
+    let slice = read_slice(shared, turn, totals.in_progress.as_ref()).await?;
     if slice.is_empty() && totals.in_progress.is_none() {
         if totals.outage.take().is_some() {
             // What waited was redriven or purged.
             write_totals(shared, *subscription_key, &totals).await?;
         }
-        return finish_subscription(shared, job).await;
+        return finish_subscription(shared, turn).await;
     }
     let page_target = target.clone();
     let options = shared.options;
@@ -104,28 +104,28 @@ async fn run_turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnRep
         tokio::task::spawn_blocking(move || WrittenPage::from_slice(slice, &page_target, options))
             .await?;
     if page.count == 0 {
-        if !delete_unfinished_file(shared, job, &totals).await {
+        if !delete_unfinished_file(shared, turn, &totals).await {
             return Ok(TurnReport::Unreachable);
         }
-    } else if let Err(error) = put_page(shared, job, &mut totals, &page).await? {
-        return report_failed_file(shared, job, totals, destination, &page.keys, &error).await;
+    } else if let Err(error) = put_page(shared, turn, &mut totals, &page).await? {
+        return report_failed_file(shared, turn, totals, destination, &page.keys, &error).await;
     }
-    announce_file(shared, job, &totals, &page).await?;
+    announce_file(shared, turn, &totals, &page).await?;
     record_written(shared, *subscription_key, totals, page).await?;
-    finish_subscription(shared, job).await
+    finish_subscription(shared, turn).await
 }
 
 /// Decides about a file that an earlier turn began at another destination or as another owner.
 /// Returns whether the turn may go on.
 async fn settle_earlier_file(
     shared: &DeadLettersShared,
-    job: &WriteTurn,
+    turn: &WriteTurn,
     totals: &mut DeadLetterTotals,
 ) -> bool {
     // The destination was changed meanwhile. A file at the old one may stay there, uncounted.
     totals
         .in_progress
-        .take_if(|file| started_path(&job.target, file).is_none());
+        .take_if(|file| started_path(&turn.target, file).is_none());
     let epoch = shared.sink.epoch();
     let former_file = totals
         .in_progress
@@ -135,7 +135,7 @@ async fn settle_earlier_file(
     };
     let result = abandon_file(shared, file.path()).await;
     if let Err(error) = &result {
-        tracing::warn!(subscription = ?job.subscription_key, file = file.path(), %error, "cannot \
+        tracing::warn!(subscription = ?turn.subscription_key, file = file.path(), %error, "cannot \
             abandon the dead-letter file of a former owner");
     }
     result.is_ok()
@@ -145,19 +145,19 @@ async fn settle_earlier_file(
 /// whether the turn may go on.
 async fn delete_unfinished_file(
     shared: &DeadLettersShared,
-    job: &WriteTurn,
+    turn: &WriteTurn,
     totals: &DeadLetterTotals,
 ) -> bool {
     let path = totals
         .in_progress
         .as_ref()
-        .and_then(|file| started_path(&job.target, file));
+        .and_then(|file| started_path(&turn.target, file));
     let Some(path) = path else {
         return true;
     };
     let result = shared.sink.delete_file(path).await;
     if let Err(error) = &result {
-        tracing::warn!(subscription = ?job.subscription_key, file = path, %error, "cannot delete \
+        tracing::warn!(subscription = ?turn.subscription_key, file = path, %error, "cannot delete \
             unfinished dead-letter file");
     }
     result.is_ok()
@@ -166,7 +166,7 @@ async fn delete_unfinished_file(
 /// The destination rejected the file: notes the outage, and what is lost because of it.
 async fn report_failed_file(
     shared: &DeadLettersShared,
-    job: &WriteTurn,
+    turn: &WriteTurn,
     mut totals: DeadLetterTotals,
     destination: String,
     keys: &[DeadLetterKey],
@@ -176,7 +176,7 @@ async fn report_failed_file(
         subscription_key,
         target,
         ..
-    } = job;
+    } = turn;
     tracing::warn!(
         subscription = ?subscription_key,
         store = target.store,
@@ -255,7 +255,7 @@ async fn record_written(
 /// later than a new dead letter was given up before the clock was set back, and is due now.
 async fn read_slice(
     shared: &DeadLettersShared,
-    job: &WriteTurn,
+    turn: &WriteTurn,
     in_progress: Option<&FileInProgress>,
 ) -> Result<Vec<WaitingDeadLetter>, WriteError> {
     let DeadLettersShared {
@@ -272,7 +272,7 @@ async fn read_slice(
     let mut slice = journal
         .reader_pool()
         .read_dead_letters(
-            job.subscription_key,
+            turn.subscription_key,
             by,
             options.events_max,
             options.bytes_max,
@@ -286,14 +286,14 @@ async fn read_slice(
     let bytes: usize = events.map(Event::wire_len).sum();
     if slice.len() < options.events_max && bytes < options.bytes_max {
         let latest = DeadLetterKey {
-            due: now.after(job.target.delay),
+            due: now.after(turn.target.delay),
             seq: Seq(u64::MAX),
             lane: Lane(u16::MAX),
         };
         let events_max = options.events_max - slice.len();
         let bytes_max = options.bytes_max - bytes;
         let later = journal.reader_pool().dead_after(
-            job.subscription_key,
+            turn.subscription_key,
             Some(latest),
             events_max,
             bytes_max,
@@ -319,11 +319,11 @@ async fn abandon_file(shared: &DeadLettersShared, file: &str) -> Result<(), sink
 /// Writes the name of the file to the journal, then stores the file.
 async fn put_page(
     shared: &DeadLettersShared,
-    job: &WriteTurn,
+    turn: &WriteTurn,
     totals: &mut DeadLetterTotals,
     page: &WrittenPage,
 ) -> Result<Result<(), sink::SinkError>, journal::Error> {
-    let target = &*job.target;
+    let target = &*turn.target;
     for part in target
         .folder
         .split_terminator('/')
@@ -341,7 +341,7 @@ async fn put_page(
                 name: file_label(target, &name),
                 last: *last,
             });
-            write_totals(shared, job.subscription_key, totals).await?;
+            write_totals(shared, turn.subscription_key, totals).await?;
             name
         }
         (Some(file), _) => started_path(target, file).unwrap_or_default().to_owned(),
@@ -352,21 +352,21 @@ async fn put_page(
 
 async fn announce_file(
     shared: &DeadLettersShared,
-    job: &WriteTurn,
+    turn: &WriteTurn,
     totals: &DeadLetterTotals,
     page: &WrittenPage,
 ) -> Result<(), journal::Error> {
     let name = totals
         .in_progress
         .as_ref()
-        .and_then(|file| started_path(&job.target, file));
+        .and_then(|file| started_path(&turn.target, file));
     let (Some(notifier), Some(name)) = (&shared.context.notifier, name) else {
         return Ok(());
     };
     if page.count == 0 {
         return Ok(());
     }
-    let subscription_key = job.subscription_key;
+    let subscription_key = turn.subscription_key;
     let blob = shared.sink.blob_location(name);
     notifier(FileWritten {
         subscription_key,
@@ -471,18 +471,18 @@ pub(super) fn notes_of<'a>(
 
 async fn finish_subscription(
     shared: &DeadLettersShared,
-    job: &WriteTurn,
+    turn: &WriteTurn,
 ) -> Result<TurnReport, WriteError> {
     let next = shared
         .journal
         .reader_pool()
-        .read_dead_letters(job.subscription_key, Timestamp::NEVER, 1, 1)
+        .read_dead_letters(turn.subscription_key, Timestamp::NEVER, 1, 1)
         .await?;
     let now = shared.clock.now();
     Ok(TurnReport::Done {
         next: next
             .first()
-            .map(|waiting| job.target.turn_at(waiting.key.due, now)),
+            .map(|waiting| turn.target.turn_at(waiting.key.due, now)),
     })
 }
 

@@ -78,7 +78,7 @@ const READ_BYTES: usize = 32 * 1024;
 const READ_ROOM: usize = 4 * 1024;
 
 /// The end of a head.
-const END: &[u8] = b"\r\n";
+const CRLF: &[u8] = b"\r\n";
 
 /// Room for what [`put_post`] writes, but for the path.
 const HEAD_BYTES: usize = 128;
@@ -276,10 +276,10 @@ impl Pool {
                 ClientCodec::new(config.clone())
                     .encode(Message::Item((head, size)), &mut message)?;
             }
-            // The headers that awc does not have stand before the end of the head.
-            message.truncate(message.len() - END.len());
+            // Add our headers before the empty line that ends the head.
+            message.truncate(message.len() - CRLF.len());
             message.extend_from_slice(headers.as_bytes());
-            message.extend_from_slice(END);
+            message.extend_from_slice(CRLF);
             connection
                 .send_request(&mut message, size, pin!(body))
                 .await?;
@@ -341,7 +341,7 @@ fn put_post(
     )
     .map_err(io::Error::other)?;
     dated.write_date_header(message, false);
-    message.extend_from_slice(END);
+    message.extend_from_slice(CRLF);
     Ok(())
 }
 

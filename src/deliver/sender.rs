@@ -2,7 +2,7 @@
 //! one implementation.
 //!
 //! [`HttpSender`] is that of webhooks and of all services that take events by HTTP; what differs is
-//! how a batch becomes a request ([`Encode`]).
+//! how a batch becomes a request ([`RequestEncoder`]).
 
 use std::{fmt, rc::Rc, sync::Arc, time::Duration};
 
@@ -53,7 +53,7 @@ pub trait Sender {
 }
 
 /// Turns a batch into a request.
-pub trait Encode: Send + Sync {
+pub trait RequestEncoder: Send + Sync {
     /// The request for `batch`.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ pub trait Encode: Send + Sync {
     }
 
     /// Whether a status of success says that all events were accepted, so that a late one counts
-    /// without its body. If not, [`Encode::correct_result`] has the events.
+    /// without its body. If not, [`RequestEncoder::correct_result`] has the events.
     fn status_decides(&self) -> bool {
         true
     }
@@ -84,7 +84,7 @@ pub trait Encode: Send + Sync {
 /// A destination that is called by HTTP.
 pub struct HttpTarget {
     pub destination: Destination,
-    pub encoding: Box<dyn Encode>,
+    pub encoding: Box<dyn RequestEncoder>,
 }
 
 impl fmt::Debug for HttpTarget {
@@ -244,7 +244,7 @@ pub struct WebhookEncoding {
     pub signer: Option<Signer>,
 }
 
-impl Encode for WebhookEncoding {
+impl RequestEncoder for WebhookEncoding {
     fn encode_batch(
         &self,
         destination: &Destination,

@@ -110,7 +110,7 @@ pub struct EventParts {
     /// What a subscriber with the topic's own schema receives.
     pub wire: TextRange,
     /// Strings in the wire form, and those that it lacks, such as a custom event's topic.
-    pub spans: EventRanges,
+    pub ranges: EventRanges,
 }
 
 /// Where the parts of the events of a chunk are. There is at least one event.
@@ -130,13 +130,13 @@ pub struct EventBlock {
 }
 
 impl EventParts {
-    /// The parts, where what began at `from` begins at `to`.
-    fn move_by(self, from: u32, to: u32) -> Self {
+    /// The parts, where what began at `old_start` begins at `new_start`.
+    fn rebase(self, old_start: u32, new_start: u32) -> Self {
         let move_range = |range: TextRange| TextRange {
-            start: range.start - from + to,
+            start: range.start - old_start + new_start,
             ..range
         };
-        let spans = self.spans.all_ranges().map(|range| {
+        let ranges = self.ranges.all_ranges().map(|range| {
             if range.len == 0 {
                 range
             } else {
@@ -145,7 +145,7 @@ impl EventParts {
         });
         Self {
             wire: move_range(self.wire),
-            spans: EventRanges::from_ranges(spans),
+            ranges: EventRanges::from_ranges(ranges),
         }
     }
 }
@@ -156,7 +156,7 @@ impl EventTable {
         Self::with_capacity(first, 1)
     }
 
-    /// The same, with room for this many events.
+    /// As [`EventTable::new`], with room for this many events.
     pub fn with_capacity(first: EventParts, count: usize) -> Self {
         Self {
             first,
@@ -174,12 +174,12 @@ impl EventTable {
         iter::once(&self.first).chain(&self.others)
     }
 
-    /// The table of the same events, where what began at `from` begins at `to`.
-    pub fn move_by(mut self, from: u32, to: u32) -> Self {
-        self.first = self.first.move_by(from, to);
+    /// The table of the same events, where what began at `old_start` begins at `new_start`.
+    pub fn rebase(mut self, old_start: u32, new_start: u32) -> Self {
+        self.first = self.first.rebase(old_start, new_start);
         self.others
             .iter_mut()
-            .for_each(|event| *event = event.move_by(from, to));
+            .for_each(|event| *event = event.rebase(old_start, new_start));
         self
     }
 
@@ -201,9 +201,9 @@ impl EventBlock {
 
     /// The memory of a block of `count` events and of the events, apart from its bytes and their
     /// converted forms.
-    pub fn memory_of(count: usize) -> usize {
-        let counters = 2 * size_of::<usize>();
-        counters
+    pub fn memory_of_events(count: usize) -> usize {
+        let reference_counts = 2 * size_of::<usize>();
+        reference_counts
             + size_of::<Self>()
             + count * size_of::<Event>()
             + count.saturating_sub(1) * size_of::<EventParts>()
@@ -239,6 +239,6 @@ impl EventBlock {
     ) -> Result<Bytes, E> {
         self.forms
             .form_of_event(index as usize, self.count())
-            .get(schema, make)
+            .get_or_convert(schema, make)
     }
 }

@@ -2,17 +2,18 @@
 //!
 //! ```text
 //! version 1 | schema 1 | appended 8 | running count 8 | running bytes 8 | count 4
-//! | table length 4 | table | wire forms
+//!     | table length 4 | table | wire forms
 //! ```
 //!
-//! For each event, the table contains varints: the length of its wire form, the length of the
-//! strings after it (properties that filters need and the wire form lacks, such as the defaults of
-//! a custom schema), and the ranges of its strings, counted from the event's first byte. Version 3
-//! has one more string for each event, its trace context, and is written only for traced requests.
+//! The number after a field is its length in bytes. For each event, the table contains varints: the
+//! length of its wire form, the length of the strings after it (properties that filters need and
+//! the wire form lacks, such as the defaults of a custom schema), and the ranges of its strings,
+//! counted from the event's first byte. Version 3 has one more string for each event, its trace
+//! context, and is written only for traced requests.
 //!
 //! Publishers write everything except the stamps ([`ChunkBuilder`]). The writer thread, which alone
 //! knows the time of the append and the position in the log, adds the stamps in place
-//! (`SealedChunk::append_to_log`), without copying the events or reading the table again. The
+//! (`SealedChunk::into_log_chunk`), without copying the events or reading the table again. The
 //! running count and bytes are those of the partition *before* this chunk, so a backlog is the
 //! difference of two of them.
 
@@ -26,12 +27,12 @@ use crate::{
     Event, EventBlock, EventParts, EventRanges, EventTable, Schema, Seq, TextRange, Timestamp,
 };
 
-/// The version of this record. Version 1 had no ranges for the topic and time of a custom event,
-/// and none for the topic of a domain.
-const VERSION: u8 = 2;
+/// The version of a chunk whose events have no trace contexts. Version 1 had no ranges for the
+/// topic and time of a custom event, and none for the topic of a domain.
+const UNTRACED_VERSION: u8 = 2;
 
-/// The version with trace contexts.
-const TRACED: u8 = 3;
+/// The version of a chunk whose events have trace contexts.
+const TRACED_VERSION: u8 = 3;
 
 /// The length of version, schema, three stamps, count and table length.
 const HEAD: usize = 1 + 1 + 8 + 8 + 8 + 4 + 4;
@@ -42,8 +43,8 @@ const STAMPS: usize = 2;
 /// The number of strings of each event in a chunk of this version; [`None`] for an unknown version.
 fn string_count(version: u8) -> Option<usize> {
     match version {
-        VERSION => Some(EventRanges::UNTRACED),
-        TRACED => Some(EventRanges::COUNT),
+        UNTRACED_VERSION => Some(EventRanges::UNTRACED),
+        TRACED_VERSION => Some(EventRanges::COUNT),
         _ => None,
     }
 }
@@ -51,10 +52,10 @@ fn string_count(version: u8) -> Option<usize> {
 /// 64 KiB: a chunk is closed at this size, which bounds what is read to get one event.
 const FULL: usize = 64 * 1024;
 
-/// The room for the table in front of the events: this many bytes, and one for so many of the
-/// events.
-const TABLE_ENTRY: usize = 32;
-const TABLE_PART: usize = 16;
+/// The room that is left for the table in front of the events: `TABLE_ROOM` bytes, and a byte for
+/// each `TABLE_SHARE` bytes of events.
+const TABLE_ROOM: usize = 32;
+const TABLE_SHARE: usize = 16;
 
 /// Why a chunk cannot be decoded.
 #[derive(Debug, thiserror::Error)]
@@ -81,8 +82,8 @@ struct OpenChunk {
     bytes: BytesMut,
     /// The length of that room.
     front: usize,
-    /// The same as `table`, for those who receive the chunk from the writer. Ranges count from the
-    /// first byte.
+    /// What `table` encodes, for the readers that receive the chunk from the writer. Ranges count
+    /// from the first byte of the buffer.
     events: Option<EventTable>,
 }
 
@@ -92,7 +93,7 @@ pub struct EncodedEvent {
     /// The end of the wire form.
     pub wire_end: usize,
     /// The ranges of the strings.
-    pub spans: EventRanges,
+    pub ranges: EventRanges,
 }
 
 /// A chunk that is complete except for its stamps.
@@ -111,12 +112,24 @@ impl ChunkBuilder {
     pub fn new(schema: Schema) -> Self {
         Self {
             schema,
-            version: VERSION,
+            version: UNTRACED_VERSION,
             trace: None,
             room: 0,
             full: Vec::new(),
             open: OpenChunk::default(),
         }
+    }
+
+    /// A builder without events, of the version and schema of a chunk.
+    fn from_chunk(bytes: &[u8]) -> Result<Self, DamagedChunk> {
+        let schema = bytes
+            .get(1)
+            .and_then(|byte| schema_of(*byte))
+            .ok_or(DamagedChunk("its schema is unknown"))?;
+        Ok(Self {
+            version: bytes[0],
+            ..Self::new(schema)
+        })
     }
 
     /// Prepares for a request body of this length, so that a chunk is not copied while it grows.
@@ -137,7 +150,7 @@ impl ChunkBuilder {
     #[must_use]
     pub fn with_trace(self, trace: &str) -> Self {
         Self {
-            version: TRACED,
+            version: TRACED_VERSION,
             trace: Some(trace.into()),
             ..self
         }
@@ -150,7 +163,7 @@ impl ChunkBuilder {
         let open = &mut self.open;
         if open.count == 0 {
             // Enough for the tables of most chunks, so that sealing copies no event.
-            open.front = HEAD + TABLE_ENTRY + self.room / TABLE_PART;
+            open.front = HEAD + TABLE_ROOM + self.room / TABLE_SHARE;
             open.table.reserve(open.front - HEAD);
             open.bytes = BytesMut::with_capacity(open.front + self.room);
             open.bytes.put_bytes(0, open.front);
@@ -158,10 +171,10 @@ impl ChunkBuilder {
         let before = open.bytes.len();
         let EncodedEvent {
             wire_end,
-            mut spans,
+            mut ranges,
         } = write(&mut open.bytes);
         if let Some(trace) = &self.trace {
-            spans.trace = TextRange {
+            ranges.trace = TextRange {
                 start: open.bytes.len() as u32,
                 len: trace.len() as u32,
             };
@@ -170,14 +183,14 @@ impl ChunkBuilder {
         put_varint(&mut open.table, (wire_end - before) as u64);
         put_varint(&mut open.table, (open.bytes.len() - wire_end) as u64);
         let strings = string_count(self.version).expect("a builder has a known version");
-        let mut ranges = [TextRange::default(); EventRanges::COUNT];
-        for (span, ranges) in spans.all_ranges()[..strings].iter().zip(&mut ranges) {
+        let mut own_ranges = [TextRange::default(); EventRanges::COUNT];
+        for (range, own_range) in ranges.all_ranges()[..strings].iter().zip(&mut own_ranges) {
             // An absent string has length 0 and no offset. Offsets are counted from the event's
             // first byte.
-            put_varint(&mut open.table, u64::from(span.len));
-            if span.len > 0 {
-                put_varint(&mut open.table, u64::from(span.start) - before as u64);
-                *ranges = *span;
+            put_varint(&mut open.table, u64::from(range.len));
+            if range.len > 0 {
+                put_varint(&mut open.table, u64::from(range.start) - before as u64);
+                *own_range = *range;
             }
         }
         let wire = TextRange {
@@ -186,7 +199,7 @@ impl ChunkBuilder {
         };
         let parts = EventParts {
             wire,
-            spans: EventRanges::from_ranges(ranges),
+            ranges: EventRanges::from_ranges(own_ranges),
         };
         match &mut open.events {
             Some(events) => events.push(parts),
@@ -194,24 +207,24 @@ impl ChunkBuilder {
         }
         open.count += 1;
         if open.bytes.len() - open.front >= FULL {
-            self.seal_header();
+            self.seal_open_chunk();
         }
     }
 
     /// Adds an event of another chunk.
     fn push_copy(&mut self, event: &Event) {
         self.push(|out| {
-            let (wire_end, spans) = event.copy_to(out);
-            EncodedEvent { wire_end, spans }
+            let (wire_end, ranges) = event.copy_to(out);
+            EncodedEvent { wire_end, ranges }
         });
     }
 
     /// Encodes one event as a chunk of its own, with its stamps, for the column family `Carried`.
     pub fn encode_single(event: &Event) -> Bytes {
         let version = if event.trace().is_some() {
-            TRACED
+            TRACED_VERSION
         } else {
-            VERSION
+            UNTRACED_VERSION
         };
         let mut builder = Self {
             version,
@@ -232,11 +245,11 @@ impl ChunkBuilder {
 
     /// Returns the chunks, in order.
     pub fn into_chunks(mut self) -> Vec<SealedChunk> {
-        self.seal_header();
+        self.seal_open_chunk();
         self.full
     }
 
-    fn seal_header(&mut self) {
+    fn seal_open_chunk(&mut self) {
         let OpenChunk {
             count,
             table,
@@ -264,7 +277,7 @@ impl ChunkBuilder {
         head.put_u32(count);
         head.put_u32(u32::try_from(table.len()).expect("a table is far smaller than 4 GiB"));
         head.put_slice(&table);
-        let events = events.move_by(front as u32, before as u32);
+        let events = events.rebase(front as u32, before as u32);
         self.full.push(SealedChunk {
             count,
             bytes,
@@ -300,23 +313,11 @@ impl SealedChunk {
             return Ok(vec![self]);
         }
         let events = self.decode_events()?;
-        let mut builder = Self::new_builder(&self.bytes)?;
+        let mut builder = ChunkBuilder::from_chunk(&self.bytes)?;
         for (event, _) in events.iter().zip(keep).filter(|(_, keep)| **keep) {
             builder.push_copy(event);
         }
         Ok(builder.into_chunks())
-    }
-
-    /// A builder of the same version and schema.
-    fn new_builder(bytes: &[u8]) -> Result<ChunkBuilder, DamagedChunk> {
-        let schema = bytes
-            .get(1)
-            .and_then(|byte| schema_of(*byte))
-            .ok_or(DamagedChunk("its schema is unknown"))?;
-        Ok(ChunkBuilder {
-            version: bytes[0],
-            ..ChunkBuilder::new(schema)
-        })
     }
 
     /// Adds the stamps and returns the record.
@@ -328,7 +329,7 @@ impl SealedChunk {
     ///
     /// # Errors
     /// If its end overflows.
-    pub fn append_to_log(
+    pub fn into_log_chunk(
         self,
         first: Seq,
         appended: Timestamp,
@@ -388,15 +389,15 @@ impl Chunk {
             .u8()
             .and_then(schema_of)
             .ok_or(DamagedChunk("its schema is unknown"))?;
-        let mut word = || head.u64().ok_or(DamagedChunk("its head is cut off"));
-        let append_time = Timestamp(word()?);
+        let mut read_u64 = || head.u64().ok_or(DamagedChunk("its head is cut off"));
+        let append_time = Timestamp(read_u64()?);
         let before = RunningTotals {
-            count: word()?,
-            bytes: word()?,
+            count: read_u64()?,
+            bytes: read_u64()?,
         };
-        let mut half = || head.u32().ok_or(DamagedChunk("its head is cut off"));
-        let count = half()?;
-        let table_len = half()? as usize;
+        let mut read_u32 = || head.u32().ok_or(DamagedChunk("its head is cut off"));
+        let count = read_u32()?;
+        let table_len = read_u32()? as usize;
         if count == 0 || bytes.len() < HEAD + table_len {
             return Err(DamagedChunk("its table is cut off"));
         }
@@ -497,7 +498,7 @@ impl Chunk {
         let visit = &mut |seq, parts: EventParts| {
             visit(
                 seq,
-                &event::unescape_text(&self.bytes[parts.spans.id.range()]),
+                &event::unescape_text(&self.bytes[parts.ranges.id.range()]),
             )
         };
         let Some(events) = &self.events else {
@@ -523,9 +524,9 @@ impl Chunk {
                 return Err(DamagedChunk("an event is cut off"));
             }
             let end = at + (wire_len + rest_len) as usize;
-            let mut spans = [TextRange::default(); EventRanges::COUNT];
-            for range in &mut spans[..self.strings] {
-                *range = read_span(&mut table, at..end)
+            let mut ranges = [TextRange::default(); EventRanges::COUNT];
+            for range in &mut ranges[..self.strings] {
+                *range = read_range(&mut table, at..end)
                     .ok_or(DamagedChunk("a string lies outside of its event"))?;
             }
             let wire = TextRange {
@@ -536,7 +537,7 @@ impl Chunk {
                 self.first.plus(u64::from(index)),
                 EventParts {
                     wire,
-                    spans: EventRanges::from_ranges(spans),
+                    ranges: EventRanges::from_ranges(ranges),
                 },
             );
             at = end;
@@ -552,7 +553,7 @@ impl Chunk {
 }
 
 /// Reads the range of a string of an event; [`None`] if it lies outside of `event`.
-fn read_span(table: &mut RecordReader<'_>, event: Range<usize>) -> Option<TextRange> {
+fn read_range(table: &mut RecordReader<'_>, event: Range<usize>) -> Option<TextRange> {
     let len = table.varint()?;
     if len == 0 {
         return Some(TextRange::default());

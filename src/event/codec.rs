@@ -52,7 +52,7 @@ impl<'a> RecordReader<'a> {
 
     #[inline]
     pub fn varint(&mut self) -> Option<u64> {
-        // Nearly all numbers have one byte or two, and an event has about twenty of them.
+        // Nearly all numbers have one byte or two, and an event has from 9 to 18 of them.
         match self.0 {
             [byte @ ..0x80, rest @ ..] => {
                 self.0 = rest;

@@ -51,10 +51,10 @@ impl Event {
                 self.convert_once(schema, || cloud_event(&self.to_wire_bytes()))
             }
             (Schema::Custom, Schema::EventGrid) => {
-                self.convert_once(schema, || Ok(wrap_in_envelope(self)))
+                self.convert_once(schema, || Ok(event_grid_envelope(self)))
             }
             (Schema::Custom, Schema::CloudEvents) => {
-                self.convert_once(schema, || Ok(cloud_enveloped(self)))
+                self.convert_once(schema, || Ok(cloud_event_envelope(self)))
             }
             (Schema::EventGrid, Schema::EventGrid | Schema::Custom)
             | (Schema::CloudEvents, Schema::EventGrid | Schema::CloudEvents | Schema::Custom)
@@ -62,7 +62,7 @@ impl Event {
         }
     }
 
-    /// The same bytes. They are borrowed if the event is delivered as it is stored.
+    /// As [`Event::to_delivered_bytes`], but borrowed if the event is delivered as it is stored.
     ///
     /// # Errors
     /// The stored event does not conform to its own schema.
@@ -86,7 +86,7 @@ impl Event {
 /// Approximate size of an envelope's names and punctuation.
 const ENVELOPE_BYTES: usize = 192;
 
-fn wrap_in_envelope(event: &Event) -> Bytes {
+fn event_grid_envelope(event: &Event) -> Bytes {
     let wire = event.to_wire_bytes();
     let EventStrings {
         id,
@@ -120,7 +120,7 @@ fn wrap_in_envelope(event: &Event) -> Bytes {
     out.freeze()
 }
 
-fn cloud_enveloped(event: &Event) -> Bytes {
+fn cloud_event_envelope(event: &Event) -> Bytes {
     let wire = event.to_wire_bytes();
     let EventStrings {
         id,

@@ -29,7 +29,7 @@ impl EventForms {
 impl EventForm {
     /// The form in `schema`, made by `make` if it is missing. Concurrent callers may both make it;
     /// one result is kept.
-    pub(super) fn get<E>(
+    pub(super) fn get_or_convert<E>(
         &self,
         schema: Schema,
         make: impl FnOnce() -> Result<Bytes, E>,

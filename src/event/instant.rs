@@ -23,7 +23,7 @@ pub fn parse_instant(text: &str) -> Option<Timestamp> {
     instant_at(civil?, offset?)
 }
 
-/// The same, or without an offset, which is UTC.
+/// As [`parse_instant`]; a text without an offset is in UTC.
 pub fn parse_instant_or_utc(text: &str) -> Option<Timestamp> {
     let (civil, offset) = parse_parts(text)?;
     instant_at(civil?, offset.unwrap_or(Offset::UTC))

@@ -4,7 +4,7 @@
 //! topic's own schema receives) and the positions of the few strings needed for routing.
 //!
 //! What it does not do: it reads no clock and no store, and parses no JSON documents except in
-//! [`cloud_event`]. Every module may import this one; it imports none.
+//! [`cloud_event`]. Every crate may import this one; it imports none.
 
 #![warn(missing_docs)]
 
@@ -201,7 +201,7 @@ impl WallTime {
             - time.since(self.to_timestamp()).as_secs_f64()
     }
 
-    /// The same for records and for comparisons with times that other parties have set, such as the
+    /// The time for records and for comparisons with times that other parties have set, such as the
     /// expiry of a token.
     pub fn to_timestamp(self) -> Timestamp {
         Timestamp(self.0)
@@ -279,7 +279,7 @@ impl fmt::Display for Name {
 /// The strings of an event as stored: the contents of JSON string literals, empty if missing.
 #[derive(Clone, Copy, Debug)]
 pub struct EventStrings<'a> {
-    /// `id`, which both schemas require.
+    /// `id`, which all schemas require.
     pub id: &'a [u8],
     /// `eventType`, or CloudEvents' `type`.
     pub event_type: &'a [u8],
@@ -357,18 +357,18 @@ impl Event {
         schema: Schema,
         chunk: Bytes,
         wire: TextRange,
-        spans: EventRanges,
+        ranges: EventRanges,
     ) -> Self {
-        let end = spans
+        let end = ranges
             .all_ranges()
             .iter()
-            .fold(wire.range().end, |end, span| end.max(span.range().end));
+            .fold(wire.range().end, |end, range| end.max(range.range().end));
         assert!(
             end <= chunk.len(),
             "an event ends at {end}, outside of a chunk of {} bytes",
             chunk.len()
         );
-        let block = EventBlock::new(chunk, EventTable::new(EventParts { wire, spans }));
+        let block = EventBlock::new(chunk, EventTable::new(EventParts { wire, ranges }));
         Self {
             seq,
             appended,
@@ -453,48 +453,48 @@ impl Event {
 
     /// `id`, copied only if it has JSON escapes.
     pub fn id(&self) -> Cow<'_, str> {
-        self.unescaped_text(self.parts().spans.id)
+        self.unescaped_text(self.parts().ranges.id)
     }
 
     /// `eventType`, or CloudEvents' `type`.
     pub fn event_type(&self) -> Cow<'_, str> {
-        self.unescaped_text(self.parts().spans.event_type)
+        self.unescaped_text(self.parts().ranges.event_type)
     }
 
     /// `subject`; empty if missing.
     pub fn subject(&self) -> Cow<'_, str> {
-        self.unescaped_text(self.parts().spans.subject)
+        self.unescaped_text(self.parts().ranges.subject)
     }
 
     /// `eventType`, or CloudEvents' `type`, and `subject` as stored: the contents of JSON string
     /// literals.
     pub fn type_and_subject_literals(&self) -> (&[u8], &[u8]) {
-        let spans = &self.parts().spans;
+        let ranges = &self.parts().ranges;
         (
-            self.block.slice_of(spans.event_type),
-            self.block.slice_of(spans.subject),
+            self.block.slice_of(ranges.event_type),
+            self.block.slice_of(ranges.subject),
         )
     }
 
     /// `dataVersion`; empty if missing.
     pub fn data_version(&self) -> Cow<'_, str> {
-        self.unescaped_text(self.parts().spans.data_version)
+        self.unescaped_text(self.parts().ranges.data_version)
     }
 
     /// `eventTime` of a custom event; [`None`] if it has none, and for events of other schemas.
     pub fn event_time(&self) -> Option<Cow<'_, str>> {
-        (self.parts().spans.event_time.len > 0)
-            .then(|| self.unescaped_text(self.parts().spans.event_time))
+        (self.parts().ranges.event_time.len > 0)
+            .then(|| self.unescaped_text(self.parts().ranges.event_time))
     }
 
     /// The domain topic, compared without case; empty outside of domains.
     pub fn domain_topic(&self) -> Cow<'_, str> {
-        self.unescaped_text(self.parts().spans.domain_topic)
+        self.unescaped_text(self.parts().ranges.domain_topic)
     }
 
     /// The trace context of the publish request; [`None`] if it was not traced.
     pub fn trace(&self) -> Option<&str> {
-        let text = std::str::from_utf8(self.block.slice_of(self.parts().spans.trace)).ok()?;
+        let text = std::str::from_utf8(self.block.slice_of(self.parts().ranges.trace)).ok()?;
         (!text.is_empty()).then_some(text)
     }
 
@@ -511,9 +511,9 @@ impl Event {
             _,
         ] = self
             .parts()
-            .spans
+            .ranges
             .all_ranges()
-            .map(|span| self.block.slice_of(span));
+            .map(|range| self.block.slice_of(range));
         EventStrings {
             id,
             event_type,
@@ -528,53 +528,58 @@ impl Event {
     /// the wire form and the ranges of the strings in `out`.
     pub fn copy_to(&self, out: &mut BytesMut) -> (usize, EventRanges) {
         let start = out.len();
-        let EventParts { wire, spans } = *self.parts();
+        let EventParts { wire, ranges } = *self.parts();
         out.extend_from_slice(self.block.slice_of(wire));
         let wire_end = out.len();
-        let mut move_range = |span: TextRange| {
-            let within = wire.start <= span.start && span.range().end <= wire.range().end;
+        let mut move_range = |range: TextRange| {
+            let within = wire.start <= range.start && range.range().end <= wire.range().end;
             let at = if within {
-                start + (span.start - wire.start) as usize
+                start + (range.start - wire.start) as usize
             } else {
                 out.len()
             };
-            if !within && span.len > 0 {
-                out.extend_from_slice(self.block.slice_of(span));
+            if !within && range.len > 0 {
+                out.extend_from_slice(self.block.slice_of(range));
             }
             TextRange {
                 start: at as u32,
-                len: span.len,
+                len: range.len,
             }
         };
-        let spans = EventRanges::from_ranges(spans.all_ranges().map(&mut move_range));
-        (wire_end, spans)
+        let ranges = EventRanges::from_ranges(ranges.all_ranges().map(&mut move_range));
+        (wire_end, ranges)
     }
 
-    /// The same event in memory of its own, without the rest of its chunk.
+    /// The event in memory of its own, without the rest of its chunk, and with its transformation.
+    /// Converted forms are made again.
     #[must_use]
     pub fn detach_from_chunk(&self) -> Self {
         let mut own = BytesMut::with_capacity(self.wire_len());
-        let (wire_end, spans) = self.copy_to(&mut own);
+        let (wire_end, ranges) = self.copy_to(&mut own);
         let wire = TextRange {
             start: 0,
             len: wire_end as u32,
         };
-        Self::new(
+        let event = Self::new(
             self.seq,
             self.appended,
             self.schema,
             own.freeze(),
             wire,
-            spans,
-        )
+            ranges,
+        );
+        Self {
+            transformation: self.transformation.clone(),
+            ..event
+        }
     }
 
     fn parts(&self) -> &EventParts {
         self.block.parts(self.index)
     }
 
-    fn unescaped_text(&self, span: TextRange) -> Cow<'_, str> {
-        unescape_text(self.block.slice_of(span))
+    fn unescaped_text(&self, range: TextRange) -> Cow<'_, str> {
+        unescape_text(self.block.slice_of(range))
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::RequestId;
 
-/// The capacity below which the map does not shrink.
-const KEPT: usize = 64;
+/// The map shrinks only above this capacity, in entries.
+const SHRINK_ABOVE: usize = 64;
 
 /// A map by the number of a request. Requests begin in the order of their numbers, so a sorted
 /// queue is enough. A tree that ever had an entry would keep room for eleven, and most
@@ -58,7 +58,7 @@ impl<T> RequestMap<T> {
     /// Removes the request with this number.
     pub fn remove(&mut self, id: RequestId) -> Option<T> {
         let (_, removed) = self.0.remove(self.position_of(id).ok()?)?;
-        if self.0.capacity() > KEPT && self.0.len() < self.0.capacity() / 4 {
+        if self.0.capacity() > SHRINK_ABOVE && self.0.len() < self.0.capacity() / 4 {
             self.0.shrink_to(self.0.len() * 2);
         }
         Some(removed)

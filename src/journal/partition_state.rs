@@ -2,10 +2,10 @@
 //!
 //! No reader sees the log below its partition's floor. Only the writer moves a floor: at most to
 //! the smallest durable low watermark, and not past what retention keeps. A lookup on another
-//! thread finds out how far (`plan`). The steps of a move, in order: events below the new floor
-//! that a pending delivery or a dead letter still needs are copied to `carried`; the new floor is
-//! synced in the same batch; then the store may free the space. A crash between two steps leaves
-//! the log longer than necessary, never too short.
+//! thread finds out how far ([`plan_trim`]). The steps of a move, in order: events below the new
+//! floor that a pending delivery or a dead letter still needs are copied to `carried`; the new
+//! floor is synced in the same batch; then the store may free the space. A crash between two steps
+//! leaves the log longer than necessary, never too short.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,7 @@ use gridhook_policy::record::Cursor;
 use gridhook_store::{
     Batch, Family, Store, StoreError,
     keys::{self, MetaKind},
-    log::{EventFinder, LogEnd, chunk_of},
+    log::{EventFinder, LogEnd, decode_chunk},
     records::{FloorRecord, StoredRecord},
 };
 
@@ -241,7 +241,7 @@ pub(super) fn recover_logs(store: &dyn Store) -> Result<PartitionLogs, Error> {
     for (id, partition) in &mut partitions {
         let range = keys::log_of(*id);
         if let Some((key, value)) = store.last(Family::Log, &range.start, &range.end)? {
-            let chunk = chunk_of(&key, value)?;
+            let chunk = decode_chunk(&key, value)?;
             // The last chunk may be older than the floor, if the whole log was passed.
             if chunk.end_seq() > partition.next {
                 partition.next = chunk.end_seq();
@@ -276,9 +276,9 @@ pub(super) struct TrimLookup {
     /// The first event after the clock was last corrected.
     pub(super) set_back: Option<Seq>,
     /// The lowest low watermark, or the end.
-    pub(super) low: Seq,
+    pub(super) lowest_needed: Seq,
     /// Retention keeps events that were appended at this time or later; [`None`] without retention.
-    pub(super) kept: Option<Timestamp>,
+    pub(super) retained_since: Option<Timestamp>,
 }
 
 /// The result of a lookup: how far a floor may move.
@@ -295,29 +295,29 @@ pub(super) struct TrimPlan {
 }
 
 /// Computes a plan. Only reads the store.
-pub(super) fn plan_trim(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, StoreError> {
+pub(super) fn plan_trim(store: &dyn Store, lookup: &TrimLookup) -> Result<TrimPlan, StoreError> {
     let TrimLookup {
         id,
         floor,
         next,
         set_back,
-        low,
-        kept,
-    } = *look;
-    let retention_start = match kept {
+        lowest_needed,
+        retained_since,
+    } = *lookup;
+    let retention_start = match retained_since {
         None => LogPosition {
             at: next,
             appended: None,
         },
-        Some(kept) if set_back.is_some_and(|set_back| floor < set_back) => {
-            position::by_time(store, id, floor..next, set_back, kept)?
+        Some(retained_since) if set_back.is_some_and(|set_back| floor < set_back) => {
+            position::first_event_since(store, id, floor..next, set_back, retained_since)?
         }
-        Some(kept) => find_retained(store, id, floor, next, kept)?,
+        Some(retained_since) => find_retained(store, id, floor, next, retained_since)?,
     };
-    let (target, oldest_append) = if retention_start.at < low {
+    let (target, oldest_append) = if retention_start.at < lowest_needed {
         (retention_start.at, retention_start.appended)
     } else {
-        (low, None)
+        (lowest_needed, None)
     };
     plan_carried_events(
         store,
@@ -339,14 +339,15 @@ fn find_retained(
     id: PartitionId,
     floor: Seq,
     next: Seq,
-    kept: Timestamp,
+    retained_since: Timestamp,
 ) -> Result<LogPosition, StoreError> {
     let mut from = floor;
     let mut length = SEARCHED_FIRST;
     loop {
         let end = Seq(from.0.saturating_add(length)).min(next);
-        let first_retained =
-            position::find_position_from(store, id, from, end, |chunk| chunk.appended < kept)?;
+        let first_retained = position::find_position_from(store, id, from, end, |chunk| {
+            chunk.appended < retained_since
+        })?;
         if first_retained.appended.is_some() || end == next {
             return Ok(first_retained);
         }
@@ -395,7 +396,7 @@ pub(super) fn plan_carried_events(
         };
         // A floor passes each record once, so that it would only displace others from the block
         // cache.
-        match store.scan_apart(family, &range.start, &range.end, &mut visit) {
+        match store.scan_uncached(family, &range.start, &range.end, &mut visit) {
             // Passes over what is damaged.
             Err(StoreError::Damaged(_)) => {
                 store.scan(family, &range.start, &range.end, &mut visit)?

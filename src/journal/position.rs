@@ -15,7 +15,7 @@ use bytes::Bytes;
 use gridhook_event::{PartitionId, Seq, Timestamp, chunk::Chunk};
 use gridhook_store::{
     Family, Store, StoreError, keys,
-    log::{chunk_of, walk},
+    log::{decode_chunk, walk},
     records::{FloorRecord, StoredRecord},
 };
 
@@ -29,7 +29,7 @@ pub struct LogPosition {
 }
 
 /// The first position, from the floor to `end`, that was appended at `time` or later.
-pub(super) fn position_by_time(
+pub(super) fn find_position_since(
     store: &dyn Store,
     partition: PartitionId,
     end: Seq,
@@ -38,11 +38,11 @@ pub(super) fn position_by_time(
     let FloorRecord {
         floor, set_back, ..
     } = floor_record(store, partition)?;
-    by_time(store, partition, floor..end, set_back, time)
+    first_event_since(store, partition, floor..end, set_back, time)
 }
 
-/// Like [`position_by_time`], with a given floor and the place where the clock was corrected.
-pub(super) fn by_time(
+/// Like [`find_position_since`], with a given floor and the place where the clock was corrected.
+pub(super) fn first_event_since(
     store: &dyn Store,
     partition: PartitionId,
     range: Range<Seq>,
@@ -74,7 +74,7 @@ fn first_chunk(
     let end = keys::log(partition, range.end);
     let mut first = None;
     let result = store.scan(Family::Log, &start, &end, &mut |key, value| {
-        first = chunk_of(key, Bytes::copy_from_slice(value)).ok();
+        first = decode_chunk(key, Bytes::copy_from_slice(value)).ok();
         ControlFlow::Break(())
     });
     match result {
@@ -129,9 +129,10 @@ pub(super) fn find_position_from(
     while low < high {
         let middle = Seq(low.0 + (high.0 - low.0) / 2);
         let last = store.last(Family::Log, &lowest, &keys::log(partition, middle.plus(1)));
-        let chunk = match last
-            .and_then(|last| last.map(|(key, value)| chunk_of(&key, value)).transpose())
-        {
+        let chunk = match last.and_then(|last| {
+            last.map(|(key, value)| decode_chunk(&key, value))
+                .transpose()
+        }) {
             Err(StoreError::Damaged(_)) if store.damage().is_some() => {
                 let next = walk::next_chunk(store, partition, middle, high)?;
                 if next.is_none() {

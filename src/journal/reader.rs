@@ -94,14 +94,14 @@ impl ReaderPool {
         })
     }
 
-    /// Finds the first event of `partition` before `end` that was appended at `before` or later.
+    /// Finds the first event of `partition` before `end` that was appended at `since` or later.
     pub fn find_position(
         &self,
         partition: PartitionId,
         end: Seq,
-        before: Timestamp,
+        since: Timestamp,
     ) -> PendingResult<LogPosition> {
-        self.run(move |store| Ok(position::position_by_time(store, partition, end, before)?))
+        self.run(move |store| Ok(position::find_position_since(store, partition, end, since)?))
     }
 
     /// Finds the first event of `partition` from which on at most `bytes` bytes of the log follow

@@ -152,7 +152,7 @@ impl Scrubber {
             let mut last = Vec::new();
             let result = self
                 .store
-                .scan_apart(family, &from, &range.end, &mut |key, value| {
+                .scan_uncached(family, &from, &range.end, &mut |key, value| {
                     bytes += (key.len() + value.len()) as u64;
                     last.clear();
                     last.extend_from_slice(key);

@@ -101,8 +101,8 @@ pub fn pick_batch(queue: &VecDeque<ReadyEvent>, limits: BatchLimits) -> Vec<usiz
     pick_in_turn(queue, limits, |_| Turn::Go).0
 }
 
-/// The same among the events whose turn it is, and the indexes of the events before the last of
-/// these that are to be set aside.
+/// As [`pick_batch`], among the events for which `turn` is [`Turn::Go`]. Also returns the indexes
+/// of those that `turn` sets aside, up to the last event that was looked at.
 pub fn pick_in_turn(
     queue: &VecDeque<ReadyEvent>,
     limits: BatchLimits,

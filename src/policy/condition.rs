@@ -17,7 +17,7 @@ const REQUESTS_MIN: u32 = 3;
 /// The least share of good outcomes that is healthy.
 const GOOD_SHARE_MIN: f64 = 0.9;
 
-/// The same for fewer outcomes than [`REQUESTS_MIN`].
+/// The least share of good outcomes that is healthy, for fewer outcomes than [`REQUESTS_MIN`].
 const FEW_GOOD_SHARE_MIN: f64 = 0.5;
 
 /// A condition, the worst first.

@@ -34,11 +34,11 @@ pub struct LaneReader {
     end: Option<Seq>,
     /// The next event to read from the log.
     head: Seq,
-    /// Matching events that are read and not sent, each with the filtered events directly before
-    /// it.
+    /// Matching events that are read and not sent.
     ready: VecDeque<ReadyEvent>,
     /// Bytes of the events in `ready`.
     ready_bytes: usize,
+    /// For each event in `ready`, the filtered events directly before it.
     skipped: VecDeque<SeqSet>,
     /// Filtered events after the last ready one.
     recent: SeqSet,
@@ -126,7 +126,7 @@ impl LaneReader {
     }
 
     /// How many matching events are read and not sent.
-    pub fn ready(&self) -> usize {
+    pub fn ready_count(&self) -> usize {
         self.ready.len()
     }
 

@@ -8,7 +8,7 @@
 //! stored.
 //!
 //! Invariants:
-//! - The module is pure: no clock, no random numbers, no I/O, no threads. The time and a source of
+//! - The crate is pure: no clock, no random numbers, no I/O, no threads. The time and a source of
 //!   jitter are arguments; each decision is returned as a value.
 //! - The same inputs in the same order give the same decisions. Tests and `gridhook simulate`
 //!   therefore run weeks of deliveries in seconds of virtual time.

@@ -23,7 +23,7 @@ pub struct Jitter(pub f64);
 
 /// What a decision about a retry needs of the attempt that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failed {
+pub struct FailedAttempt {
     /// The number of the attempt, counted from 1.
     pub number: u32,
     /// When the event's first attempt was sent.
@@ -41,7 +41,7 @@ pub fn judge_failure(
     edition: &Edition,
     terms: SubscriptionTerms<'_>,
     attempts_max: u32,
-    failed: Failed,
+    failed: FailedAttempt,
     result: &RequestResult,
     jitter: Jitter,
 ) -> RetryDecision {
@@ -121,12 +121,12 @@ fn final_failure(terms: SubscriptionTerms<'_>, result: &RequestResult) -> Option
 /// The time of the next attempt by the schedule.
 fn scheduled_retry(
     retry: &RetrySchedule,
-    Failed {
+    FailedAttempt {
         number,
         first,
         sent,
         ended,
-    }: Failed,
+    }: FailedAttempt,
 ) -> Timestamp {
     let step = number.saturating_sub(1) as usize;
     match retry.steps {

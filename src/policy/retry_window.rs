@@ -137,7 +137,7 @@ impl RetryWindow {
         }
     }
 
-    /// The same with more capacity, reading all keys.
+    /// As [`RetryWindow::from_first_due`], with more capacity, reading all keys.
     pub fn recover_roomy(next_due: Option<Timestamp>, longest: Duration) -> Self {
         Self {
             size: ROOMY,
@@ -291,7 +291,7 @@ impl RetryWindow {
             .map(|key| key.due)
     }
 
-    /// The same for a roomy window, for lanes that may send now.
+    /// As [`RetryWindow::next_wake`], for a roomy window and lanes that may send now.
     pub fn wakes_of(&self, now: Timestamp, may_go: impl Fn(Lane) -> bool) -> Option<Timestamp> {
         let first = self
             .keys

@@ -25,7 +25,7 @@ use jmespath::{Expression, JmespathError};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
-use self::{bound::Size, evaluate::Source, value::Value};
+use self::{bound::Size, evaluate::Evaluator, value::Value};
 use crate::property;
 use gridhook_event::{Event, Schema, Transformation, Transformed};
 
@@ -34,6 +34,9 @@ pub const SOURCE_BYTES_MAX: usize = 16 * 1024;
 
 /// 512 brackets and operators of an expression, which is evaluated recursively.
 const OPERATORS_MAX: usize = 512;
+
+/// The characters that count as brackets and operators, wherever they are: also in literals.
+const OPERATORS: &str = "!([{|&.*<>=";
 
 /// 1 MiB of result, as much as an event.
 pub const RESULT_BYTES_MAX: usize = 1024 * 1024;
@@ -98,21 +101,23 @@ impl InvalidTransform {
 
 /// Why there is nothing to send for an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("transform.{at}: {problem}")]
-pub struct TransformError {
-    at: String,
-    problem: String,
+pub enum TransformError {
+    #[error("transform.{at}: {problem}")]
+    Part { at: String, problem: String },
+    #[error("the event cannot be read: {0}")]
+    UnreadableEvent(String),
 }
 
 impl TransformError {
     fn new(at: &str, problem: impl fmt::Display) -> Self {
-        let at = at.to_owned();
-        let problem = problem.to_string();
-        Self { at, problem }
+        Self::Part {
+            at: at.to_owned(),
+            problem: problem.to_string(),
+        }
     }
 
     fn for_unreadable_event(error: impl fmt::Display) -> Self {
-        Self::new("event", format!("cannot be read: {error}"))
+        Self::UnreadableEvent(error.to_string())
     }
 }
 
@@ -121,13 +126,13 @@ impl TransformError {
 enum ExpressionError {
     #[error("has {0} bytes; expected at most {SOURCE_BYTES_MAX}")]
     SourceBytes(usize),
-    #[error("has {0} brackets and operators; expected at most {OPERATORS_MAX}")]
+    #[error("has {0} of the characters {OPERATORS}; expected at most {OPERATORS_MAX}")]
     Operators(usize),
     #[error("{}", with_position(.0))]
     Expression(#[from] JmespathError),
     #[error(
         "could make too much of an event: each list, object and projection may repeat it; {0:.0} \
-         bytes of an event of 4096 bytes, expected at most {BOUND_BYTES_MAX}"
+         bytes of an event of {USUAL_EVENT_BYTES:.0} bytes, expected at most {BOUND_BYTES_MAX}"
     )]
     Bound(f64),
     #[error("could make {0:.0} bytes of this event; expected at most {BOUND_BYTES_MAX}")]
@@ -264,9 +269,10 @@ impl Program {
                 return Err(TransformError::new(at, ExpressionError::EventBound(bound)));
             }
             let source = expression.as_str();
-            let result = Source(source)
+            let result = Evaluator(source)
                 .evaluate_node(expression.as_ast(), &input)
                 .map_err(|error| {
+                    // A `JmespathError` finds the line and column of an offset.
                     let reason = jmespath::ErrorReason::Parse(error.error.to_string());
                     let error = JmespathError::new(source, error.offset, reason);
                     TransformError::new(at, with_position(&error))
@@ -275,12 +281,13 @@ impl Program {
             match at.as_str() {
                 BODY => made.body = Some(result_body(&result).map_err(unusable)?),
                 PATH_SUFFIX => made.path_suffix = Some(result_path(&result).map_err(unusable)?),
-                // As a delivery property.
-                _ => {
+                header => {
+                    let name = header.strip_prefix(HEADERS).unwrap_or(header);
                     let value = result_text(&result).filter(|value| property::is_value(value));
-                    made.headers.extend(
-                        value.map(|value| (at.trim_start_matches(HEADERS).to_owned(), value)),
-                    );
+                    // A header without a usable value is omitted, as a delivery property is.
+                    if let Some(value) = value {
+                        made.headers.push((name.to_owned(), value));
+                    }
                 }
             }
         }
@@ -307,10 +314,7 @@ fn compile_expression(text: &str) -> Result<(Expression<'static>, Size), Express
     if text.len() > SOURCE_BYTES_MAX {
         return Err(ExpressionError::SourceBytes(text.len()));
     }
-    let operators = text
-        .bytes()
-        .filter(|byte| b"!([{|&.*<>=".contains(byte))
-        .count();
+    let operators = text.chars().filter(|c| OPERATORS.contains(*c)).count();
     if operators > OPERATORS_MAX {
         return Err(ExpressionError::Operators(operators));
     }

@@ -186,8 +186,8 @@ pub fn judge_permission(origin: &str, response: &ValidationResponse) -> Validati
     }
 }
 
-/// The same without manual validation: no permission is a failure. No rate is requested, and a rate
-/// in the response is ignored.
+/// As [`judge_permission`], without manual validation: no permission is a failure. No rate is
+/// requested, and a rate in the response is ignored.
 pub fn judge_at_once(origin: &str, response: &ValidationResponse) -> ValidationResult {
     let response_without_rate = ValidationResponse {
         allowed_rate: None,

@@ -1,10 +1,10 @@
 //! The processing of a publish request, in an order that bounds its cost.
 //!
-//! First come checks that cost nothing: the topic, the publisher, and the announced sizes. Then
-//! [`in_flight_bytes`](super::in_flight_bytes) are reserved as the body is received (`receive`), and
-//! the reservation travels with the events into the journal (`append`). So the memory that
-//! publishers can use is bounded, a publisher beyond it receives 503, and a publisher that announces
-//! much and sends little reserves little.
+//! First come the cheap checks: the topic, the publisher, and the announced sizes. Then
+//! [`in_flight_bytes`](super::in_flight_bytes) are reserved as the body is received (`receive`),
+//! and the reservation travels with the events into the journal (`append`). So the memory that
+//! publishers can use is bounded, a publisher beyond it receives 503, and a publisher that
+//! announces much and sends little reserves little.
 //!
 //! If a publisher disconnects while the journal writes, its events are stored. It sends them again:
 //! delivery is at least once.
@@ -72,7 +72,8 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Publishes to the topics of `registry` through `journal`, with the authentication of `authenticator`.
+    /// Publishes to the topics of `registry` through `journal`, with the authentication of
+    /// `authenticator`.
     pub fn new(
         registry: Arc<Registry>,
         journal: Journal,
@@ -175,19 +176,15 @@ impl Publisher {
         self.refuse_closed()?;
         let topic = find_topic(self, request)
             .inspect_err(|refusal| self.unknown_topics.count_refused(refusal.metric_label()))?;
+        let record = topic.record();
+        let scope = KeyScope::for_topic(&record);
         let publishing = async {
-            self.authenticate(
-                request,
-                authority,
-                &KeyScope::for_topic(&topic.record()),
-                TokenRole::Publish,
-            )
-            .await?;
+            self.authenticate(request, authority, &scope, TokenRole::Publish)
+                .await?;
             self.receive_and_append(&topic, request, body, &self.limits, began)
                 .await
         };
-        let result = publishing.await;
-        self.record_result(&topic, began, result)
+        self.record_result(&topic, began, publishing.await)
     }
 
     /// As [`Publisher::publish`], for a topic of a namespace.
@@ -205,19 +202,15 @@ impl Publisher {
             events_max: self.limits.namespace_events_max,
             ..self.limits
         };
+        let record = topic.record();
+        let scope = KeyScope::in_namespace(&namespace, &record);
         let publishing = async {
-            self.authenticate(
-                request,
-                None,
-                &KeyScope::in_namespace(&namespace, &topic.record()),
-                TokenRole::Publish,
-            )
-            .await?;
+            self.authenticate(request, None, &scope, TokenRole::Publish)
+                .await?;
             self.receive_and_append(&topic, request, body, &limits, began)
                 .await
         };
-        let result = publishing.await;
-        self.record_result(&topic, began, result)
+        self.record_result(&topic, began, publishing.await)
     }
 
     fn record_result(

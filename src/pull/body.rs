@@ -2,12 +2,11 @@
 
 use std::{borrow::Cow, ops::RangeInclusive, time::Duration};
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use url::form_urlencoded;
 use utoipa::ToSchema;
 
-use gridhook_event::{Event, Schema, cloud_event};
+use gridhook_event::Event;
 use gridhook_policy::record::lease::LeaseResult;
 use gridhook_publish::refusal::Refusal;
 
@@ -119,7 +118,7 @@ impl<'a> ReceiveQuery<'a> {
     }
 
     /// Whether the requested version of the API names errors `errorCode` and `errorDescription`.
-    pub fn is_of_2023(&self) -> bool {
+    pub fn has_2023_fields(&self) -> bool {
         self.find_parameter("api-version")
             .is_some_and(|version| version.starts_with("2023-"))
     }
@@ -236,7 +235,7 @@ impl SettleResponse {
     }
 
     /// Adds the fields of API versions of 2023.
-    pub fn as_in_2023(mut self) -> Self {
+    pub fn with_2023_fields(mut self) -> Self {
         for failed in &mut self.failed_lock_tokens {
             failed.error_code = Some(failed.error.code.clone());
             failed.error_description = Some(failed.error.message.clone());
@@ -281,19 +280,10 @@ pub fn write_received(events: &[(String, u32, Event)]) -> Vec<u8> {
             out.extend_from_slice(part.as_bytes());
         }
         out.extend_from_slice(br#"},"event":"#);
-        out.extend_from_slice(&to_cloud_event(event));
+        // Topics of namespaces have CloudEvents only.
+        out.extend_from_slice(event.wire_bytes());
         out.push(b'}');
     }
     out.extend_from_slice(b"]}");
     out
-}
-
-/// The event as a CloudEvent. Topics of namespaces have no other events.
-fn to_cloud_event(event: &Event) -> Bytes {
-    match event.schema {
-        Schema::CloudEvents | Schema::Custom => event.to_wire_bytes(),
-        Schema::EventGrid => event
-            .convert_once(Schema::CloudEvents, || cloud_event(&event.to_wire_bytes()))
-            .unwrap_or_else(|_| event.to_wire_bytes()),
-    }
 }

@@ -32,7 +32,7 @@ pub const METHOD: Method = Method::POST;
 /// The operations, as suffixes of the subscription's name.
 pub const OPERATIONS: [&str; 5] = ["receive", "acknowledge", "release", "reject", "renewLock"];
 
-/// The longest wait for events of which another node only looks whether there are any.
+/// How long a receive waits for another node that only checks whether there are events.
 const LOOK_MAX: Duration = Duration::from_millis(250);
 
 /// The maximum size of a list of lock tokens.
@@ -266,8 +266,8 @@ async fn settle_events(
             .await?;
         let tokens_given = LockTokensBody::read(&body)?;
         let response = settle_all(&topic, &shared, tokens, action, tokens_given).await;
-        Ok(if query.is_of_2023() {
-            response.as_in_2023()
+        Ok(if query.has_2023_fields() {
+            response.with_2023_fields()
         } else {
             response
         })

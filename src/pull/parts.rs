@@ -1,8 +1,8 @@
 //! Pull delivery from a spread topic, of which each shard has a part: which parts are tried, and
 //! their responses as one.
 //!
-//! - Each part is the first in its turn, so that none starves, and then those of the node, which
-//!   need no hop.
+//! - The parts take turns to be asked first, so that none starves. After the first, the parts of
+//!   this node are asked, because they need no hop.
 //! - A lock token says its part, so that any node settles it.
 
 use std::{

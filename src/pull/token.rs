@@ -46,7 +46,7 @@ impl LockTokenSealer {
         }
     }
 
-    /// The same for a shard of a cluster with several.
+    /// Sets the number of the shard, in a cluster with several.
     #[must_use]
     pub fn with_shard(self, shard: usize) -> Self {
         Self {

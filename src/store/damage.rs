@@ -75,7 +75,7 @@ impl DamageSummary {
         self.gaps.is_empty() && self.families.is_empty()
     }
 
-    /// The number of events that cannot be read.
+    /// The number of events that cannot be read, at most: some sequences never had an event.
     pub fn lost_events(&self) -> u64 {
         self.gaps.iter().map(|gap| gap.count).sum()
     }
@@ -207,10 +207,10 @@ impl Damage {
     pub fn end_pass(&self) -> Vec<Family> {
         let mut damage = self.lock_known();
         let pass = damage.pass;
-        damage.gaps.retain(|_, (_, met)| *met == pass);
+        damage.gaps.retain(|_, (_, last_seen)| *last_seen == pass);
         let whole = damage
             .families
-            .extract_if(.., |_, met| *met != pass)
+            .extract_if(.., |_, last_seen| *last_seen != pass)
             .map(|(family, _)| family)
             .collect();
         let any = !damage.gaps.is_empty() || !damage.families.is_empty();
@@ -233,8 +233,8 @@ impl KnownDamage {
 
     fn confirm_gap(&mut self, partition: PartitionId, at: Seq) {
         let pass = self.pass;
-        if let Some((_, (_, met))) = self.gaps.range_mut(..=(partition, at)).next_back() {
-            *met = pass;
+        if let Some((_, (_, last_seen))) = self.gaps.range_mut(..=(partition, at)).next_back() {
+            *last_seen = pass;
         }
     }
 }
@@ -246,7 +246,9 @@ pub(super) fn follows_gap(store: &dyn Store, partition: PartitionId, at: Seq) ->
         .is_some_and(|damage| damage.ends_at(partition, at))
 }
 
-/// A store that records damage and continues past it, except in families that must be complete.
+/// A store that records damage. [`Store::scan`] continues past it, except in families that must be
+/// complete. All other reads return the error: the scrub needs it ([`Store::scan_uncached`]), and a
+/// read of one record has nothing to continue with.
 pub struct TolerantStore {
     store: Arc<dyn Store>,
     damage: Damage,
@@ -262,12 +264,16 @@ impl TolerantStore {
         family: Family,
         read: Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        if let Err(StoreError::Damaged(what)) = &read
-            && self.damage.record_damaged_block(family, what)
-        {
-            self.inner().set_compaction_paused(family, true);
+        if let Err(StoreError::Damaged(what)) = &read {
+            self.note_damage(family, what);
         }
         read
+    }
+
+    fn note_damage(&self, family: Family, what: &str) {
+        if self.damage.record_damaged_block(family, what) {
+            self.inner().set_compaction_paused(family, true);
+        }
     }
 }
 
@@ -314,8 +320,7 @@ impl StoreLayer for TolerantStore {
         }
         scan_past(self.inner(), family, from, upper, visit, &mut |what| {
             // The damage is recorded, and the scan continues with the rest.
-            self.record_damage(family, Err::<(), _>(StoreError::Damaged(what)))
-                .ok();
+            self.note_damage(family, &what);
         })
     }
 
@@ -332,23 +337,26 @@ impl StoreLayer for TolerantStore {
         Some(&self.damage)
     }
 
-    fn scan_apart(
+    fn scan_uncached(
         &self,
         family: Family,
         from: &[u8],
         upper: &[u8],
         visit: &mut Visit<'_>,
     ) -> Result<(), StoreError> {
-        self.record_damage(family, self.inner().scan_apart(family, from, upper, visit))
+        self.record_damage(
+            family,
+            self.inner().scan_uncached(family, from, upper, visit),
+        )
     }
 
-    fn last_apart(
+    fn last_uncached(
         &self,
         family: Family,
         lower: &[u8],
         upper: &[u8],
     ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        self.record_damage(family, self.inner().last_apart(family, lower, upper))
+        self.record_damage(family, self.inner().last_uncached(family, lower, upper))
     }
 }
 

@@ -4,6 +4,8 @@
 //! version 1 | key 16 | bits 8192
 //! ```
 //!
+//! The number after a field is its length in bytes.
+//!
 //! The writer builds a filter as it appends and writes it in the batch that completes the block. If
 //! the process started in the middle of a block, another thread reads the first part of the block
 //! from the log once the block is complete, and the filter is written then: once for each partition
@@ -271,7 +273,7 @@ const SEARCH_BYTES: usize = 8 << 20;
 /// search.
 pub fn find_id(
     store: &dyn Store,
-    id: PartitionId,
+    partition: PartitionId,
     wanted: &str,
     from: Seq,
     end: Seq,
@@ -286,7 +288,7 @@ pub fn find_id(
         let at = matches.upto;
         let behind = end_of(block_of(at)).min(end);
         blocks += 1;
-        let ids = store.get(Family::Ids, &keys::ids(id, block_of(at)))?;
+        let ids = store.get(Family::Ids, &keys::ids(partition, block_of(at)))?;
         let ids = ids
             .map(|ids| {
                 IdFilter::decode(&ids).ok_or_else(|| {
@@ -298,7 +300,7 @@ pub fn find_id(
             matches.upto = behind;
             continue;
         }
-        let slice = read_log(store, id, at, behind, SLICE_BYTES)?;
+        let slice = read_log(store, partition, at, behind, SLICE_BYTES)?;
         for chunk in &slice.chunks {
             bytes += chunk.bytes_len();
             let ids = chunk.each_id(&mut |seq, text: &str| {
@@ -317,12 +319,12 @@ pub fn find_id(
 /// limits of one search.
 pub fn find_carried(
     store: &dyn Store,
-    id: PartitionId,
+    partition: PartitionId,
     wanted: &str,
     from: Seq,
     floor: Seq,
 ) -> Result<FoundIds, StoreError> {
-    let mut ids = FoundIds {
+    let mut matches = FoundIds {
         seqs: Vec::new(),
         upto: floor,
     };
@@ -330,20 +332,24 @@ pub fn find_carried(
     let mut bad = None;
     store.scan(
         Family::Carried,
-        &keys::carried(id, from),
-        &keys::carried(id, floor),
+        &keys::carried(partition, from),
+        &keys::carried(partition, floor),
         &mut |key, value| {
             let Some((_, seq)) = keys::parse_carried(key) else {
                 return std::ops::ControlFlow::Continue(());
             };
             if bytes >= SEARCH_BYTES {
-                ids.upto = seq;
+                matches.upto = seq;
                 return std::ops::ControlFlow::Break(());
             }
             bytes += value.len();
             let chunk = Chunk::decode(seq, Bytes::copy_from_slice(value));
             let read = chunk.and_then(|chunk| {
-                chunk.each_id(&mut |seq, text| ids.seqs.extend((text == wanted).then_some(seq)))
+                chunk.each_id(&mut |seq, text| {
+                    if text == wanted {
+                        matches.seqs.push(seq);
+                    }
+                })
             });
             match read {
                 Ok(()) => std::ops::ControlFlow::Continue(()),
@@ -354,5 +360,5 @@ pub fn find_carried(
             }
         },
     )?;
-    bad.map_or(Ok(ids), Err)
+    bad.map_or(Ok(matches), Err)
 }

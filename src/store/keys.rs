@@ -33,6 +33,9 @@ trait Field: Sized {
     fn take_from_key(reader: &mut RecordReader<'_>) -> Option<Self>;
 }
 
+// Implements `Field` for numbers and for types that wrap one. Each line has the method that reads
+// the number, and for each type how to make it from the number and the number from it:
+// `method [Type: make, number_of; …]`.
 macro_rules! numbers {
     ($($read:ident [$($type:ty: $wrap:expr, $number:expr;)+])+) => {$($(
         impl Field for $type {

@@ -56,23 +56,23 @@ pub trait StoreLayer: Send + Sync + 'static {
         self.inner().note_watermark()
     }
 
-    fn scan_apart(
+    fn scan_uncached(
         &self,
         family: Family,
         from: &[u8],
         upper: &[u8],
         visit: &mut Visit<'_>,
     ) -> Result<(), StoreError> {
-        self.inner().scan_apart(family, from, upper, visit)
+        self.inner().scan_uncached(family, from, upper, visit)
     }
 
-    fn last_apart(
+    fn last_uncached(
         &self,
         family: Family,
         lower: &[u8],
         upper: &[u8],
     ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        self.inner().last_apart(family, lower, upper)
+        self.inner().last_uncached(family, lower, upper)
     }
 
     fn damage(&self) -> Option<&Damage> {
@@ -140,23 +140,23 @@ impl<L: StoreLayer> Store for L {
         self.inner().figures()
     }
 
-    fn scan_apart(
+    fn scan_uncached(
         &self,
         family: Family,
         from: &[u8],
         upper: &[u8],
         visit: &mut Visit<'_>,
     ) -> Result<(), StoreError> {
-        StoreLayer::scan_apart(self, family, from, upper, visit)
+        StoreLayer::scan_uncached(self, family, from, upper, visit)
     }
 
-    fn last_apart(
+    fn last_uncached(
         &self,
         family: Family,
         lower: &[u8],
         upper: &[u8],
     ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        StoreLayer::last_apart(self, family, lower, upper)
+        StoreLayer::last_uncached(self, family, lower, upper)
     }
 
     fn set_compaction_paused(&self, family: Family, on: bool) {

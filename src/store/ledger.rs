@@ -186,7 +186,7 @@ fn split_by_block(runs: &[SeqRun]) -> Vec<Vec<SeqRun>> {
 }
 
 /// Whether the lines of a record match `key`, by event or by time.
-pub fn is_at(lines: &[LedgerLine], key: LineKey, is_by_event: bool) -> bool {
+pub fn matches_key(lines: &[LedgerLine], key: LineKey, is_by_event: bool) -> bool {
     let all: Vec<LineKey> = lines
         .iter()
         .map(|line| key_of(key.subscription_key, line))
@@ -201,31 +201,31 @@ pub fn is_at(lines: &[LedgerLine], key: LineKey, is_by_event: bool) -> bool {
     all.first() == Some(&key) && is_whole
 }
 
-/// The lines of an event from `from` on. Reads at most `looks` lines of its block, and the rest of
-/// their last record.
+/// The lines of an event from `from` on. Reads at most `scan_max` lines of its block, and the rest
+/// of their last record.
 pub fn read_event_lines(
     store: &dyn Store,
     subscription_key: SubscriptionKey,
     seq: Seq,
     from: Option<Vec<u8>>,
-    looks: usize,
+    scan_max: usize,
 ) -> Result<LedgerPage, StoreError> {
     let range = keys::ledger_upto(subscription_key, seq);
     let mut page = LedgerPage {
         lines: Vec::new(),
         next: None,
     };
-    let mut look_count = 0;
+    let mut scanned = 0;
     each_record(
         store,
         &from.unwrap_or(range.start)..&range.end,
         keys::parse_ledger,
         |key, _, lines| {
-            if look_count >= looks {
+            if scanned >= scan_max {
                 page.next = Some(key.to_vec());
                 return ControlFlow::Break(());
             }
-            look_count += lines.len();
+            scanned += lines.len();
             for line in lines
                 .into_iter()
                 .filter(|line| line.entry.contains_event(seq))
@@ -241,13 +241,13 @@ pub fn read_event_lines(
     Ok(page)
 }
 
-/// The lines in `range` for which `wanted` returns true: at most `max`. Reads at most `looks` lines
-/// of the range, and the rest of their last record.
+/// The lines in `range` for which `wanted` returns true: at most `max`. Reads at most `scan_max`
+/// lines of the range, and the rest of their last record.
 pub fn read_lines(
     store: &dyn Store,
     range: &Range<Vec<u8>>,
     max: usize,
-    looks: usize,
+    scan_max: usize,
     wanted: impl Fn(&LedgerEntry) -> bool,
 ) -> Result<LedgerPage, StoreError> {
     let mut page = LedgerPage {
@@ -256,7 +256,7 @@ pub fn read_lines(
     };
     // Lines that may come after lines of a later record.
     let mut waiting = BTreeMap::new();
-    let mut look_count = 0;
+    let mut scanned = 0;
     // Lines of the range may be in records that begin before it.
     let begin = keys::ledger_before(&range.start, RECORD_SPAN);
     each_record(
@@ -270,14 +270,14 @@ pub fn read_lines(
             {
                 return ControlFlow::Break(());
             }
-            if look_count >= looks {
+            if scanned >= scan_max {
                 page.next = Some(record.max(&range.start).to_vec());
                 return ControlFlow::Break(());
             }
             for line in lines {
                 let at = keys::ledger_by_time(key_of(key.subscription_key, &line));
                 if range.contains(&at) {
-                    look_count += 1;
+                    scanned += 1;
                     if wanted(&line.entry) {
                         waiting.insert(at, line);
                     }

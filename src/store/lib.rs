@@ -1,12 +1,12 @@
 //! The store: records on disk and everything that knows their bytes.
 //!
-//! A [`Store`] holds twelve sorted families of records ([`Family`]) and writes batches atomically
+//! A [`Store`] holds sorted records, one family for each [`Family`], and writes batches atomically
 //! and synced. RocksDB implements it (`rocks`); tests have an implementation in memory. `keys`,
-//! `records`, `chunk`, `ledger` and `id_filter` define the bytes of keys and values, each value
-//! with a version. `log` reads a partition's log, `damage` records what cannot be read and lets
-//! reads continue past it, `migrate` upgrades a store of an older format, `watermark` detects a
-//! store that lost acknowledged writes, `layer` is a store above another one, `faults` injects
-//! failing writes, and `task_threads` runs what blocks.
+//! `records`, `ledger`, `id_filter` and [`gridhook_event::chunk`] define the bytes of keys and
+//! values, each value with a version. `figures` are its measurements. `log` reads a partition's
+//! log, `damage` records what cannot be read and lets reads continue past it, `migrate` upgrades a
+//! store of an older format, `watermark` detects a store that lost acknowledged writes, `layer` is
+//! a store above another one, `faults` injects failing writes, and `task_threads` runs what blocks.
 //!
 //! Invariants:
 //! - A write that returned `Ok` survives `kill -9` and power loss.
@@ -14,7 +14,7 @@
 //! - A decoder never panics, whatever the bytes are.
 //!
 //! Not here: what is written, in which order and by which owner. `journal` decides that while a
-//! server runs, `repair` while none does. This module imports neither.
+//! server runs, `repair` while none does. This crate imports neither.
 
 pub mod damage;
 pub mod faults;
@@ -44,6 +44,7 @@ use gridhook_event::{PartitionId, Seq, SubscriptionKey, Timestamp};
 pub enum Family {
     /// Topics, subscriptions, keys, jobs, and the floor of each partition.
     Meta,
+    /// The events of each partition, in chunks.
     Log,
     /// The read position and state of each subscription, and pages of outcomes that are not in
     /// records yet.
@@ -60,6 +61,7 @@ pub enum Family {
     Dead,
     /// The ledger: the history of each event's delivery.
     Ledger,
+    /// Excerpts of responses to failed requests.
     Excerpt,
     /// Bloom filters of the event ids in each block of the log.
     Ids,
@@ -160,7 +162,7 @@ impl Batch {
     }
 
     /// Adds the records of outcomes.
-    pub fn outcome_records(
+    pub fn put_outcome_records(
         &mut self,
         subscription_key: SubscriptionKey,
         cursor: Option<Bytes>,
@@ -181,7 +183,7 @@ impl Batch {
         for op in &self.0 {
             match op {
                 WriteOp::Outcomes(of, cursor, lines) => {
-                    records.outcome_records(*of, cursor.clone(), lines)
+                    records.put_outcome_records(*of, cursor.clone(), lines)
                 }
                 WriteOp::Put(..) | WriteOp::Delete(..) | WriteOp::SingleDelete(..) => {
                     records.0.push(op.clone())
@@ -275,7 +277,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Like [`Store::scan`], without filling the block cache: for a caller that reads everything
     /// once.
-    fn scan_apart(
+    fn scan_uncached(
         &self,
         family: Family,
         from: &[u8],
@@ -286,7 +288,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Like [`Store::last`], without filling the block cache.
-    fn last_apart(
+    fn last_uncached(
         &self,
         family: Family,
         lower: &[u8],
@@ -295,9 +297,9 @@ pub trait Store: Send + Sync + 'static {
         self.last(family, lower, upper)
     }
 
-    /// Turns compactions of `family` off or on. They are off while one of its tables is damaged:
-    /// compacting that table would fail and stop all writing.
-    fn set_compaction_paused(&self, _family: Family, _on: bool) {}
+    /// Turns compactions of `family` off if `is_paused`, and on otherwise. They are off while one
+    /// of its tables is damaged: compacting that table would fail and stop all writing.
+    fn set_compaction_paused(&self, _family: Family, _is_paused: bool) {}
 
     /// The record of damage, if this store tolerates damage; otherwise [`None`].
     fn damage(&self) -> Option<&Damage> {

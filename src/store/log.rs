@@ -81,46 +81,30 @@ fn scan_log(
     end: Seq,
     bytes_max: usize,
 ) -> (LogSlice, Result<(), StoreError>) {
-    let mut chunks: Vec<Chunk> = Vec::new();
-    let mut cut = false;
-    let read = scan_chunks(
-        store,
-        partition,
-        from,
-        end,
-        bytes_max,
-        &mut chunks,
-        &mut cut,
-    );
-    let upto = if cut {
-        chunks.last().map_or(end, Chunk::end_seq)
-    } else {
-        end
+    let mut slice = LogSlice {
+        chunks: Vec::new(),
+        upto: end,
+        is_missing: false,
     };
-    (
-        LogSlice {
-            chunks,
-            upto,
-            is_missing: false,
-        },
-        read,
-    )
+    let result = scan_chunks(store, partition, from, bytes_max, &mut slice);
+    (slice, result)
 }
 
+/// Adds the chunks from `from` to the end of the slice. Lowers that end where they have
+/// `bytes_max`.
 fn scan_chunks(
     store: &dyn Store,
     partition: PartitionId,
     from: Seq,
-    end: Seq,
     bytes_max: usize,
-    chunks: &mut Vec<Chunk>,
-    cut: &mut bool,
+    LogSlice { chunks, upto, .. }: &mut LogSlice,
 ) -> Result<(), StoreError> {
+    let end = *upto;
     let mut bytes = 0;
-    let mut bad = None;
+    let mut failure = None;
     let before = keys::log_of(partition).start;
     if let Some((key, value)) = store.last(Family::Log, &before, &keys::log(partition, from))? {
-        let chunk = chunk_of(&key, value)?;
+        let chunk = decode_chunk(&key, value)?;
         if chunk.end_seq() > from {
             bytes += chunk.bytes_len();
             chunks.push(chunk);
@@ -131,28 +115,30 @@ fn scan_chunks(
         &keys::log(partition, from),
         &keys::log(partition, end),
         &mut |key, value| {
-            if bytes >= bytes_max && !chunks.is_empty() {
-                *cut = true;
+            if bytes >= bytes_max
+                && let Some(last) = chunks.last()
+            {
+                *upto = last.end_seq();
                 return ControlFlow::Break(());
             }
-            match chunk_of(key, Bytes::copy_from_slice(value)) {
+            match decode_chunk(key, Bytes::copy_from_slice(value)) {
                 Ok(chunk) => {
                     bytes += chunk.bytes_len();
                     chunks.push(chunk);
                     ControlFlow::Continue(())
                 }
                 Err(error) => {
-                    bad = Some(error);
+                    failure = Some(error);
                     ControlFlow::Break(())
                 }
             }
         },
     )?;
-    bad.map_or(Ok(()), Err)
+    failure.map_or(Ok(()), Err)
 }
 
 /// Decodes a record of [`Family::Log`].
-pub fn chunk_of(key: &[u8], value: Bytes) -> Result<Chunk, StoreError> {
+pub fn decode_chunk(key: &[u8], value: Bytes) -> Result<Chunk, StoreError> {
     let (_, first) = keys::parse_log(key)
         .ok_or_else(|| StoreError::damaged("a key of the log cannot be parsed"))?;
     Chunk::decode(first, value).map_err(StoreError::damaged)
@@ -202,13 +188,16 @@ impl<'a> EventFinder<'a> {
     fn read(&self, seq: Seq) -> Result<Vec<Event>, StoreError> {
         let range = keys::log_of(self.partition).start..keys::log(self.partition, seq.plus(1));
         let last_record = if self.skips_cache {
-            self.store.last_apart(Family::Log, &range.start, &range.end)
+            self.store
+                .last_uncached(Family::Log, &range.start, &range.end)
         } else {
             self.store.last(Family::Log, &range.start, &range.end)
         };
-        let last_chunk = match last_record
-            .and_then(|record| record.map(|(key, value)| chunk_of(&key, value)).transpose())
-        {
+        let last_chunk = match last_record.and_then(|record| {
+            record
+                .map(|(key, value)| decode_chunk(&key, value))
+                .transpose()
+        }) {
             // An iterator also stops at damage in a neighbouring block, so look the chunk up by its
             // key.
             Err(StoreError::Damaged(what)) => {

@@ -57,7 +57,8 @@ pub struct DamagedRecord(pub &'static str);
 pub trait StoredRecord: Sized {
     /// Encodes the record.
     ///
-    /// # Panics If the record is invalid: if a list does not ascend.
+    /// # Panics
+    /// If the record is invalid: if a list does not ascend.
     fn encode(&self) -> Vec<u8>;
 
     fn decode(bytes: &[u8]) -> Result<Self, DamagedRecord>;
@@ -68,8 +69,8 @@ trait RecordLayout: Sized {
     /// The name of the record in errors.
     const NAME: &'static str;
 
-    /// The version that is written. Every change of what [`RecordLayout::put`] writes is a new
-    /// version, and a new line of the fixtures (`tests/journal/formats.txt`).
+    /// The version that is written. Every change of what [`RecordLayout::write_fields`]
+    /// writes is a new version, and a new line of the fixtures (`tests/journal/formats.txt`).
     const VERSION: u8 = 1;
 
     /// The oldest version that is read; once a version was released, at least the previous one.
@@ -462,7 +463,7 @@ impl RecordLayout for Excerpt {
     const OLDEST: u8 = 1;
 
     fn write_fields(&self, out: &mut Vec<u8>) {
-        out.push(self.answered.into());
+        out.push(self.has_response.into());
         put_varint(out, self.content.len() as u64);
         out.extend_from_slice(&self.content);
         out.push(self.heads.is_some().into());
@@ -486,7 +487,7 @@ impl RecordLayout for Excerpt {
             None
         };
         Some(Self {
-            answered: has_response,
+            has_response,
             content,
             heads,
         })

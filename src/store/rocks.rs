@@ -174,7 +174,7 @@ pub struct RocksStore {
     /// The error after which the store takes no writes.
     failed: OnceLock<StoreError>,
     /// The families that are not compacted, because one of their tables is damaged.
-    spared: Mutex<BTreeSet<Family>>,
+    uncompacted: Mutex<BTreeSet<Family>>,
     // Must be the last field: the lock is released after RocksDB is closed.
     folder: DataFolder,
 }
@@ -257,12 +257,18 @@ impl RocksStore {
             .expect("every family was opened with the store")
     }
 
-    fn encode_write(&self, PlannedWrite { first, batch, .. }: &PlannedWrite<'_>) -> WriteBatch {
+    fn encode_write(&self, write: &PlannedWrite<'_>) -> WriteBatch {
+        let PlannedWrite {
+            page_changes,
+            batch,
+            ..
+        } = write;
         // A memtable finds the position of a key faster from the one before it. The order of
         // changes of one key stays.
         let mut ops: Vec<(Family, &[u8], &WriteOp)> =
-            Vec::with_capacity(first.0.len() + batch.0.len());
-        let all = first.0.iter().chain(&batch.0);
+            Vec::with_capacity(page_changes.0.len() + batch.0.len());
+        let all = page_changes.0.iter().chain(&batch.0);
+        // Outcomes have no key of their own: they are in the page.
         ops.extend(all.filter_map(|op| op.family_and_key().map(|(family, key)| (family, key, op))));
         ops.sort_by_key(|(family, key, _)| (*family, *key));
         let bytes = ops
@@ -277,8 +283,7 @@ impl RocksStore {
                     WriteOp::Put(_, key, value) => writes.put_cf(family, key, value),
                     WriteOp::Delete(_, key) => writes.delete_cf(family, key),
                     WriteOp::SingleDelete(_, key) => writes.single_delete_cf(family, key),
-                    // Outcomes are in the page, not in records with keys.
-                    WriteOp::Outcomes(..) => {}
+                    WriteOp::Outcomes(..) => unreachable!("outcomes have no key"),
                 }
             }
         }
@@ -323,6 +328,26 @@ impl RocksStore {
         self.write(&batch)
     }
 
+    /// Tests whether a full disk has space again, and makes the ballast where there is space for
+    /// it.
+    fn check_space(&self) -> Result<(), StoreError> {
+        if self.full.load(Ordering::Acquire) {
+            match self.probe_space() {
+                // The disk is still full.
+                Err(StoreError::Full) => self.short.store(true, Ordering::Release),
+                result => result?,
+            }
+        }
+        if !self.full.load(Ordering::Acquire) {
+            let has_space = self
+                .folder
+                .ensure_ballast()
+                .map_err(|error| store_io_error(&error))?;
+            self.short.store(!has_space, Ordering::Release);
+        }
+        Ok(())
+    }
+
     /// Records a failed write. If the disk is full, frees the ballast.
     fn record_failed_write(&self, error: StoreError) -> StoreError {
         match error {
@@ -338,7 +363,7 @@ impl RocksStore {
             StoreError::Damaged(what) => {
                 // A compaction read a damaged table. After the next start its family is not
                 // compacted.
-                self.set_spared(|spared| spared.extend(self.families_of(&what)));
+                self.change_uncompacted(|families| families.extend(self.families_of(&what)));
                 self.failed
                     .get_or_init(|| StoreError::Damaged(what))
                     .clone()
@@ -362,22 +387,26 @@ impl RocksStore {
     }
 
     /// Changes the set of families that are not compacted, now and after the next start.
-    fn set_spared(&self, change: impl FnOnce(&mut BTreeSet<Family>)) {
-        let mut spared_families = self.spared.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = spared_families.clone();
-        change(&mut spared_families);
-        for family in before.symmetric_difference(&spared_families) {
-            let is_spared = spared_families.contains(family).to_string();
-            let set = self
+    fn change_uncompacted(&self, change: impl FnOnce(&mut BTreeSet<Family>)) {
+        let mut families = self
+            .uncompacted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let before = families.clone();
+        change(&mut families);
+        for family in before.symmetric_difference(&families) {
+            let is_paused = families.contains(family);
+            let option = (options::NO_COMPACTIONS, &*is_paused.to_string());
+            let result = self
                 .db
-                .set_options_cf(self.column_family(*family), &[(options::SPARE, &is_spared)]);
-            if let Err(error) = set {
-                tracing::warn!(family = family.name(), %error, "could not turn off compactions of \
-                    a damaged family");
+                .set_options_cf(self.column_family(*family), &[option]);
+            if let Err(error) = result {
+                tracing::warn!(family = family.name(), is_paused, %error, "could not change \
+                    whether a family is compacted");
             }
         }
-        if before != *spared_families
-            && let Err(error) = self.folder.note_spared(&spared_families)
+        if before != *families
+            && let Err(error) = self.folder.store_uncompacted(&families)
         {
             tracing::warn!(%error, "could not store which families have damaged tables");
         }
@@ -395,9 +424,9 @@ impl Store for RocksStore {
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         self.write_with(batch, &self.writes.synced)?;
         if !batch.0.is_empty() {
-            // It may include a write of another thread. A synced one is synced by now: RocksDB
-            // counts a write after its sync. With unsynced ones only `sync` can tell. The flag is
-            // set before RocksDB counts the first of them.
+            // `written` may include a write of another thread. If every write is synced, that one
+            // is on disk, because RocksDB counts a write after its sync. If some are not
+            // (`is_replica`, set before the first of them), only `sync_unsynced` knows.
             let written = self.db.latest_sequence_number();
             if self.writes.is_replica.load(Ordering::Acquire) {
                 self.writes.is_behind.store(true, Ordering::Release);
@@ -466,7 +495,7 @@ impl Store for RocksStore {
         Ok(self.pages.last_record(family, lower, upper, last))
     }
 
-    fn scan_apart(
+    fn scan_uncached(
         &self,
         family: Family,
         from: &[u8],
@@ -485,7 +514,7 @@ impl Store for RocksStore {
         })
     }
 
-    fn last_apart(
+    fn last_uncached(
         &self,
         family: Family,
         lower: &[u8],
@@ -501,12 +530,12 @@ impl Store for RocksStore {
         Ok(self.pages.last_record(family, lower, upper, last))
     }
 
-    fn set_compaction_paused(&self, family: Family, on: bool) {
-        self.set_spared(|spared| {
-            let _changed = if on {
-                spared.insert(family)
+    fn set_compaction_paused(&self, family: Family, is_paused: bool) {
+        self.change_uncompacted(|families| {
+            let _is_changed = if is_paused {
+                families.insert(family)
             } else {
-                spared.remove(&family)
+                families.remove(&family)
             };
         });
     }
@@ -537,21 +566,8 @@ impl Store for RocksStore {
         watermark
             .store_sequence(sequence)
             .map_err(|error| store_io_error(&error))?;
-        if self.full.load(Ordering::Acquire) {
-            match self.probe_space() {
-                // The disk is still full.
-                Err(StoreError::Full) => self.short.store(true, Ordering::Release),
-                probed => probed?,
-            }
-        }
-        if !self.full.load(Ordering::Acquire) {
-            let room = self
-                .folder
-                .take_ballast()
-                .map_err(|error| store_io_error(&error))?;
-            self.short.store(!room, Ordering::Release);
-        }
-        Ok(())
+        drop(watermark);
+        self.check_space()
     }
 
     fn figures(&self) -> Option<StoreFigures> {

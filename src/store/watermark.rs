@@ -5,8 +5,10 @@
 //! in a small file, and a store that recovers less is refused.
 //!
 //! ```text
-//! slot: magic 8 | turn 8 | sequence number 8 | crc32 of these 4, all big-endian
+//! slot: magic 8 | turn 8 | sequence number 8 | crc32 of the fields before it 4
 //! ```
+//!
+//! The number after a field is its length in bytes. All are big-endian.
 //!
 //! The file has two slots, written alternately and in place, each in its own block of 4 KiB: a torn
 //! write damages the slot being written and never the other one, also on a disk with 4 KiB sectors.

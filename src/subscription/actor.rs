@@ -162,19 +162,19 @@ impl SubscriptionActor {
         })
     }
 
-    fn process_input(&mut self, input: Input, now: Timestamp) {
-        self.absorb_all(vec![input], now);
+    fn pass_to_core(&mut self, input: Input, now: Timestamp) {
+        self.pass_all_to_core(vec![input], now);
     }
 
     /// Passes inputs to the core together, and carries out what follows. Results
     /// that are there at once are absorbed next.
-    fn absorb_all(&mut self, mut inputs: Vec<Input>, now: Timestamp) {
+    fn pass_all_to_core(&mut self, mut inputs: Vec<Input>, now: Timestamp) {
         if inputs.is_empty() {
             return;
         }
         while !inputs.is_empty() {
             self.core
-                .pause_expiry(self.context.clock.expiry_is_paused());
+                .set_expiry_paused(self.context.clock.expiry_is_paused());
             // The permit of a request that has ended is free again.
             let ended_count = inputs
                 .iter()
@@ -189,7 +189,7 @@ impl SubscriptionActor {
             let jittered_inputs = inputs
                 .drain(..)
                 .map(|input| (input, Jitter(fastrand::f64())));
-            let CoreStep { write, effects } = self.core.absorb_all(jittered_inputs, now);
+            let CoreStep { write, effects } = self.core.process_inputs(jittered_inputs, now);
             if let (Some(wait), Some(until)) =
                 (&self.plan.retry_after, self.core.take_requested_wait())
             {
@@ -254,7 +254,7 @@ impl SubscriptionActor {
     ) {
         let Some((input, grant)) = read else { return };
         inputs.push(input);
-        self.absorb_all(std::mem::take(inputs), now);
+        self.pass_all_to_core(std::mem::take(inputs), now);
         self.member.set_kept_bytes(self.core.read_ahead_bytes());
         drop(grant);
     }
@@ -277,7 +277,7 @@ impl SubscriptionActor {
             self.core.close();
         }
         if is_written && self.core.waits_for_write() {
-            self.process_input(Input::Durable, now);
+            self.pass_to_core(Input::Durable, now);
         } else if is_written {
             self.core.end_write();
         }
@@ -287,10 +287,10 @@ impl SubscriptionActor {
         }
         // The end first: a client receives what was published before its request.
         if !pulls.is_empty() && self.known_end.replace(end) != Some(end) {
-            self.process_input(Input::Appended { end }, now);
+            self.pass_to_core(Input::Appended { end }, now);
         }
         for input in pulls {
-            self.process_input(input, now);
+            self.pass_to_core(input, now);
         }
         let mut inputs = self.process_reports(reports, now)?;
         if self.known_end.replace(end) != Some(end) {
@@ -299,7 +299,7 @@ impl SubscriptionActor {
                     .unwrap_or(Input::Appended { end }),
             );
         }
-        self.absorb_all(inputs, now);
+        self.pass_all_to_core(inputs, now);
         if has_requests {
             // Requests that waited for a command which is carried out now.
             self.take_requests(now);
@@ -545,7 +545,7 @@ impl Actor for SubscriptionActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let now = self.context.clock.now();
-        self.process_input(Input::Tick, now);
+        self.pass_to_core(Input::Tick, now);
         self.rearm_timer(now);
         self.shared.set_mailbox(ctx.address());
         begin_turns(ctx);

@@ -473,7 +473,7 @@ impl DeliveryPlan {
                     tokens: self.token_source(options)?,
                 }))
             }
-            Target::Resource(target) => target.new_sender(options),
+            Target::Resource(target) => target.shared_sender(options),
         }
     }
 

@@ -33,18 +33,18 @@ use gridhook_event::{Event, Seq, SubscriptionId};
 #[derive(Debug)]
 pub struct RecentBudget {
     used: AtomicUsize,
-    most: usize,
+    bytes_max: usize,
     /// The caches that hold something.
-    recent: Mutex<Vec<Weak<RecentEventsShared>>>,
+    caches: Mutex<Vec<Weak<RecentEventsShared>>>,
 }
 
 impl RecentBudget {
-    /// A budget of `most` bytes.
-    pub fn new(most: usize) -> Self {
+    /// A budget of `bytes_max` bytes.
+    pub fn new(bytes_max: usize) -> Self {
         Self {
             used: AtomicUsize::new(0),
-            most,
-            recent: Mutex::default(),
+            bytes_max,
+            caches: Mutex::default(),
         }
     }
 
@@ -54,9 +54,9 @@ impl RecentBudget {
 
     /// Drops the oldest events of the largest cache until the budget holds.
     fn make_room(&self) {
-        while self.used_bytes() > self.most {
+        while self.used_bytes() > self.bytes_max {
             let largest = {
-                let mut caches = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
                 caches.retain(|cache| cache.upgrade().is_some_and(|cache| cache.stays_listed()));
                 caches
                     .iter()
@@ -65,11 +65,11 @@ impl RecentBudget {
             };
             let Some(largest) = largest else { return };
             // Drops several at once, so that the caches are not compared for each chunk.
-            let enough = self.most - self.most / 8;
+            let enough = self.bytes_max - self.bytes_max / 8;
             let half = largest.used_bytes() / 2;
             let mut stretches = largest.lock_stretches();
             while self.used_bytes() > enough
-                && (self.used_bytes() > self.most || largest.used_bytes() > half)
+                && (self.used_bytes() > self.bytes_max || largest.used_bytes() > half)
             {
                 // A dropped range stays, so that the subscriptions that match nothing in it need
                 // not read the log.
@@ -89,12 +89,12 @@ impl RecentBudget {
     }
 }
 
-/// Bounds of a read from the cache.
+/// Bounds of a read from the cache. The chunk that reaches either of them is read whole.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadBounds {
     /// Number of matching events, about.
     pub events_max: usize,
-    /// Maximum bytes of the matching events.
+    /// Bytes of the matching events, about.
     pub bytes_max: usize,
 }
 
@@ -199,8 +199,8 @@ impl RecentEventsShared {
         };
         let before = at.checked_sub(1);
         let matched_for = Arc::clone(&chunk.matched_for);
-        let is_merged = self.change_range(budget, stretches, before, &matched_for, |gone| {
-            gone.extend(&chunk)
+        let is_merged = self.change_range(budget, stretches, before, &matched_for, |evicted| {
+            evicted.extend(&chunk)
         });
         if !is_merged {
             let first = chunk.first;
@@ -209,7 +209,7 @@ impl RecentEventsShared {
                 first,
                 end: first,
                 matched_for,
-                parts: Vec::new(),
+                last_match_ends: Vec::new(),
             };
             range.extend(&chunk);
             let stretch = LogStretch::Evicted(range);
@@ -217,11 +217,8 @@ impl RecentEventsShared {
             stretches.insert(at, stretch);
         }
         self.give_back(budget, LogStretch::Cached(chunk, readers).memory_bytes());
-        let (evicted, next) = if is_merged {
-            (before, at)
-        } else {
-            (Some(at), at + 1)
-        };
+        let evicted = if is_merged { before } else { Some(at) };
+        let next = if is_merged { at } else { at + 1 };
         if stretches
             .get_mut(next)
             .is_some_and(|next| next.evicted_for(&matched_for).is_some())
@@ -229,8 +226,8 @@ impl RecentEventsShared {
         {
             self.give_back(budget, next.memory_bytes());
             if let LogStretch::Evicted(later) = next {
-                self.change_range(budget, stretches, evicted, &matched_for, |gone| {
-                    gone.append_later(later)
+                self.change_range(budget, stretches, evicted, &matched_for, |evicted| {
+                    evicted.append_later(later)
                 });
             }
         }
@@ -310,7 +307,7 @@ impl RecentEvents {
         {
             let mut caches = self
                 .budget
-                .recent
+                .caches
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             caches.push(Arc::downgrade(&self.shared));
@@ -359,7 +356,8 @@ impl RecentEvents {
     }
 
     /// Reads from `from` up to `end`, or to the end of the cache, about `events_max` matching
-    /// events and `bytes_max` bytes at most. [`None`] if the log must be read instead.
+    /// events or `bytes_max` bytes: the chunk that reaches either is read whole. [`None`] if the
+    /// log must be read instead.
     ///
     /// A subscription reads without an end only once: when all subscriptions that a chunk matches
     /// have read it, its events are dropped.

@@ -19,11 +19,12 @@ const DEPTH_MAX: usize = 150;
 /// Maximum number of calls of functions.
 const CALLS_MAX: usize = 200_000;
 
-/// 16 MiB: the maximum size of all results of a template. A small file can double a variable many
-/// times.
+/// 16 MiB: the maximum size of all results and loops of a template. A small file can double a
+/// variable many times.
 const RESULTS_BYTES_MAX: usize = 16 << 20;
 
-/// The size that a call counts beside its result, because variables can also double empty text.
+/// The size that a call or an iteration counts beside its result, because variables can also double
+/// empty text.
 const CALL_BYTES: usize = 64;
 
 /// Maximum number of iterations of a loop, as in Azure.
@@ -57,22 +58,30 @@ impl<'a> Shared<'a> {
 
     fn count_call(&self, value: &Value) -> Result<(), EvaluationError> {
         self.calls.set(self.calls.get() + 1);
-        self.bytes
-            .set(self.bytes.get() + CALL_BYTES + value_bytes(value));
         if self.calls.get() > CALLS_MAX {
             return Err(EvaluationError::invalid(format!(
                 "the expressions of the template make more than {CALLS_MAX} calls"
             )));
         }
-        self.reserve_size(0)
+        self.count_value(value)
+    }
+
+    /// Counts the result of a call, or what an iteration of a loop makes.
+    pub(crate) fn count_value(&self, value: &Value) -> Result<(), EvaluationError> {
+        self.count_bytes(CALL_BYTES + value_bytes(value))
+    }
+
+    fn count_bytes(&self, bytes: usize) -> Result<(), EvaluationError> {
+        self.bytes.set(self.bytes.get().saturating_add(bytes));
+        self.check_size(0)
     }
 
     /// Refuses a result of this size before it is made, if it exceeds what is left.
-    pub(crate) fn reserve_size(&self, size: usize) -> Result<(), EvaluationError> {
+    pub(crate) fn check_size(&self, size: usize) -> Result<(), EvaluationError> {
         if self.bytes.get().saturating_add(size) > RESULTS_BYTES_MAX {
             let megabytes = RESULTS_BYTES_MAX >> 20;
             let problem = format!(
-                "the expressions of the template return more than {megabytes} MiB in total"
+                "the expressions and loops of the template make more than {megabytes} MiB in total"
             );
             return Err(EvaluationError::invalid(problem));
         }
@@ -159,7 +168,7 @@ pub(crate) struct EvaluationScope<'a> {
 impl EvaluationScope<'_> {
     /// Evaluates every expression in the value, and expands its loops.
     pub(crate) fn evaluate_value(&self, value: &Value) -> Result<Value, EvaluationError> {
-        self.evaluate_deeper(|| match value {
+        self.with_depth(|| match value {
             Value::String(text) => self.evaluate_text(text),
             Value::Array(list) => list
                 .iter()
@@ -171,7 +180,7 @@ impl EvaluationScope<'_> {
     }
 
     /// Counts the depth while `evaluate` runs.
-    fn evaluate_deeper(
+    fn with_depth(
         &self,
         evaluate: impl FnOnce() -> Result<Value, EvaluationError>,
     ) -> Result<Value, EvaluationError> {
@@ -192,7 +201,7 @@ impl EvaluationScope<'_> {
         for (key, value) in object {
             if let Some(loops) = find_loops(key, value) {
                 for one in loops {
-                    let (name, list) = self.property_loop(one)?;
+                    let (name, list) = self.expand_property(one)?;
                     output.insert(name, list);
                 }
                 continue;
@@ -216,24 +225,34 @@ impl EvaluationScope<'_> {
     }
 
     /// The name of a loop's property, and its elements.
-    fn property_loop(&self, one: &Value) -> Result<(String, Value), EvaluationError> {
-        let name = one["name"].as_str().unwrap_or_default().to_owned();
+    fn expand_property(&self, definition: &Value) -> Result<(String, Value), EvaluationError> {
+        let name = definition["name"].as_str().unwrap_or_default().to_owned();
         let count = self
-            .evaluate_count(&one["count"])
+            .evaluate_count(&definition["count"])
             .map_err(|error| error.with_location(format!("copy {name}")))?;
+        let list = self.expand_loop(&name, count, &definition["input"])?;
+        Ok((name, list))
+    }
+
+    /// The elements of a loop: its input, evaluated in each iteration.
+    pub(crate) fn expand_loop(
+        &self,
+        name: &str,
+        count: i64,
+        input: &Value,
+    ) -> Result<Value, EvaluationError> {
         let mut list = Vec::new();
         for index in 0..count {
-            let local = self.local.in_copy(&name, index);
-            list.push(
-                EvaluationScope {
-                    local: &local,
-                    ..*self
-                }
-                .evaluate_value(&one["input"])?,
-            );
+            let local = self.local.in_copy(name, index);
+            let scope = EvaluationScope {
+                local: &local,
+                ..*self
+            };
+            let element = scope.evaluate_value(input)?;
+            self.shared.count_value(&element)?;
+            list.push(element);
         }
-        self.shared.count_call(&Value::Null)?;
-        Ok((name, Value::Array(list)))
+        Ok(Value::Array(list))
     }
 
     /// The count of a loop.
@@ -276,8 +295,12 @@ impl EvaluationScope<'_> {
         &self,
         expression: &Expression,
     ) -> Result<Value, EvaluationError> {
-        self.evaluate_deeper(|| match expression {
-            Expression::Text(text) => Ok(text.as_str().into()),
+        self.with_depth(|| match expression {
+            Expression::Text(text) => {
+                // A lambda can repeat it for each element of a list.
+                self.shared.count_bytes(text.len())?;
+                Ok(text.as_str().into())
+            }
             Expression::Number(number) => Ok((*number).into()),
             Expression::Call {
                 function,

@@ -7,7 +7,8 @@
 //!   [`DeploymentContext`], what exists is in [`States`];
 //! - bounded: the depth of expressions and values, the number of calls, the size of all results
 //!   together, and the number of resources;
-//! - no error has a value of a parameter, because it may be secret.
+//! - an error has the kind of a wrong value, not the value, because it may be secret. Only names,
+//!   such as of a property or a resource, and counts that an expression computes can be in it.
 //!
 //! Functions such as `reference` need the state of a resource. If it is not in [`States`], what
 //! needs it is returned as [`Expansion::pending`]; the caller finds the state, perhaps by creating

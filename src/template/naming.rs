@@ -14,13 +14,13 @@ use super::{
 
 impl Expander<'_> {
     /// Finds the names and ids of resources, below a parent if there is one.
-    pub(crate) fn name_all(
+    pub(crate) fn name_all<'a>(
         &mut self,
         scope: &EvaluationScope<'_>,
-        resources: Option<&Value>,
+        resources: Option<&'a Value>,
         place: &Place,
-        parent: Option<&Item>,
-        items: &mut Vec<Item>,
+        parent: Option<&Item<'_>>,
+        items: &mut Vec<Item<'a>>,
     ) -> Result<(), EvaluationError> {
         let all: Vec<(String, &Value)> = match resources {
             None | Some(Value::Null) => Vec::new(),
@@ -51,14 +51,14 @@ impl Expander<'_> {
         Ok(())
     }
 
-    fn name_one(
+    fn name_one<'a>(
         &mut self,
         scope: &EvaluationScope<'_>,
         symbol: &str,
-        resource: &Map<String, Value>,
+        resource: &'a Map<String, Value>,
         place: &Place,
-        parent: Option<&Item>,
-        items: &mut Vec<Item>,
+        parent: Option<&Item<'_>>,
+        items: &mut Vec<Item<'a>>,
     ) -> Result<(), EvaluationError> {
         let Some(copy) = resource.get("copy") else {
             return self.name_instance(scope, symbol, resource, place, parent, items);
@@ -92,14 +92,14 @@ impl Expander<'_> {
         Ok(())
     }
 
-    fn name_instance(
+    fn name_instance<'a>(
         &mut self,
         scope: &EvaluationScope<'_>,
         symbol: &str,
-        resource: &Map<String, Value>,
+        resource: &'a Map<String, Value>,
         place: &Place,
-        parent: Option<&Item>,
-        items: &mut Vec<Item>,
+        parent: Option<&Item<'_>>,
+        items: &mut Vec<Item<'a>>,
     ) -> Result<(), EvaluationError> {
         let is_wanted = match resource
             .get("condition")
@@ -129,7 +129,7 @@ impl Expander<'_> {
         let kind = text("type")?.ok_or_else(|| EvaluationError::invalid("it has no type"))?;
         let name = text("name")?.ok_or_else(|| EvaluationError::invalid("it has no name"))?;
         let mut item = Item {
-            resource: resource.clone(),
+            resource,
             local: scope.local.clone(),
             kind,
             name,
@@ -218,9 +218,9 @@ fn evaluate_text(
     }
 }
 
-impl Item {
+impl Item<'_> {
     /// Adds the type and name of the parent in front, unless the child has them.
-    fn name_below(&mut self, parent: &Item) {
+    fn name_below(&mut self, parent: &Item<'_>) {
         if self.scope.is_some() {
             return;
         }

@@ -150,11 +150,16 @@ fn resolve_definition(declared: &Value, definitions: &Value) -> Result<Value, Ev
                 "the definition {name} does not exist; expected #/definitions/NAME"
             )));
         };
-        let mut whole = definition.clone();
+        let Some(mut merged) = definition.as_object().cloned() else {
+            return Err(EvaluationError::invalid(format!(
+                "the definition {name} is {}; expected an object",
+                kind_of(definition)
+            )));
+        };
         for (key, value) in declaration.as_object().into_iter().flatten() {
-            whole[key] = value.clone();
+            merged.insert(key.clone(), value.clone());
         }
-        declaration = whole;
+        declaration = Value::Object(merged);
     }
     Err(EvaluationError::invalid(format!(
         "definitions refer to each other over more than {REFERENCES_MAX} steps"
@@ -272,7 +277,7 @@ pub(crate) fn check_type(declared: &Value, value: &Value) -> Result<(), Evaluati
         other => {
             let problem = format!(
                 "the type {other} is not known; expected string, securestring, int, bool, \
-                 array, object and secureObject"
+                 array, object or secureObject"
             );
             return Err(EvaluationError::invalid(problem));
         }

@@ -130,8 +130,8 @@ struct TemplateResult {
 
 /// A resource with its loops unrolled and its name known.
 #[derive(Clone)]
-pub(crate) struct Item {
-    pub(crate) resource: Map<String, Value>,
+pub(crate) struct Item<'a> {
+    pub(crate) resource: &'a Map<String, Value>,
     pub(crate) local: Local,
     pub(crate) kind: String,
     pub(crate) name: String,
@@ -288,7 +288,7 @@ impl Expander<'_> {
     fn expand_resource(
         &mut self,
         outer: &EvaluationScope<'_>,
-        item: &Item,
+        item: &Item<'_>,
         place: &Place,
     ) -> Result<(), EvaluationError> {
         let scope = &EvaluationScope {
@@ -298,7 +298,7 @@ impl Expander<'_> {
         if item.kind.eq_ignore_ascii_case(DEPLOYMENTS) {
             return self.expand_deployment(scope, item, place);
         }
-        let place = self.place_of(scope, &item.resource, place)?;
+        let place = self.place_of(scope, item.resource, place)?;
         let mut whole = TemplateResource {
             id: item.id.clone(),
             kind: item.kind.clone(),
@@ -332,6 +332,9 @@ impl Expander<'_> {
         whole.body = Value::Object(body);
         check_all_known(&whole.body)?;
         remove_nulls(&mut whole.body);
+        if !scope.local.copies.is_empty() {
+            self.shared.count_value(&whole.body)?;
+        }
         self.expansion.resources.push(whole);
         Ok(())
     }
@@ -340,10 +343,10 @@ impl Expander<'_> {
     fn expand_deployment(
         &mut self,
         scope: &EvaluationScope<'_>,
-        item: &Item,
+        item: &Item<'_>,
         place: &Place,
     ) -> Result<(), EvaluationError> {
-        let mut place = self.place_of(scope, &item.resource, place)?;
+        let mut place = self.place_of(scope, item.resource, place)?;
         place.level += 1;
         place.deployment.clone_from(&item.name);
         place.deployment_id = Some(item.id.clone());
@@ -352,7 +355,7 @@ impl Expander<'_> {
                 "deployments are nested deeper than {LEVELS_MAX} levels"
             )));
         }
-        let properties = item.resource.get("properties").cloned().unwrap_or_default();
+        let properties = item.resource.get("properties").unwrap_or(&Value::Null);
         let Some(template) = properties.get("template") else {
             let problem = "the deployment has no template; a template at another address \
                 (templateLink) is not supported, put it inline";
@@ -486,18 +489,8 @@ fn output_value(
     let Some(copy) = output.get("copy") else {
         return scope.evaluate_value(&output["value"]).map(Some);
     };
-    let mut list = Vec::new();
-    for index in 0..scope.evaluate_count(&copy["count"])? {
-        let local = scope.local.in_copy("", index);
-        list.push(
-            EvaluationScope {
-                local: &local,
-                ..*scope
-            }
-            .evaluate_value(&copy["input"])?,
-        );
-    }
-    Ok(Some(Value::Array(list)))
+    let count = scope.evaluate_count(&copy["count"])?;
+    scope.expand_loop("", count, &copy["input"]).map(Some)
 }
 
 /// The functions of a template, by namespace and name in lower case.

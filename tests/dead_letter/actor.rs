@@ -339,7 +339,7 @@ fn while_the_clock_may_be_wrong_the_outage_window_lasts() {
         world
             .until(subscription_key(1), |totals| totals.outage.is_some())
             .await;
-        world.hand.pause_expiry(true);
+        world.hand.set_expiry_paused(true);
         world.hand.advance(Duration::from_secs(400 * 24 * 3600));
         // A turn at the new time: a subscription that has just failed shows that the actor was
         // woken.
@@ -358,7 +358,7 @@ fn while_the_clock_may_be_wrong_the_outage_window_lasts() {
             (0, 7)
         );
 
-        world.hand.pause_expiry(false);
+        world.hand.set_expiry_paused(false);
         world.hand.advance(Duration::from_secs(3600));
         world
             .until(subscription_key(1), |totals| totals.lost == 7)

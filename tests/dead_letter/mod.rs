@@ -84,13 +84,13 @@ fn event(schema: Schema, wire: &str, [id, event_type, subject]: [&str; 3]) -> Ev
                 len: text.len() as u32,
             }
         };
-        let spans = EventRanges {
+        let ranges = EventRanges {
             id: put(id),
             event_type: put(event_type),
             subject: put(subject),
             ..EventRanges::default()
         };
-        EncodedEvent { wire_end, spans }
+        EncodedEvent { wire_end, ranges }
     });
     let sealed = draft.into_chunks().pop().expect("one event is one chunk");
     let chunk = Chunk::decode(

@@ -51,7 +51,7 @@ impl Notifications {
                     out.extend_from_slice(filed.blob.path.as_bytes());
                     EncodedEvent {
                         wire_end: out.len(),
-                        spans: gridhook::event::EventRanges::default(),
+                        ranges: gridhook::event::EventRanges::default(),
                     }
                 });
                 journal

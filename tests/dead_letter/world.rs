@@ -164,7 +164,7 @@ impl DeadLetterService {
                 };
                 EncodedEvent {
                     wire_end: out.len(),
-                    spans: EventRanges {
+                    ranges: EventRanges {
                         id,
                         ..EventRanges::default()
                     },

@@ -44,7 +44,7 @@ fn event(schema: Schema, wire: &str, id: &str, data_version: &str) -> Event {
         },
         Some(_) | None => TextRange::default(),
     };
-    let spans = EventRanges {
+    let ranges = EventRanges {
         id: span(id),
         data_version: span(data_version),
         ..EventRanges::default()
@@ -59,7 +59,7 @@ fn event(schema: Schema, wire: &str, id: &str, data_version: &str) -> Event {
         schema,
         Bytes::copy_from_slice(wire.as_bytes()),
         whole,
-        spans,
+        ranges,
     )
 }
 

@@ -163,7 +163,7 @@ fn a_conversion_is_made_once_and_shared() {
         out.extend_from_slice(WIRE.as_bytes());
         EncodedEvent {
             wire_end: out.len(),
-            spans: EventRanges::default(),
+            ranges: EventRanges::default(),
         }
     });
     let sealed = draft

@@ -1,6 +1,6 @@
 use bytes::{BufMut, Bytes};
 use gridhook::event::{
-    EventRanges, Schema, Seq, TextRange, Timestamp,
+    EventRanges, Schema, Seq, TextRange, Timestamp, Transformation,
     chunk::{Chunk, ChunkBuilder, EncodedEvent, RunningTotals, end_of},
 };
 use proptest::prelude::*;
@@ -49,7 +49,7 @@ fn a_chunk_is_the_same_whether_its_table_fits_in_front_of_the_events_or_not() {
                     out.put_slice(wire(index).as_bytes());
                     EncodedEvent {
                         wire_end: out.len(),
-                        spans: EventRanges {
+                        ranges: EventRanges {
                             id,
                             ..EventRanges::default()
                         },
@@ -66,7 +66,7 @@ fn a_chunk_is_the_same_whether_its_table_fits_in_front_of_the_events_or_not() {
                 "{count} of {wire_bytes}"
             );
             let appended = sealed(body_bytes)
-                .append_to_log(Seq(5), Timestamp(9), RunningTotals::default())
+                .into_log_chunk(Seq(5), Timestamp(9), RunningTotals::default())
                 .expect("a chunk");
             assert!((expected.len()..expected.len() * 8 / 5).contains(&appended.record_memory()));
             for (index, event) in appended
@@ -93,7 +93,7 @@ fn traced(place: &str) -> Bytes {
             out.put_slice(wire.as_bytes());
             EncodedEvent {
                 wire_end: out.len(),
-                spans: EventRanges {
+                ranges: EventRanges {
                     id: TextRange {
                         start: start + 7,
                         len: 3,
@@ -128,6 +128,20 @@ fn the_place_in_a_trace_stands_beside_an_event_and_stays_with_it_where_it_is_hel
             );
         }
     }
+}
+
+#[test]
+fn an_event_that_leaves_its_chunk_keeps_its_transformation() {
+    let event = &Chunk::decode(Seq(1), chunk(1, 20))
+        .and_then(|chunk| chunk.decode_events())
+        .expect("an event")[0];
+    let transformed = event
+        .clone()
+        .with_transformation(Transformation::Failed("why".to_owned()));
+    assert_eq!(
+        transformed.detach_from_chunk().transformation(),
+        transformed.transformation()
+    );
 }
 
 #[test]

@@ -384,8 +384,8 @@ fn picture(used: &Used) -> TempDir {
     for _ in 0..100 {
         let picture = scratch();
         // A table may be deleted while it is copied.
-        let is_copied = copy_folder(used.folder.path(), picture.path()).is_ok();
-        if is_copied && judge(used, copy(picture.path()).path(), read) == Verdict::Harmless {
+        let detect_copy = copy_folder(used.folder.path(), picture.path()).is_ok();
+        if detect_copy && judge(used, copy(picture.path()).path(), read) == Verdict::Harmless {
             return picture;
         }
         std::thread::sleep(std::time::Duration::from_millis(20));

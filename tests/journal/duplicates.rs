@@ -136,7 +136,7 @@ fn sealed_of(ids: impl Iterator<Item = String>, bytes: usize) -> Vec<SealedChunk
             let start = out.len() as u32;
             out.put_slice(id.as_bytes());
             out.put_bytes(b'.', bytes);
-            let spans = EventRanges {
+            let ranges = EventRanges {
                 id: TextRange {
                     start,
                     len: id.len() as u32,
@@ -145,7 +145,7 @@ fn sealed_of(ids: impl Iterator<Item = String>, bytes: usize) -> Vec<SealedChunk
             };
             EncodedEvent {
                 wire_end: out.len(),
-                spans,
+                ranges,
             }
         });
     }
@@ -447,11 +447,11 @@ fn ids_are_known_after_their_log_is_trimmed_and_forgotten_after_the_window() {
     );
 
     // While the clock may be wrong, nothing ends by age.
-    queue.hand.pause_expiry(true);
+    queue.hand.set_expiry_paused(true);
     queue.hand.advance(WINDOW);
     queue.housekeep();
     assert_eq!((queue.publish(&[7]), known(&store)), (1, 200));
-    queue.hand.pause_expiry(false);
+    queue.hand.set_expiry_paused(false);
     queue.hand.advance(Duration::from_secs(2));
     queue.housekeep();
     assert_eq!(known(&store), 0);

@@ -324,8 +324,8 @@ fn every_version_of_a_record_that_is_written_is_stored_and_read_as_it_was() {
     let heads = ("[a-z]{1,9}", "[a-z]{1,9}")
         .prop_map(|(request, response)| Box::new(RequestHeads { request, response }));
     let said = (any::<bool>(), said, heads.prop_map(Some));
-    let excerpt = said.prop_map(|(answered, said, heads)| Excerpt {
-        answered,
+    let excerpt = said.prop_map(|(has_response, said, heads)| Excerpt {
+        has_response,
         content: said.into(),
         heads,
     });

@@ -1,7 +1,10 @@
 //! A full disk: a small file system of the test's own.
 
 use std::{
-    fs, thread,
+    fs,
+    os::unix::fs::symlink,
+    path::Path,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -94,6 +97,44 @@ fn a_full_disk_loses_nothing_and_heals_by_its_ballast_alone() {
     assert!(ballast.exists() && !store.is_short_of_space());
     drop(store);
     assert_eq!(jobs(&open(&disk)), written + 2);
+}
+
+/// A store whose ballast would be on another file system.
+fn open_with_ballast_on(disk: &Mount) -> (tempfile::TempDir, RocksStore) {
+    let folder = tempfile::tempdir().expect("a folder");
+    link_ballast(folder.path(), disk);
+    let store = RocksStore::open(folder.path(), &RocksOptions::default()).expect("a store");
+    (folder, store)
+}
+
+fn link_ballast(folder: &Path, disk: &Mount) {
+    symlink(disk.path().join("ballast"), folder.join("ballast")).expect("a link");
+}
+
+#[test]
+fn a_ballast_that_finds_no_space_is_reported_and_made_later() {
+    let Some(small) = Mount::tmpfs(1) else {
+        return;
+    };
+    let (folder, store) = open_with_ballast_on(&small);
+    let ballast = folder.path().join("ballast");
+    assert!(store.is_short_of_space() && fs::symlink_metadata(&ballast).is_err());
+    store.note_watermark().expect("noted");
+    assert!(!store.is_short_of_space() && ballast.exists());
+}
+
+#[test]
+fn a_file_system_that_cannot_allocate_in_advance_is_asked_once() {
+    let Some(memory) = Mount::ramfs() else {
+        return;
+    };
+    let (folder, store) = open_with_ballast_on(&memory);
+    let ballast = folder.path().join("ballast");
+    assert!(!store.is_short_of_space() && fs::symlink_metadata(&ballast).is_err());
+    link_ballast(folder.path(), &memory);
+    store.note_watermark().expect("noted");
+    assert!(fs::symlink_metadata(&ballast).is_ok(), "it is as it was");
+    assert!(!store.is_short_of_space());
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn sealed(ids: &[String]) -> Vec<SealedChunk> {
             let start = out.len() as u32;
             out.put_slice(id.as_bytes());
             out.put_bytes(b'.', 20);
-            let spans = EventRanges {
+            let ranges = EventRanges {
                 id: TextRange {
                     start,
                     len: id.len() as u32,
@@ -135,7 +135,7 @@ fn sealed(ids: &[String]) -> Vec<SealedChunk> {
             };
             EncodedEvent {
                 wire_end: out.len(),
-                spans,
+                ranges,
             }
         });
     }

@@ -59,7 +59,7 @@ fn chunk(count: u32, bytes: usize) -> Bytes {
             out.put_slice(b"tail");
             EncodedEvent {
                 wire_end,
-                spans: EventRanges {
+                ranges: EventRanges {
                     id: TextRange {
                         start,
                         len: bytes.min(9) as u32,

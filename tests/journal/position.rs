@@ -82,7 +82,7 @@ fn lay(
                 out.put_slice(b"{}");
                 EncodedEvent {
                     wire_end: out.len(),
-                    spans: EventRanges::default(),
+                    ranges: EventRanges::default(),
                 }
             });
         }
@@ -118,7 +118,7 @@ fn lay(
         let mut draft = ChunkBuilder::new(Schema::EventGrid);
         draft.push(|out| EncodedEvent {
             wire_end: out.len(),
-            spans: EventRanges::default(),
+            ranges: EventRanges::default(),
         });
         let sealed = draft.into_chunks().pop().expect("it has an event");
         batch.put(

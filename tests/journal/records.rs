@@ -425,30 +425,29 @@ pub(super) fn page() -> impl Strategy<Value = OutcomePage> {
     ));
     let entry = (option::of(any::<u64>()), cursor, option::of(lines()));
     let subscription = (any::<u32>(), any::<u32>());
-    (any::<u64>(), btree_map(subscription, entry, 0..6)).prop_map(|(ended, entries)| {
-        let entries =
-            entries
-                .into_iter()
-                .map(|((partition, subscription), (stored, cursor, found))| {
-                    let mut lines = EncodedLines::default();
-                    found
-                        .iter()
-                        .flat_map(|found| &*found.0)
-                        .for_each(|line| lines.push(line));
-                    let partition = PartitionId(partition);
-                    let subscription = SubscriptionId(subscription);
-                    PageEntry {
-                        subscription_key: SubscriptionKey {
-                            partition,
-                            subscription,
-                        },
-                        stored,
-                        cursor,
-                        lines,
-                    }
-                });
+    (any::<u64>(), btree_map(subscription, entry, 0..6)).prop_map(|(newest_end, entries)| {
+        let entries = entries.into_iter().map(
+            |((partition, subscription), (stored_page, cursor, found))| {
+                let mut lines = EncodedLines::default();
+                found
+                    .iter()
+                    .flat_map(|found| &*found.0)
+                    .for_each(|line| lines.push(line));
+                let partition = PartitionId(partition);
+                let subscription = SubscriptionId(subscription);
+                PageEntry {
+                    subscription_key: SubscriptionKey {
+                        partition,
+                        subscription,
+                    },
+                    stored_page,
+                    cursor,
+                    lines,
+                }
+            },
+        );
         OutcomePage {
-            ended,
+            newest_end,
             entries: entries.collect(),
         }
     })
@@ -557,13 +556,13 @@ proptest! {
 
     #[test]
     fn an_excerpt_is_read_back_as_it_was_and_damage_is_refused(
-        answered: bool,
+        has_response: bool,
         said in vec(any::<u8>(), 0..40),
         heads in option::of(heads()),
         at: usize,
         byte: u8,
     ) {
-        check(&Excerpt { answered, content: said.into(), heads }, at, byte)?;
+        check(&Excerpt { has_response, content: said.into(), heads }, at, byte)?;
     }
 
     #[test]

@@ -297,7 +297,7 @@ impl layer::StoreLayer for Rotten {
         }
     }
 
-    fn scan_apart(
+    fn scan_uncached(
         &self,
         family: Family,
         from: &[u8],
@@ -307,7 +307,7 @@ impl layer::StoreLayer for Rotten {
         Store::scan(self, family, from, upper, visit)
     }
 
-    fn last_apart(
+    fn last_uncached(
         &self,
         family: Family,
         lower: &[u8],
@@ -334,7 +334,7 @@ fn a_read_apart_does_not_fill_the_block_cache() {
             let lower = keys::log_of(partition).start;
             let upper = keys::log(partition, Seq(first + 1));
             let found = if apart {
-                store.last_apart(Family::Log, &lower, &upper)
+                store.last_uncached(Family::Log, &lower, &upper)
             } else {
                 store.last(Family::Log, &lower, &upper)
             };

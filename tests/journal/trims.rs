@@ -119,7 +119,7 @@ impl layer::StoreLayer for Gated {
         self.0.last(family, lower, upper)
     }
 
-    fn scan_apart(
+    fn scan_uncached(
         &self,
         family: Family,
         from: &[u8],
@@ -129,7 +129,7 @@ impl layer::StoreLayer for Gated {
         Store::scan(self, family, from, upper, visit)
     }
 
-    fn last_apart(
+    fn last_uncached(
         &self,
         family: Family,
         lower: &[u8],

@@ -845,7 +845,7 @@ fn while_the_clock_may_be_wrong_no_log_is_too_old() {
         )
         .expect("founded");
     queue.publish(2);
-    queue.hand.pause_expiry(true);
+    queue.hand.set_expiry_paused(true);
     queue.hand.advance(Duration::from_secs(400 * 24 * 3600));
     queue.publish(2);
     for _ in 0..3 {
@@ -853,7 +853,7 @@ fn while_the_clock_may_be_wrong_no_log_is_too_old() {
         queue.housekeep();
     }
     assert_eq!(log_in(&store, 1), [1, 3]);
-    queue.hand.pause_expiry(false);
+    queue.hand.set_expiry_paused(false);
     queue.hand.advance(Duration::from_secs(61));
     queue.housekeep();
     assert!(log_in(&store, 1).is_empty());

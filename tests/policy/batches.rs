@@ -471,7 +471,7 @@ fn stored(schema: Schema, count: u64, data: usize) -> Vec<ReadyEvent> {
             len: len as u32,
         };
         let id = seq.to_string().len();
-        let spans = EventRanges {
+        let ranges = EventRanges {
             id: at(0, id),
             event_type: at(id, 4),
             topic: at(id + 15, 25),
@@ -481,7 +481,7 @@ fn stored(schema: Schema, count: u64, data: usize) -> Vec<ReadyEvent> {
             start: 0,
             len: start,
         };
-        let event = Event::new(Seq(seq), Timestamp(0), schema, text.into(), wire, spans);
+        let event = Event::new(Seq(seq), Timestamp(0), schema, text.into(), wire, ranges);
         let item = SendItem {
             lane: Lane::LIVE,
             seq: Seq(seq),

@@ -45,7 +45,7 @@ fn expired(driver: &Driver) -> usize {
 #[test]
 fn while_expiry_is_held_events_are_tried_and_none_is_too_old() {
     let mut driver = Driver::new(six_hours(), busy_until(START.after(8 * HOUR)));
-    driver.core.pause_expiry(true);
+    driver.core.set_expiry_paused(true);
     driver.publish(&[("yes", 10), ("yes", 10), ("yes", 10)]);
     driver.run_until(START.after(24 * HOUR));
     assert_eq!(expired(&driver), 0);
@@ -55,12 +55,12 @@ fn while_expiry_is_held_events_are_tried_and_none_is_too_old() {
 #[test]
 fn a_held_subscription_gives_up_nothing_before_the_hold_of_expiry_ends() {
     let mut driver = Driver::new(six_hours(), answers(vec![status(200)]));
-    driver.core.pause_expiry(true);
+    driver.core.set_expiry_paused(true);
     driver.command(Command::Hold);
     driver.publish(&[("yes", 10), ("yes", 10), ("yes", 10)]);
     driver.run_for(10 * HOUR);
     assert_eq!(expired(&driver), 0);
-    driver.core.pause_expiry(false);
+    driver.core.set_expiry_paused(false);
     driver.absorb(Input::Tick);
     driver.run_for(HOUR);
     assert_eq!(expired(&driver), 3);

@@ -260,7 +260,7 @@ impl Driver {
             .next_due(self.now)
             .is_none_or(|due| due > self.now)
         {
-            let step = self.core.absorb_all([], self.now);
+            let step = self.core.process_inputs([], self.now);
             assert!(
                 step.write.is_none() && step.effects.is_empty(),
                 "this had no wake: {step:?}"

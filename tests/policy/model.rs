@@ -426,7 +426,7 @@ impl Scenario {
         if self.core.waits_for_write() || is_due {
             return;
         }
-        let CoreStep { write, effects } = self.core.absorb_all([], now);
+        let CoreStep { write, effects } = self.core.process_inputs([], now);
         assert_eq!(write, None, "this write had no wake");
         assert!(effects.is_empty(), "this had no wake: {effects:?}");
     }
@@ -689,7 +689,7 @@ impl Scenario {
                 {
                     together.push(input);
                 }
-                self.absorb_all(together);
+                self.process_inputs(together);
             }
             Coming::Read(effect) => {
                 let input = self.read(effect);
@@ -765,11 +765,11 @@ impl Scenario {
     // --- the actor ---
 
     fn absorb(&mut self, input: Input) {
-        self.absorb_all(vec![input]);
+        self.process_inputs(vec![input]);
     }
 
     /// Absorbs what arrived together.
-    fn absorb_all(&mut self, mut inputs: Vec<Input>) {
+    fn process_inputs(&mut self, mut inputs: Vec<Input>) {
         let now = self.clock.now();
         let unanswered = self
             .slots
@@ -788,7 +788,7 @@ impl Scenario {
         let inputs: Vec<(Input, Jitter)> =
             inputs.into_iter().map(|input| (input, drawn())).collect();
         if let Some(zombie) = &mut self.zombie {
-            let step = zombie.absorb_all(inputs.clone(), now);
+            let step = zombie.process_inputs(inputs.clone(), now);
             if let Some(write) = step.write {
                 self.journal.write_changes(
                     self.owner,
@@ -811,7 +811,7 @@ impl Scenario {
         if std::mem::take(&mut self.written) {
             self.core.end_write();
         }
-        let step = self.core.absorb_all(inputs, now.after(early));
+        let step = self.core.process_inputs(inputs, now.after(early));
         self.timer = self.core.next_due(now);
         if refused {
             self.check_refused(before);

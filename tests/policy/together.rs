@@ -55,13 +55,13 @@ fn answers_that_arrive_together_raise_the_limit_as_one_by_one_and_share_a_write(
     let mut sent = 0;
     let mut finished = Vec::new();
     for request in &requests {
-        let step = alone.core.absorb_all([taken(request)], alone.now);
+        let step = alone.core.process_inputs([taken(request)], alone.now);
         sent += sends(&step.effects);
         finished.push(step.write.map_or(0, |write| write.finished.len()));
     }
     let step = together
         .core
-        .absorb_all(requests.iter().map(taken), together.now);
+        .process_inputs(requests.iter().map(taken), together.now);
     assert_eq!(
         finished[..2],
         [1, 0],
@@ -83,7 +83,7 @@ fn a_limit_that_was_not_reached_is_not_raised_by_answers_that_arrive_together() 
     let requests: Vec<RequestId> = driver.sent.keys().copied().collect();
     let step = driver
         .core
-        .absorb_all(requests.iter().map(taken), driver.now);
+        .process_inputs(requests.iter().map(taken), driver.now);
     assert_eq!(step.write.map(|write| write.finished), Some(requests));
     assert_eq!(
         driver.core.view_endpoint(driver.now).concurrency,
@@ -110,7 +110,9 @@ fn appended_events_are_read_before_a_decision_only_where_nothing_else_would_foll
         total: 1,
         events: Vec::new(),
     };
-    let step = driver.core.absorb_all([(read, Jitter(0.0))], driver.now);
+    let step = driver
+        .core
+        .process_inputs([(read, Jitter(0.0))], driver.now);
     assert!(
         step.effects.is_empty(),
         "the filter rejected it: {:?}",
@@ -156,7 +158,7 @@ fn a_wave_of_failures_is_written_in_parts_and_to_its_end() {
     };
     let mut step = driver
         .core
-        .absorb_all(requests.iter().map(failed), driver.now);
+        .process_inputs(requests.iter().map(failed), driver.now);
     let mut deferred = 0;
     let mut finished = Vec::new();
     while let Some(write) = step.write.take() {

@@ -212,6 +212,16 @@ fn a_path_and_headers_take_values_without_leaving_their_place() {
         (made.headers, made.body),
         (vec![("x-order".to_owned(), "O\"K".to_owned())], None)
     );
+    let header = BTreeMap::from([("headers.headers.aeg-x".to_owned(), "id".to_owned())]);
+    let made = applied(&Transform {
+        headers: header,
+        ..Transform::default()
+    });
+    assert_eq!(
+        made.expect("it can be sent").headers,
+        [("headers.headers.aeg-x".to_owned(), "7".to_owned())],
+        "only the name that the subscription gives was checked"
+    );
     assert_eq!(
         parts("'?a=../#'", "data.n")
             .expect("it is encoded")
@@ -369,7 +379,7 @@ fn a_program_that_cannot_run_is_refused_with_its_place() {
         (
             body_transform(&"!".repeat(513)),
             false,
-            "body has 513 brackets and operators; expected at most 512",
+            "body has 513 of the characters !([{|&.*<>=; expected at most 512",
         ),
         (
             by_get,

@@ -14,7 +14,7 @@ pub(crate) fn sealed(events: &[(&str, usize)]) -> Vec<SealedChunk> {
             let start = out.len() as u32;
             out.put_slice(subject.as_bytes());
             out.put_bytes(b'.', *bytes);
-            let spans = EventRanges {
+            let ranges = EventRanges {
                 subject: TextRange {
                     start,
                     len: subject.len() as u32,
@@ -23,7 +23,7 @@ pub(crate) fn sealed(events: &[(&str, usize)]) -> Vec<SealedChunk> {
             };
             EncodedEvent {
                 wire_end: out.len(),
-                spans,
+                ranges,
             }
         });
     }

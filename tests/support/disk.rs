@@ -25,6 +25,11 @@ impl Mount {
         Self::with_arguments(&["-t", "tmpfs", "-o", &format!("size={mebibytes}m"), "tmpfs"])
     }
 
+    /// Mounts a file system in memory that cannot allocate space in advance.
+    pub(crate) fn ramfs() -> Option<Self> {
+        Self::with_arguments(&["-t", "ramfs", "ramfs"])
+    }
+
     /// The file system in a file.
     pub(crate) fn image(image: &Path) -> Option<Self> {
         Self::with_arguments(&["-o".as_ref(), "loop".as_ref(), image.as_os_str()])

@@ -116,7 +116,7 @@ impl StoreLayer for RecordedStore {
         Ok(last)
     }
 
-    fn scan_apart(
+    fn scan_uncached(
         &self,
         family: Family,
         from: &[u8],
@@ -126,7 +126,7 @@ impl StoreLayer for RecordedStore {
         StoreLayer::scan(self, family, from, upper, visit)
     }
 
-    fn last_apart(
+    fn last_uncached(
         &self,
         family: Family,
         lower: &[u8],

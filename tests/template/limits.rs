@@ -35,7 +35,7 @@ fn depth_size_calls_loops_and_resources_are_bounded() {
         doubled.insert(format!("v{index}"), text.into());
     }
     let doubled = json!({"variables": doubled, "resources": [], "outputs": {"o": {"value": "[variables('v9')]"}}});
-    assert!(error(&doubled).contains("return more than 16 MiB in total"));
+    assert!(error(&doubled).contains("make more than 16 MiB in total"));
     assert!(
         evaluate("padLeft('a', 1000000000)")
             .expect_err("large")
@@ -56,6 +56,27 @@ fn depth_size_calls_loops_and_resources_are_bounded() {
             .expect_err("large")
             .contains("expected 0 to 10000")
     );
+
+    let literal = "x".repeat(100_000);
+    assert!(
+        evaluate(&format!("map(range(0, 10000), lambda('a', '{literal}'))"))
+            .expect_err("large")
+            .contains("16 MiB")
+    );
+    let looped = (0..3).fold(json!("x"), |input, level| {
+        json!({"copy": [{"name": format!("l{level}"), "count": 800, "input": input}]})
+    });
+    for output in [
+        json!({"value": looped}),
+        json!({"copy": {"count": 800, "input": looped}}),
+    ] {
+        let nested_loops = json!({"resources": [], "outputs": {"o": output}});
+        assert!(error(&nested_loops).contains("16 MiB"));
+    }
+    let topics = json!({"resources": [{"type": "Microsoft.EventGrid/topics",
+        "name": "[format('t{0}', copyIndex())]", "copy": {"name": "topics", "count": 800},
+        "tags": {"text": literal}}]});
+    assert!(error(&topics).contains("16 MiB"));
 
     let nested = "map(range(0, 10000), lambda('a', length(map(range(0, 10000), lambda('b', 1)))))";
     assert!(evaluate(nested).is_err());

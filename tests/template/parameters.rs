@@ -5,6 +5,19 @@ use serde_json::{Value, json};
 
 use super::{expand_with, expanded};
 
+#[test]
+fn a_definition_that_is_no_object_is_refused() {
+    for (definition, kind) in [(json!("text"), "a string"), (json!([]), "an array")] {
+        let declared = json!({"$ref": "#/definitions/a", "type": "string"});
+        let template = json!({"definitions": {"a": definition}, "parameters": {"p": declared}, "resources": []});
+        let error = expand_with(&template, &json!({"p": "x"}), &States::new());
+        assert_eq!(
+            error.expect_err("a refusal").to_string(),
+            format!("the definition #/definitions/a is {kind}; expected an object")
+        );
+    }
+}
+
 fn check(declared: Value, value: Value) -> Result<(), String> {
     let template = json!({"definitions": {
             "color": {"type": "string", "allowedValues": ["red", "green"]},

@@ -64,7 +64,7 @@ const POLL_ARRIVAL: Duration = Duration::from_millis(20);
 const PROBES: u64 = 20;
 
 /// Files that this process and the server need beside those that wait.
-const SPARE: usize = 100;
+const NO_COMPACTIONS: usize = 100;
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let mut rows = throughput(bench);
@@ -213,7 +213,9 @@ fn waiting(bench: &Bench) -> Vec<Row> {
     let before = resident();
     let polls = polls(
         &queue,
-        scale.polls.min((files() * 2 / 5).saturating_sub(SPARE)),
+        scale
+            .polls
+            .min((files() * 2 / 5).saturating_sub(NO_COMPACTIONS)),
     );
     thread::sleep(Duration::from_secs(2).min(scale.time));
     let mut memory = Vec::new();

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{InvalidProperty, Kind, Opening, check_text};
+use super::{InvalidProperty, Kind, SenderContext, check_text};
 use crate::{Sender, error::SenderError};
 
 /// An exchange or a queue of RabbitMQ or of another broker of AMQP 0-9-1
@@ -63,7 +63,7 @@ impl Kind for Amqp {
         )
     }
 
-    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
+    fn new_sender(&self, at: &SenderContext<'_>) -> Result<Rc<dyn Sender>, SenderError> {
         new_publisher(at, &self.exchange, &self.routing_key)
     }
 }
@@ -72,7 +72,7 @@ impl Kind for Amqp {
 use client::new_publisher;
 
 #[cfg(not(feature = "amqp"))]
-fn new_publisher(_: &Opening<'_>, _: &str, _: &str) -> Result<Rc<dyn Sender>, SenderError> {
+fn new_publisher(_: &SenderContext<'_>, _: &str, _: &str) -> Result<Rc<dyn Sender>, SenderError> {
     Err(SenderError::NoClient(
         "is an AMQP broker, and this build of gridhook has no AMQP client (feature amqp)",
     ))

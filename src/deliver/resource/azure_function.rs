@@ -7,10 +7,12 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{BatchMaxima, InvalidProperty, Kind, Opening, last_segment, with_refused_credential};
+use super::{
+    BatchMaxima, InvalidProperty, Kind, SenderContext, last_segment, with_refused_credential,
+};
 use crate::{
     Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, WebhookEncoding, clients,
-    error::SenderError, request::RequestError, sender::Encode,
+    error::SenderError, request::RequestError, sender::RequestEncoder,
 };
 use gridhook_event::Seq;
 use gridhook_policy::outcome::{Failure, RequestResult};
@@ -55,7 +57,7 @@ impl Kind for AzureFunction {
         }
     }
 
-    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
+    fn new_sender(&self, at: &SenderContext<'_>) -> Result<Rc<dyn Sender>, SenderError> {
         let service = at.require_service();
         let base = service.url.as_str().trim_end_matches('/');
         let name = utf8_percent_encode(last_segment(&self.resource_id), NON_ALPHANUMERIC);
@@ -89,7 +91,7 @@ struct Invocation {
     key: Option<String>,
 }
 
-impl Encode for Invocation {
+impl RequestEncoder for Invocation {
     fn encode_batch(
         &self,
         destination: &Destination,

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use client::new_producer;
 
-use super::{InvalidProperty, Kind, Opening, check_text, last_segment};
+use super::{InvalidProperty, Kind, SenderContext, check_text, last_segment};
 use crate::{Sender, error::SenderError};
 
 /// A topic of a Kafka cluster
@@ -74,7 +74,7 @@ impl Kind for Kafka {
         check_topic("topicName", &self.topic_name)
     }
 
-    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
+    fn new_sender(&self, at: &SenderContext<'_>) -> Result<Rc<dyn Sender>, SenderError> {
         new_producer(at, &self.topic_name, self.content_mode)
     }
 }
@@ -100,7 +100,7 @@ impl Kind for EventHub {
         })
     }
 
-    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
+    fn new_sender(&self, at: &SenderContext<'_>) -> Result<Rc<dyn Sender>, SenderError> {
         new_producer(at, last_segment(&self.resource_id), ContentMode::Structured)
     }
 }

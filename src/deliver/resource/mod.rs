@@ -21,8 +21,9 @@
 //! | [`sqs`] | `Sqs` |
 //! | [`storage_queue`] | `StorageQueue` |
 //!
-//! What it does not do: it does not retry, and does not judge outcomes. A service without HTTP
-//! statuses reports the status that means the same, so that one table of the edition covers
+//! What it does not do: it does not judge outcomes, and does not repeat a request that failed. Only
+//! the Kafka producer repeats one that the broker did not take, within seconds. A service without
+//! HTTP statuses reports the status that means the same, so that one table of the edition covers
 //! all kinds.
 //!
 //! Two outcomes are the same for all kinds. Credentials that the service refuses are those of the
@@ -63,7 +64,7 @@ pub use self::{
     namespace_topic::{LocalTopics, PublishFailure},
 };
 use super::{
-    Batch, ClientOptions, Sender,
+    Batch, ClientOptions, Destination, Sender,
     convert::convert_event,
     error::{NoIdentity, SenderError},
     failure::failure_result,
@@ -94,7 +95,7 @@ trait Kind {
     const SCHEMES: &'static [&'static str];
     /// Whether the kind sends `deliveryAttributeMappings`.
     const HAS_PROPERTIES: bool;
-    /// Whether the subscription sets the limits of a batch.
+    /// Whether a request may have several events: then the subscription sets the limits.
     const HAS_BATCHES: bool = false;
     /// Whether the events of a request must have the same delivery properties.
     const IS_GROUPED: bool = Self::HAS_BATCHES;
@@ -121,18 +122,18 @@ trait Kind {
         None
     }
 
-    /// Makes a sender. `service` is what `resourceId` names.
-    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError>;
+    /// Makes a sender.
+    fn new_sender(&self, at: &SenderContext<'_>) -> Result<Rc<dyn Sender>, SenderError>;
 }
 
-/// The parts from which a sender is made.
-struct Opening<'a> {
+/// What a sender is made from.
+struct SenderContext<'a> {
     target: &'a ResourceTarget,
     options: &'a ClientOptions,
     connection: Option<&'a Connection>,
 }
 
-impl Opening<'_> {
+impl SenderContext<'_> {
     /// The configured service of a kind that needs one.
     fn require_service(&self) -> &Connection {
         self.connection
@@ -152,6 +153,20 @@ impl Opening<'_> {
         audience
             .map(|audience| TokenSource::new(self.options, &audience))
             .transpose()
+    }
+
+    /// The destination at `url`, with the schemas and delivery properties of the subscription.
+    fn new_destination(&self, url: &str) -> Result<Destination, SenderError> {
+        let ResourceTarget {
+            subscription_name,
+            input,
+            schema,
+            batched,
+            properties,
+            ..
+        } = self.target;
+        let destination = Destination::new(url, subscription_name, *input, *schema, *batched);
+        Ok(destination?.with_properties(properties))
     }
 }
 
@@ -279,7 +294,7 @@ macro_rules! kinds {
                 }
             }
 
-            fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
+            fn connect(&self, at: &SenderContext<'_>) -> Result<Rc<dyn Sender>, SenderError> {
                 match self {
                     $(Self::$kind(kind) => kind.new_sender(at),)+
                 }
@@ -328,21 +343,21 @@ thread_local! {
 }
 
 impl ResourceTarget {
-    /// The sender of this arbiter.
+    /// The sender of this arbiter, which is made if there is none.
     ///
     /// # Errors
-    /// If no configured service has this `resourceId`.
-    pub fn new_sender(&self, options: &ClientOptions) -> Result<Rc<dyn Sender>, SenderError> {
+    /// If no configured service has this `resourceId`, or its settings make no sender.
+    pub fn shared_sender(&self, options: &ClientOptions) -> Result<Rc<dyn Sender>, SenderError> {
         let connection = options.connections.find_for(&self.resource)?;
         // `Debug` hides the values of properties.
         let properties =
             serde_json::to_string(&self.properties).expect("strings are always written");
-        let opening = Opening {
+        let context = SenderContext {
             target: self,
             options,
             connection,
         };
-        let connect = || self.resource.connect(&opening);
+        let connect = || self.resource.connect(&context);
         SENDERS.with(|senders| senders.get(format!("{self:?} {properties}"), connect))
     }
 
@@ -468,9 +483,9 @@ impl EventResults {
     }
 }
 
-/// The result of `messages` that `send` sends within `wait`. It notes the `results` of events that
-/// differ from that of the request. An event that cannot be read fails all, and is found when the
-/// batch is halved.
+/// The result of `messages` that `send` sends within `wait`. `send` marks in `results` the events
+/// whose results differ from that of the request. An event that cannot be read fails all, and is
+/// found when the batch is halved.
 async fn send_within<M>(
     wait: Duration,
     service: &str,

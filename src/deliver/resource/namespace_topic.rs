@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    BatchMaxima, EventResults, InvalidProperty, Kind, Opening, ResourceTarget, result_of,
+    BatchMaxima, EventResults, InvalidProperty, Kind, ResourceTarget, SenderContext, result_of,
     send_within,
 };
 use crate::{
@@ -75,7 +75,7 @@ impl Kind for NamespaceTopic {
         }
     }
 
-    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
+    fn new_sender(&self, at: &SenderContext<'_>) -> Result<Rc<dyn Sender>, SenderError> {
         let topics = at
             .options
             .topics

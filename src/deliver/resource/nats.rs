@@ -9,7 +9,7 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{InvalidProperty, Kind, Opening, check_text, not_allowed};
+use super::{InvalidProperty, Kind, SenderContext, check_text, not_allowed};
 use crate::{Sender, error::SenderError};
 
 /// A subject of NATS JetStream
@@ -51,7 +51,7 @@ impl Kind for Nats {
         Ok(())
     }
 
-    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
+    fn new_sender(&self, at: &SenderContext<'_>) -> Result<Rc<dyn Sender>, SenderError> {
         new_publisher(at, &self.subject)
     }
 }
@@ -60,7 +60,7 @@ impl Kind for Nats {
 use client::new_publisher;
 
 #[cfg(not(feature = "nats"))]
-fn new_publisher(_: &Opening<'_>, _: &str) -> Result<Rc<dyn Sender>, SenderError> {
+fn new_publisher(_: &SenderContext<'_>, _: &str) -> Result<Rc<dyn Sender>, SenderError> {
     Err(SenderError::NoClient(
         "is a NATS server, and this build of gridhook has no NATS client (feature nats)",
     ))

@@ -17,12 +17,12 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::{
-    BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, check_text, content_type,
+    BatchMaxima, InvalidProperty, Kind, ResourceTarget, SenderContext, check_text, content_type,
     last_segment, with_refused_credential,
 };
 use crate::{
     Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients,
-    error::SenderError, request::RequestError, sender::Encode,
+    error::SenderError, request::RequestError, sender::RequestEncoder,
 };
 use gridhook_event::{Event, Seq, WallTime, parse_instant};
 use gridhook_policy::outcome::{Failure, Outcome, RequestResult};
@@ -32,7 +32,7 @@ const BATCH_BYTES_MAX: u64 = 192 * 1024;
 
 const BATCH_EVENTS_MAX: u32 = 100;
 
-/// How long the signature of an access token is valid.
+/// How long a shared access signature that we sign is valid.
 const SIGNATURE_AGE: Duration = Duration::from_secs(15 * 60);
 
 /// The broker properties that a delivery property can set.
@@ -76,7 +76,7 @@ macro_rules! entity {
                 BatchMaxima { events: BATCH_EVENTS_MAX, bytes: BATCH_BYTES_MAX }
             }
 
-            fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
+            fn new_sender(&self, at: &SenderContext<'_>) -> Result<Rc<dyn Sender>, SenderError> {
                 new_entity_sender(at, last_segment(&self.resource_id))
             }
         }
@@ -118,7 +118,7 @@ fn check_parts(resource_id: &str, part: &str) -> Result<(), InvalidProperty> {
     }
 }
 
-fn new_entity_sender(at: &Opening<'_>, entity: &str) -> Result<Rc<dyn Sender>, SenderError> {
+fn new_entity_sender(at: &SenderContext<'_>, entity: &str) -> Result<Rc<dyn Sender>, SenderError> {
     let service = at.require_service();
     // A tilde stands for the slash of a name, as in Azure's resource ids.
     let address = format!(
@@ -248,7 +248,7 @@ fn broker_value(name: &str, value: String) -> Value {
     }
 }
 
-impl Encode for Messages {
+impl RequestEncoder for Messages {
     fn encode_batch(
         &self,
         _: &Destination,

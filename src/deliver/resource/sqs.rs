@@ -17,11 +17,12 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::{
-    BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, check_text, credential_refused,
+    BatchMaxima, InvalidProperty, Kind, ResourceTarget, SenderContext, check_text,
+    credential_refused,
 };
 use crate::{
     Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, RequestHeader, Sender, clients,
-    error::SenderError, request::RequestError, sender::Encode,
+    error::SenderError, request::RequestError, sender::RequestEncoder,
 };
 use gridhook_event::{Event, Seq};
 use gridhook_policy::outcome::{EventResult, Failure, Outcome, RequestResult};
@@ -29,7 +30,8 @@ use gridhook_policy::outcome::{EventResult, Failure, Outcome, RequestResult};
 /// Maximum number of messages of a request, as SQS allows.
 const BATCH_EVENTS_MAX: u32 = 10;
 
-/// A request and a message have at most 256 KiB, with the attributes.
+/// A request and a message of compatible services, such as ElasticMQ, have at most 256 KiB with the
+/// attributes. SQS itself takes 1 MiB.
 const BATCH_BYTES_MAX: u64 = 224 * 1024;
 
 /// 32 KiB of a response are read: ten messages have a line each, with an error of some hundred
@@ -101,7 +103,7 @@ impl Kind for Sqs {
         }
     }
 
-    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
+    fn new_sender(&self, at: &SenderContext<'_>) -> Result<Rc<dyn Sender>, SenderError> {
         let service = at.require_service();
         let text_credential = |name| service.find_credential(name).map(str::to_owned);
         let (Some(key_id), Some(secret_key)) = (
@@ -216,7 +218,7 @@ impl Messages {
     }
 }
 
-impl Encode for Messages {
+impl RequestEncoder for Messages {
     fn encode_batch(
         &self,
         destination: &Destination,

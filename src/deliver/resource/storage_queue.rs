@@ -12,10 +12,12 @@ use ring::hmac;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, with_refused_credential};
+use super::{
+    BatchMaxima, InvalidProperty, Kind, ResourceTarget, SenderContext, with_refused_credential,
+};
 use crate::{
     Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients,
-    error::SenderError, request::RequestError, sender::Encode,
+    error::SenderError, request::RequestError, sender::RequestEncoder,
 };
 use gridhook_event::{Seq, WallTime};
 use gridhook_policy::outcome::RequestResult;
@@ -23,7 +25,7 @@ use gridhook_policy::outcome::RequestResult;
 /// The version of the service's interface.
 const VERSION: &str = "2021-08-06";
 
-/// A message has at most 64 KiB. base64 takes a third of that.
+/// base64 makes 64 KiB, the maximum of a message, of 48 KiB.
 const EVENT_BYTES_MAX: u64 = 48 * 1024;
 
 /// A queue of a storage account
@@ -76,7 +78,7 @@ impl Kind for StorageQueue {
         }
     }
 
-    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
+    fn new_sender(&self, at: &SenderContext<'_>) -> Result<Rc<dyn Sender>, SenderError> {
         let service = at.require_service();
         let base = service.url.as_str().trim_end_matches('/');
         let mut url = format!("{base}/{}/messages", self.queue_name);
@@ -126,22 +128,6 @@ impl Kind for StorageQueue {
     }
 }
 
-impl Opening<'_> {
-    /// The destination at `url`, with the schemas and delivery properties of the subscription.
-    pub(super) fn new_destination(&self, url: &str) -> Result<Destination, SenderError> {
-        let ResourceTarget {
-            subscription_name,
-            input,
-            schema,
-            batched,
-            properties,
-            ..
-        } = self.target;
-        let destination = Destination::new(url, subscription_name, *input, *schema, *batched);
-        Ok(destination?.with_properties(properties))
-    }
-}
-
 /// Turns an event into a request that adds a message.
 struct Messages {
     /// The name of the account's table in the settings.
@@ -151,7 +137,7 @@ struct Messages {
     queue: StorageQueue,
 }
 
-impl Encode for Messages {
+impl RequestEncoder for Messages {
     fn encode_batch(
         &self,
         destination: &Destination,

@@ -1,5 +1,5 @@
-//! The definitions of a cluster with several shards: the records of its control plane, for the shards
-//! that have the events.
+//! The definitions of a cluster with several shards: the records of its control plane, for the
+//! shards that have the events.
 
 use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
@@ -25,7 +25,7 @@ pub(super) const FOLLOWED_KINDS: [MetaKind; 4] = [
 /// Records by kind and name.
 pub(super) type Records = BTreeMap<(MetaKind, String), Bytes>;
 
-/// The records of all topics, namespaces and event subscriptions.
+/// The records of all topics, domain topics, namespaces and event subscriptions.
 #[derive(Debug, Default)]
 pub struct Definitions {
     /// The position up to which the store had applied its changelog: the definitions are at least

@@ -22,7 +22,7 @@ use std::{
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 
 use crate::{
-    control::registry::{ArrivedEvents, SubscriptionHandle, TopicHandle},
+    control::registry::{SubscriptionHandle, TopicHandle, TopicMessage},
     fanout::index::{Matching, TopicIndex},
     supervision::{
         Lifeline,
@@ -104,14 +104,14 @@ impl TopicActor {
                 continue;
             }
             match self.topic.take_message(waker) {
-                Some(ArrivedEvents::Changed) => self.reload_subscriptions(),
-                Some(ArrivedEvents::CheckDue) => {
-                    if self.check_idle() {
+                Some(TopicMessage::Changed) => self.reload_subscriptions(),
+                Some(TopicMessage::CheckDue) => {
+                    if self.run_check() {
                         return ctx.stop();
                     }
                     self.schedule_check();
                 }
-                Some(ArrivedEvents::Chunk(chunk)) => self.begin_chunk(chunk),
+                Some(TopicMessage::Chunk(chunk)) => self.begin_chunk(chunk),
                 None => {
                     self.enforce_backlog();
                     self.topic
@@ -225,9 +225,10 @@ impl TopicActor {
         }));
     }
 
-    /// The periodic check: passes the end of the log on, and stops what has nothing to do. True if
-    /// this actor is to stop.
-    fn check_idle(&mut self) -> bool {
+    /// The periodic check: drops cached events that all have read, forgets subscriptions that lag,
+    /// stops idle actors and starts those with work, and enforces the limit of the backlog. Returns
+    /// whether this actor is to stop.
+    fn run_check(&mut self) -> bool {
         let children = self.topic.list_children();
         let low = children
             .iter()

@@ -1,9 +1,10 @@
 //! Finds the subscriptions that an event goes to, once per event.
 //!
 //! The filter index returns candidates, and each candidate's filter is evaluated; a few filters are
-//! all evaluated. All filters share one view of the event, so each part of the event is parsed
-//! once. A chunk is matched in parts ([`Matching`]), and an event with long texts or many
-//! candidates is, too, so that other actors on the thread run in between.
+//! all evaluated. The filters of a block of candidates share one view of the event, so each part of
+//! the event is parsed once for each block. A chunk is matched in parts ([`Matching`]), and an
+//! event with long texts or many candidates is, too, so that other actors on the thread run in
+//! between.
 
 use std::{cell::LazyCell, sync::Arc};
 
@@ -43,7 +44,7 @@ pub struct Matching {
     /// The progress of the event that is being matched.
     progress: EventProgress,
     done: usize,
-    /// Matched events that no filter passed.
+    /// Events that match no subscription.
     unmatched: u64,
 }
 
@@ -57,6 +58,13 @@ struct EventProgress {
     candidates: Option<Vec<usize>>,
     /// The number of evaluated candidates.
     evaluated: usize,
+}
+
+/// A block of candidates whose filters were evaluated.
+struct EvaluatedBlock {
+    /// The number of candidates.
+    evaluated: usize,
+    is_last: bool,
 }
 
 impl TopicIndex {
@@ -123,9 +131,9 @@ impl TopicIndex {
         {
             return Some(cost);
         }
-        let (count, is_done) = self.evaluate_block(event, progress, matched);
-        let cost = event.wire_len() + CANDIDATE * (1 + count);
-        if is_done {
+        let block = self.evaluate_block(event, progress, matched);
+        let cost = event.wire_len() + CANDIDATE * (1 + block.evaluated);
+        if block.is_last {
             matching.unmatched += u64::from(matched.is_empty());
             matching.matches.push(matched);
             matched.clear();
@@ -135,14 +143,13 @@ impl TopicIndex {
         Some(cost)
     }
 
-    /// Evaluates the filters of the next candidates. Returns their number, and whether they were
-    /// the last.
+    /// Evaluates the filters of the next candidates.
     fn evaluate_block(
         &self,
         event: &Event,
         progress: &mut EventProgress,
         matched: &mut Vec<u32>,
-    ) -> (usize, bool) {
+    ) -> EvaluatedBlock {
         let EventProgress {
             scan,
             candidates,
@@ -150,12 +157,18 @@ impl TopicIndex {
             ..
         } = progress;
         let view = LazyCell::new(|| self.filters.searched_view(event, scan.as_ref()));
-        let passes =
-            |position: &usize| self.plans[*position].filter().passes_view(event, || &*view);
+        let passes = |position: &usize| {
+            self.plans[*position]
+                .filter()
+                .matches_lazy_view(event, || &*view)
+        };
         let all = 0..self.plans.len();
         if all.len() <= INDEXED {
             matched.extend(all.clone().filter(passes).map(|position| position as u32));
-            return (all.len(), true);
+            return EvaluatedBlock {
+                evaluated: all.len(),
+                is_last: true,
+            };
         }
         let candidates = candidates.get_or_insert_with(|| self.filters.find_candidates(&view));
         let rest = &candidates[*evaluated..];
@@ -168,7 +181,10 @@ impl TopicIndex {
                 .map(|position| position as u32),
         );
         *evaluated += block.len();
-        (block.len(), block.len() == rest.len())
+        EvaluatedBlock {
+            evaluated: block.len(),
+            is_last: block.len() == rest.len(),
+        }
     }
 
     /// Returns the chunk, the subscriptions that get any of its events, and the number of events

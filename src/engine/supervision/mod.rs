@@ -74,7 +74,7 @@ impl LifelineWatch {
 pub struct SupervisionHistory {
     incarnations: AtomicU64,
     failures_in_row: AtomicU32,
-    mark: IntendedStop,
+    intended_stop: IntendedStop,
     /// Whether the current incarnation has not yet processed what waited for it. Read often, so it
     /// is not under the lock.
     recovering: AtomicBool,
@@ -191,7 +191,7 @@ impl SupervisionHistory {
     /// The mark by which the actor reports an intended end. That end counts neither for the delay
     /// nor against an event.
     pub fn intended_stop(&self) -> IntendedStop {
-        self.mark.clone()
+        self.intended_stop.clone()
     }
 
     /// Notes progress: the next restart is immediate again.
@@ -233,7 +233,7 @@ impl SupervisionHistory {
     }
 
     fn end_incarnation(&self, panicked: bool, now: Timestamp) -> IncarnationEnd {
-        let end = match (self.mark.take_mark(), panicked) {
+        let end = match (self.intended_stop.take_mark(), panicked) {
             (true, true | false) => IncarnationEnd::Killed,
             (false, true) => IncarnationEnd::Panicked,
             (false, false) => IncarnationEnd::Stopped,
@@ -257,7 +257,8 @@ impl SupervisionHistory {
         self.recovering.store(true, Ordering::Release);
     }
 
-    fn restart_delay(&self, end: IncarnationEnd) -> Duration {
+    /// Counts the failure, if the end is one, and returns the delay before the next incarnation.
+    fn next_restart_delay(&self, end: IncarnationEnd) -> Duration {
         match end {
             IncarnationEnd::Killed | IncarnationEnd::Orphaned => Duration::ZERO,
             IncarnationEnd::Panicked | IncarnationEnd::Stopped => {
@@ -353,7 +354,7 @@ pub async fn supervise_actor<S: Supervised>(supervised: S, lifeline: LifelineWat
             .supervision_history()
             .end_incarnation(has_panicked, supervised.clock().now());
         supervised.on_end(how);
-        let delay = supervised.supervision_history().restart_delay(how);
+        let delay = supervised.supervision_history().next_restart_delay(how);
         tracing::warn!(
             actor = supervised.name(),
             ?how,

@@ -39,7 +39,7 @@ impl MetaRecords {
         let mut page = Vec::new();
         let mut next_key = None;
         self.store
-            .scan_apart(Family::Meta, from, &self.end, &mut |key, value| {
+            .scan_uncached(Family::Meta, from, &self.end, &mut |key, value| {
                 if page.len() == PAGE {
                     next_key = Some(key.to_vec());
                     return ControlFlow::Break(());

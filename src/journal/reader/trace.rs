@@ -199,7 +199,7 @@ impl ReaderPool {
         self.run(move |store| {
             let range = keys::meta_of(MetaKind::Filter);
             let mut names = Vec::new();
-            store.scan_apart(
+            store.scan_uncached(
                 Family::Meta,
                 &range.start,
                 &range.end,

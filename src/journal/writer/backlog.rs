@@ -17,7 +17,7 @@ use crate::{
     partition_state::{PartitionState, PassedEvents},
 };
 use gridhook_event::{PartitionId, Seq};
-use gridhook_store::{Family, Store, StoreError, keys, log::chunk_of};
+use gridhook_store::{Family, Store, StoreError, keys, log::decode_chunk};
 
 /// Expiry of old events begins at seven eighths of the limit, so that publishers need not wait for
 /// it.
@@ -136,7 +136,7 @@ fn bytes_before(
         // The log begins after `low`, is empty, or is not written yet.
         return Ok(partition.passed.bytes);
     };
-    let chunk = chunk_of(&key, value)?;
+    let chunk = decode_chunk(&key, value)?;
     Ok(if chunk.end_seq() > low {
         chunk.before.bytes
     } else {

@@ -166,7 +166,7 @@ impl GroupWriter {
         };
         for chunk in chunks {
             let first = partition.next;
-            let chunk = chunk.append_to_log(first, appended, partition.running);
+            let chunk = chunk.into_log_chunk(first, appended, partition.running);
             let chunk = chunk.map_err(|error| Error::Damaged(error.to_string()))?;
             partition.next = chunk.end_seq();
             partition.running = chunk.totals_after();

@@ -62,9 +62,10 @@ impl GroupWriter {
             }
         }
         let was_removed = self.remove_deleted()?;
-        // The first of several writers stores the watermark of what the others write, too.
-        let is_alone = self.number != CONTROL || self.options.shards.writer_count() == 1;
-        self.is_settled = is_alone && !was_removed;
+        // The control writer stores the watermark of what the others write, too, so it settles only
+        // if there are no others.
+        let may_settle = self.number != CONTROL || self.options.shards.writer_count() == 1;
+        self.is_settled = may_settle && !was_removed;
         Ok(())
     }
 

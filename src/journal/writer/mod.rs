@@ -4,7 +4,7 @@
 //! A group that contains anything but outcomes is written at once: a publish request, a lease, a
 //! delivery that was given up or a change of the control plane. Outcomes wait a moment for more of
 //! them: a subscription then writes one cursor for several, and those that nothing waits for wait
-//! longer ([`outcomes`]). Nothing but events is written before outcomes that were queued earlier.
+//! longer ([`outcomes`]). Only events may overtake outcomes that were queued earlier.
 //!
 //! When the disk is full, publishers are refused and all other entries stay at the head of the
 //! queue until there is space. After any other error nothing may be written: a failed sync must not
@@ -225,8 +225,9 @@ struct CommitGroup {
     before: IdMap<PartitionId, Option<PartitionState>>,
     /// The incarnations before the group, restored if it is not written.
     incarnations: IdMap<SubscriptionKey, Option<Incarnation>>,
-    /// Changed pending deliveries and pins of events that may be carried: whether they exist after
-    /// this group.
+    /// Changed pending deliveries and pins of events that may be carried: whether one exists after
+    /// this group. A delivery has one entry for both, and its last change decides: a delivery that
+    /// becomes a dead letter stops being pending first, and is pinned then.
     pin_changes: HashMap<PendingEntry, bool>,
     /// Subscriptions with jobs that have ended.
     ended: HashSet<SubscriptionKey>,
@@ -275,10 +276,10 @@ impl GroupWriter {
         let wait = self.entry_wait();
         let mut group = std::mem::take(&mut self.parked);
         let entries_max = group.len() + GROUP_MAX;
-        let mut has_waited = self.wait_beside_outcomes(wait);
+        let mut timed_out = self.wait_for_urgent_entries(wait);
         let mut next = self.entries.next();
         if next.is_none() && self.outcomes.is_empty() {
-            has_waited = false;
+            timed_out = false;
             self.outcomes.expect_nothing();
             self.entries.wait_for_entries(Awaited::Any, wait);
             next = self.entries.next();
@@ -303,8 +304,7 @@ impl GroupWriter {
                             urgency = urgency.max(Urgency::Publish);
                         }
                         _ => {
-                            // Nothing but events is written before an outcome that was queued
-                            // earlier.
+                            // Only events may overtake outcomes that were queued earlier.
                             urgency = Urgency::Ordered;
                             self.outcomes.take_into(&mut group);
                         }
@@ -316,9 +316,9 @@ impl GroupWriter {
                     is_last = true;
                     break;
                 }
-                None if urgency != Urgency::None || has_waited => break,
+                None if urgency != Urgency::None || timed_out => break,
                 None => {
-                    has_waited = self.wait_beside_outcomes(wait);
+                    timed_out = self.wait_for_urgent_entries(wait);
                     now = self.clock.now();
                 }
             }
@@ -327,7 +327,7 @@ impl GroupWriter {
         now = self.clock.now();
         let has_outcomes = match urgency {
             Urgency::None => false,
-            Urgency::Publish => self.outcomes.share_sync(self.last_write, now),
+            Urgency::Publish => self.outcomes.may_share_sync(self.last_write, now),
             Urgency::Ordered => true,
         };
         if is_last || has_outcomes || self.outcomes.are_due(now) {
@@ -354,18 +354,18 @@ impl GroupWriter {
         })
     }
 
-    /// While outcomes wait or are expected, waits for entries that do not wait as long, for at most
-    /// `wait_max`. Returns whether none came.
-    fn wait_beside_outcomes(&mut self, wait_max: Duration) -> bool {
+    /// While outcomes wait or are expected, waits for entries that are more urgent, for at most
+    /// `wait_max`. Returns whether the time ended without one.
+    fn wait_for_urgent_entries(&mut self, wait_max: Duration) -> bool {
         let Some((awaited, until)) = self.outcomes.next_awaited() else {
             return false;
         };
         let wait = until.since(self.clock.now());
-        let has_waited = !self.entries.wait_for_entries(awaited, wait.min(wait_max));
-        if has_waited && wait <= wait_max {
+        let timed_out = !self.entries.wait_for_entries(awaited, wait.min(wait_max));
+        if timed_out && wait <= wait_max {
             self.outcomes.advance_to(until);
         }
-        has_waited
+        timed_out
     }
 
     fn commit_group(
@@ -568,7 +568,8 @@ impl GroupWriter {
     }
 
     /// Handles a group that was not written because the disk is full: publishers and the control
-    /// plane are refused, all other entries wait.
+    /// plane are refused. All other entries wait, also changes of the control plane that complete
+    /// another one.
     fn fail_group(&mut self, group: CommitGroup) {
         for id in group.before.keys() {
             self.ids.forget_partition(*id);
@@ -611,12 +612,10 @@ fn reply_to_entry(entry: WriterEntry, result: Result<(), Error>) {
             reply.send(result).ok();
         }
         WriterEntry::Open { reply, .. } => {
-            let refusal = result.err().unwrap_or(Error::Unknown);
-            reply.send(Err(refusal)).ok();
+            reply.send(Err(result.err().unwrap_or(Error::Unknown))).ok();
         }
         WriterEntry::Keep { reply, .. } => {
-            let refusal = result.err().unwrap_or(Error::Unknown);
-            reply.send(Err(refusal)).ok();
+            reply.send(Err(result.err().unwrap_or(Error::Unknown))).ok();
         }
         // A publish request has its own receipt.
         WriterEntry::Publish { .. } | WriterEntry::DivideBacklog { .. } | WriterEntry::Close => {}

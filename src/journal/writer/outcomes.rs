@@ -17,10 +17,10 @@ const OUTCOMES_MAX: usize = 1024;
 
 /// Outcomes join a write of events that begins this long after the last write: later they would
 /// need a sync of their own, which costs more than the cursors that waiting saves.
-const IDLE: Duration = Duration::from_millis(1);
+const IDLE_MIN: Duration = Duration::from_millis(1);
 
 /// The maximum number of outcomes that join such a write.
-const FEW: usize = 16;
+const SHARING_MAX: usize = 16;
 
 pub(super) struct WaitingOutcomes {
     delay: Duration,
@@ -31,7 +31,7 @@ pub(super) struct WaitingOutcomes {
     /// When they are written at the latest.
     due: Option<Timestamp>,
     /// From when on they share the sync of events.
-    shares: Option<Timestamp>,
+    sharing_begins: Option<Timestamp>,
     /// Until when the outcomes of events that were just appended are expected.
     expected: Option<Timestamp>,
     /// Whether the writer has just waited until `expected`.
@@ -50,7 +50,7 @@ impl WaitingOutcomes {
             entries,
             urgency,
             due: None,
-            shares: None,
+            sharing_begins: None,
             expected: None,
             is_late: false,
             is_due: false,
@@ -108,7 +108,7 @@ impl WaitingOutcomes {
     pub(super) fn push(&mut self, entry: WriterEntry, now: Timestamp) {
         let urgency = entry.urgency();
         let first = |known: Option<Timestamp>, next| known.map_or(next, |known| known.min(next));
-        let (shares, due) = match urgency {
+        let (sharing_begin, due) = match urgency {
             WriteUrgency::Relaxed => {
                 let delay = urgency.delay_max(self.delay);
                 (now.after(delay / 2), now.after(delay))
@@ -118,15 +118,16 @@ impl WaitingOutcomes {
                 (now, self.expected.unwrap_or_else(|| now.after(self.delay)))
             }
         };
-        (self.shares, self.due) = (Some(first(self.shares, shares)), Some(first(self.due, due)));
+        self.sharing_begins = Some(first(self.sharing_begins, sharing_begin));
+        self.due = Some(first(self.due, due));
         self.urgency = self.urgency.max(urgency);
         self.entries.push(entry);
     }
 
     /// Whether the outcomes are written with events that are written now.
-    pub(super) fn share_sync(&self, last_write: Timestamp, now: Timestamp) -> bool {
-        let may_share = self.shares.is_some_and(|shares| shares <= now);
-        may_share && self.len() <= FEW && now.since(last_write) >= IDLE
+    pub(super) fn may_share_sync(&self, last_write: Timestamp, now: Timestamp) -> bool {
+        let may_share = self.sharing_begins.is_some_and(|begin| begin <= now);
+        may_share && self.len() <= SHARING_MAX && now.since(last_write) >= IDLE_MIN
     }
 
     /// Whether they have waited for long enough, or are as many as may wait.

@@ -70,9 +70,9 @@ struct CompleteFilter {
 impl LogLookup {
     fn run(self, store: &dyn Store) -> LogLookupResult {
         match self {
-            Self::Trim(look) => {
-                let plan = catch_panic(|| partition_state::plan_trim(store, &look));
-                LogLookupResult::Trim(look.id, plan)
+            Self::Trim(lookup) => {
+                let plan = catch_panic(|| partition_state::plan_trim(store, &lookup));
+                LogLookupResult::Trim(lookup.id, plan)
             }
             Self::Filter(id, open) => {
                 let block = open.block;
@@ -87,8 +87,8 @@ impl LogLookup {
 }
 
 /// A panic must only affect this partition. The panic hook has logged it.
-fn catch_panic<T>(look: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
-    catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|_| {
+fn catch_panic<T>(lookup: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    catch_unwind(AssertUnwindSafe(lookup)).unwrap_or_else(|_| {
         Err(StoreError::Damaged(
             "the lookup in a log panicked".to_owned(),
         ))
@@ -144,7 +144,7 @@ enum TrimStage {
         /// The first event whose pending deliveries or pins have changed since.
         touched: Option<Seq>,
         /// Whether more may be removable than the lookup knew.
-        again: bool,
+        is_outdated: bool,
     },
 }
 
@@ -154,7 +154,7 @@ struct TrimResult {
     /// The first event whose pending deliveries or pins have changed since the lookup began.
     touched: Option<Seq>,
     /// Whether more may be removable than the lookup knew.
-    again: bool,
+    is_outdated: bool,
 }
 
 pub(super) struct TrimSchedule {
@@ -166,7 +166,7 @@ pub(super) struct TrimSchedule {
     completing: usize,
     /// Id filters that are complete and not written.
     filters: Vec<CompleteFilter>,
-    looks: LookupThread,
+    lookup_thread: LookupThread,
 }
 
 impl TrimSchedule {
@@ -177,7 +177,7 @@ impl TrimSchedule {
             in_progress: 0,
             completing: 0,
             filters: Vec::new(),
-            looks: LookupThread::new(store),
+            lookup_thread: LookupThread::new(store),
         }
     }
 
@@ -192,7 +192,7 @@ impl TrimSchedule {
     }
 
     pub(super) fn complete_filter(&mut self, id: PartitionId, open: OpenBlock) {
-        self.looks.begin(LogLookup::Filter(id, open));
+        self.lookup_thread.begin(LogLookup::Filter(id, open));
         self.completing += 1;
     }
 
@@ -202,11 +202,12 @@ impl TrimSchedule {
         HOUSEKEEPING.saturating_mul(delays as u32)
     }
 
-    /// Schedules a lookup at `at` or earlier, because something may be removed.
+    /// Schedules a lookup at `at`, because something may be removed. If one is scheduled, it stays:
+    /// then retention or damage decides when.
     pub(super) fn schedule_lookup(&mut self, id: PartitionId, at: Timestamp) {
         match self.stages.get_mut(&id) {
             Some(TrimStage::Due(_)) => {}
-            Some(TrimStage::InProgress { again, .. }) => *again = true,
+            Some(TrimStage::InProgress { is_outdated, .. }) => *is_outdated = true,
             None => self.set_due(id, at),
         }
     }
@@ -246,15 +247,15 @@ impl TrimSchedule {
         Some(id)
     }
 
-    fn begin_lookup(&mut self, look: TrimLookup) {
-        let id = look.id;
-        self.looks.begin(LogLookup::Trim(look));
+    fn begin_lookup(&mut self, lookup: TrimLookup) {
+        let id = lookup.id;
+        self.lookup_thread.begin(LogLookup::Trim(lookup));
         self.in_progress += 1;
         self.stages.insert(
             id,
             TrimStage::InProgress {
                 touched: None,
-                again: false,
+                is_outdated: false,
             },
         );
     }
@@ -262,14 +263,17 @@ impl TrimSchedule {
     /// The next finished lookup for trimming.
     fn next_result(&mut self) -> Option<TrimResult> {
         let (id, plan) = loop {
-            match self.looks.results.try_recv().ok()? {
+            match self.lookup_thread.results.try_recv().ok()? {
                 LogLookupResult::Trim(id, plan) => break (id, plan),
                 LogLookupResult::Filter(filter) => self.take_filter(filter),
             }
         };
         self.in_progress -= 1;
-        let (touched, again) = match self.stages.remove(&id) {
-            Some(TrimStage::InProgress { touched, again }) => (touched, again),
+        let (touched, is_outdated) = match self.stages.remove(&id) {
+            Some(TrimStage::InProgress {
+                touched,
+                is_outdated,
+            }) => (touched, is_outdated),
             // Only one lookup of a partition is in progress at a time.
             Some(TrimStage::Due(_)) | None => (Some(Seq(0)), true),
         };
@@ -277,7 +281,7 @@ impl TrimSchedule {
             id,
             plan,
             touched,
-            again,
+            is_outdated,
         })
     }
 
@@ -289,8 +293,9 @@ impl TrimSchedule {
     /// Waits for the id filters that are being completed.
     fn wait_for_filters(&mut self) {
         while self.completing > 0 {
-            match self.looks.results.recv() {
+            match self.lookup_thread.results.recv() {
                 Ok(LogLookupResult::Filter(filter)) => self.take_filter(filter),
+                // The writer ends, so no floor is moved any more.
                 Ok(LogLookupResult::Trim(..)) => {}
                 Err(mpsc::RecvError) => return,
             }
@@ -354,8 +359,8 @@ impl GroupWriter {
         let Some(partition) = self.partitions.get(&id) else {
             return;
         };
-        let low = self.lowest_needed(id);
-        if low > partition.floor {
+        let lowest_needed = self.lowest_needed(id);
+        if lowest_needed > partition.floor {
             let retention = self.options.limits.retention;
             // While the clock may be wrong, retention keeps everything.
             let since = if self.clock.expiry_is_paused() {
@@ -375,8 +380,8 @@ impl GroupWriter {
                 floor,
                 next,
                 set_back,
-                low,
-                kept: retained_since,
+                lowest_needed,
+                retained_since,
             });
         } else if self.guards.lowest_guarded(id).is_some() {
             // The end of a guard is not signaled.
@@ -411,7 +416,7 @@ impl GroupWriter {
             id,
             plan,
             touched,
-            again,
+            is_outdated,
         }) = self.trims.next_result()
         {
             if !self.partitions.contains_key(&id) {
@@ -436,7 +441,7 @@ impl GroupWriter {
             let next = match plan.oldest_append {
                 _ if plan.is_part => Some(now),
                 Some(appended) => Some(appended.after(retention).max(now.after(interval))),
-                None => (again || self.guards.lowest_guarded(id).is_some())
+                None => (is_outdated || self.guards.lowest_guarded(id).is_some())
                     .then(|| now.after(HOUSEKEEPING)),
             };
             if let Some(next) = next {
@@ -461,13 +466,15 @@ impl GroupWriter {
             }
             return Err(error);
         }
-        for (id, target) in moved_floors {
-            if let Some(partition) = self.partitions.get_mut(&id) {
-                partition.floor = target;
+        // All floors first: an error of `drop_log` must not leave some behind those on disk.
+        for (id, target) in &moved_floors {
+            if let Some(partition) = self.partitions.get_mut(id) {
+                partition.floor = *target;
             }
-            self.store.drop_log(id, target)?;
         }
-        Ok(())
+        moved_floors
+            .into_iter()
+            .try_for_each(|(id, target)| self.store.drop_log(id, target))
     }
 
     /// Adapts a plan to changes since the lookup began: of low watermarks, guards, pending
@@ -478,10 +485,10 @@ impl GroupWriter {
         plan: TrimPlan,
         touched: Option<Seq>,
     ) -> Result<TrimPlan, StoreError> {
-        let low = self.lowest_needed(id);
-        let plan = if low < plan.target {
+        let lowest_needed = self.lowest_needed(id);
+        let plan = if lowest_needed < plan.target {
             TrimPlan {
-                target: low,
+                target: lowest_needed,
                 oldest_append: None,
                 ..plan
             }

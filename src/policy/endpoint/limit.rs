@@ -34,13 +34,13 @@ const SLOW_TIMES: f32 = 2.0;
 const SLOW_MICROS: f32 = 10_000.0;
 
 /// The usual latency is a moving average of about this many responses.
-const USUAL: f32 = 64.0;
+const USUAL_RESPONSES: f32 = 64.0;
 
 /// The last latency is a moving average of about this many responses.
-const LAST: f32 = 8.0;
+const LAST_RESPONSES: f32 = 8.0;
 
 /// Minimum responses before the usual latency is known.
-const KNOWN: u16 = 32;
+const KNOWN_RESPONSES_MIN: u16 = 32;
 
 /// Size classes: batches of 1, 2 to 3, 4 to 7 … up to 4,096 and more events.
 const CLASSES: usize = 13;
@@ -51,7 +51,8 @@ pub(super) struct AdaptiveLimit {
     limit: f64,
     /// The limit doubles per round until the first decrease; then it rises by one per round.
     doubling: bool,
-    cut: Timestamp,
+    /// When the limit was last lowered.
+    lowered: Timestamp,
     /// Whether the last request was as full as possible.
     full: bool,
     /// Up to the largest class so far: most subscriptions send one event at a time.
@@ -77,7 +78,7 @@ impl AdaptiveLimit {
             max: max.max(1),
             limit: f64::from(limit_of_new(max)),
             doubling: true,
-            cut: Timestamp::default(),
+            lowered: Timestamp::default(),
             full: false,
             classes: Vec::new(),
         }
@@ -92,7 +93,7 @@ impl AdaptiveLimit {
             1.0
         };
         self.doubling = true;
-        self.cut = now;
+        self.lowered = now;
     }
 
     pub(super) fn get(&self) -> u32 {
@@ -136,12 +137,12 @@ impl AdaptiveLimit {
     }
 
     fn shrink_limit(&mut self, to: f64, sent: Timestamp, now: Timestamp) {
-        if sent < self.cut {
+        if sent < self.lowered {
             return;
         }
         self.limit = (self.limit * to).max(1.0);
         self.doubling = false;
-        self.cut = now;
+        self.lowered = now;
     }
 }
 
@@ -151,11 +152,11 @@ impl BatchLatency {
         let micros = latency.as_secs_f32() * 1e6;
         self.count = self.count.saturating_add(1);
         let count = f32::from(self.count);
-        let is_known = self.count >= KNOWN;
+        let is_known = self.count >= KNOWN_RESPONSES_MIN;
         if !is_known || !pushed || micros < self.usual {
-            self.usual += (micros - self.usual) / count.min(USUAL);
+            self.usual += (micros - self.usual) / count.min(USUAL_RESPONSES);
         }
-        self.last += (micros - self.last) / count.min(LAST);
+        self.last += (micros - self.last) / count.min(LAST_RESPONSES);
         is_known && self.last > self.usual * SLOW_TIMES + SLOW_MICROS
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     SubscriptionSettings, endpoint,
     outcome::{Failure, LastOutcome, Outcome, Reason, RequestResult},
     record::{Health, PendingDelivery},
-    retry::{self, Failed, Jitter, RetryDecision},
+    retry::{self, FailedAttempt, Jitter, RetryDecision},
 };
 use gridhook_event::Timestamp;
 
@@ -223,13 +223,13 @@ impl RetryClock<'_> {
         ended: AttemptTimes,
     ) -> Result<AttemptTimes, Reason> {
         let first = *self.first.get_or_insert(sent);
-        let earliest_attempt = Failed {
+        let earliest_attempt = FailedAttempt {
             number,
             first: self.stored_first.unwrap_or(first.earliest),
             sent: sent.earliest,
             ended: ended.earliest,
         };
-        let latest_attempt = Failed {
+        let latest_attempt = FailedAttempt {
             number,
             first: self.stored_first.unwrap_or(first.latest),
             sent: sent.latest,
@@ -247,7 +247,7 @@ impl RetryClock<'_> {
     }
 
     /// What follows the failure of this attempt. `jitter`: from 0.0 to 1.0.
-    fn judge_attempt(&self, attempt: Failed, jitter: f64) -> RetryDecision {
+    fn judge_attempt(&self, attempt: FailedAttempt, jitter: f64) -> RetryDecision {
         let settings = self.settings;
         let rules = settings.edition.rules_for(settings.destination);
         retry::judge_failure(

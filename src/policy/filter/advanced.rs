@@ -119,7 +119,11 @@ impl AdvancedMismatch {
 
 impl AdvancedFilter {
     /// Why it rejects the event; [`None`] if it matches.
-    pub(super) fn stop(&self, view: &EventView<'_>, on_arrays: bool) -> Option<AdvancedMismatch> {
+    pub(super) fn mismatch(
+        &self,
+        view: &EventView<'_>,
+        on_arrays: bool,
+    ) -> Option<AdvancedMismatch> {
         let node = view.find_value(&self.key);
         let mismatch = match node.map(JsonNode::value) {
             None => Some(AdvancedMismatch::Missing),

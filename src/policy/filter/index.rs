@@ -46,8 +46,8 @@ const SCANNED_AT_ONCE: usize = 256 * 1024;
 #[derive(Debug)]
 pub struct TextScan {
     texts: Vec<ScannedTexts>,
-    /// The one that is searched.
-    next: usize,
+    /// The index in `texts` of those that are searched.
+    current: usize,
 }
 
 /// The texts at a key, and what was found in them so far.
@@ -151,18 +151,18 @@ impl FilterIndex {
         });
         Some(TextScan {
             texts: texts.collect(),
-            next: 0,
+            current: 0,
         })
     }
 
     /// Makes the next part of a search. Returns its cost in bytes of text; [`None`] at the end.
     pub fn advance_scan(&self, scan: &mut TextScan) -> Option<usize> {
         loop {
-            let ScannedTexts { texts, found, .. } = scan.texts.get_mut(scan.next)?;
+            let ScannedTexts { texts, found, .. } = scan.texts.get_mut(scan.current)?;
             if let Some(cost) = self.needles.find_more(texts, found) {
                 return Some(cost);
             }
-            scan.next += 1;
+            scan.current += 1;
         }
     }
 
@@ -171,7 +171,7 @@ impl FilterIndex {
         EventView::with_needles(event, &self.needles)
     }
 
-    /// The same, with the result of a search.
+    /// As [`FilterIndex::view_event`], with the result of a search.
     pub fn searched_view<'e>(&'e self, event: &'e Event, scan: Option<&TextScan>) -> EventView<'e> {
         let view = self.view_event(event);
         for ScannedTexts { path, found, .. } in scan.iter().flat_map(|scan| &scan.texts) {
@@ -189,7 +189,7 @@ impl FilterIndex {
         {
             types.find_candidates(view, &mut candidates);
         }
-        // An array may find a filter twice.
+        // A filter is found once for each of its values that the event has.
         candidates.sort_unstable();
         candidates.dedup();
         candidates
@@ -327,7 +327,7 @@ impl KeyIndex {
                 .for_each(&mut find);
         }
         if !self.by_part.is_empty() {
-            view.each_part(node, self.by_part.keys(), &mut |part| {
+            view.for_each_part(node, self.by_part.keys(), &mut |part| {
                 found.extend(self.by_part.get(part).into_iter().flatten());
             });
         }

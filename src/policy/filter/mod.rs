@@ -112,7 +112,7 @@ impl fmt::Display for FilterClause<'_> {
 impl Filter {
     /// Looks at the stored strings first, and parses the event's `data` only if they do not decide.
     pub fn matches(&self, event: &Event) -> bool {
-        self.matches_as_stored(event) || self.stop(&EventView::new(event)).is_none()
+        self.matches_as_stored(event) || self.first_mismatch(&EventView::new(event)).is_none()
     }
 
     /// Whether the event's strings as stored show that the event matches, without decoding them:
@@ -134,20 +134,24 @@ impl Filter {
             && is_plain(&self.subject_begins_with)
     }
 
-    /// The same for a view, which several filters can share.
+    /// As [`Filter::matches`], for a view, which several filters can share.
     pub fn matches_view(&self, view: &EventView<'_>) -> bool {
-        self.matches_as_stored(view.event()) || self.stop(view).is_none()
+        self.matches_as_stored(view.event()) || self.first_mismatch(view).is_none()
     }
 
-    /// The same for a view of `event` that is made when the first filter needs it.
-    pub fn passes_view<'v>(&self, event: &Event, view: impl FnOnce() -> &'v EventView<'v>) -> bool {
-        self.matches_as_stored(event) || self.stop(view()).is_none()
+    /// As [`Filter::matches`], for a view of `event` that is made when the first filter needs it.
+    pub fn matches_lazy_view<'v>(
+        &self,
+        event: &Event,
+        view: impl FnOnce() -> &'v EventView<'v>,
+    ) -> bool {
+        self.matches_as_stored(event) || self.first_mismatch(view()).is_none()
     }
 
     /// Whether `event` matches, and if not, why.
     pub fn explain_mismatch(&self, event: &Event) -> FilterResult {
         let view = EventView::new(event);
-        let Some((clause, why)) = self.stop(&view) else {
+        let Some((clause, why)) = self.first_mismatch(&view) else {
             return FilterResult::Match;
         };
         let value = match clause {
@@ -175,7 +179,7 @@ impl Filter {
     }
 
     /// The first condition that does not hold, and why. Cheap conditions are checked first.
-    fn stop(&self, view: &EventView<'_>) -> Option<(FilterClause<'_>, &'static str)> {
+    fn first_mismatch(&self, view: &EventView<'_>) -> Option<(FilterClause<'_>, &'static str)> {
         if !self
             .domain_topic
             .as_ref()
@@ -216,7 +220,7 @@ impl Filter {
             .iter()
             .enumerate()
             .find_map(|(index, advanced)| {
-                let why = advanced.stop(view, self.enable_advanced_filtering_on_arrays)?;
+                let why = advanced.mismatch(view, self.enable_advanced_filtering_on_arrays)?;
                 Some((FilterClause::Advanced(index, advanced), why.describe()))
             })
     }

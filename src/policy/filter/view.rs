@@ -71,7 +71,7 @@ pub(super) struct Elements {
     numbers: Vec<ExactNumber>,
     /// Case-folded, as filters compare them.
     texts: Vec<String>,
-    /// The same, reversed and sorted, for suffixes.
+    /// The bytes of `texts`, reversed and sorted, for suffixes.
     backwards: OnceCell<Vec<Vec<u8>>>,
     /// Whether `false` and `true` are among them.
     bools: [bool; 2],
@@ -111,8 +111,8 @@ impl<'e> EventView<'e> {
         }
     }
 
-    /// The same, for filters that search only these strings: each text is searched once for all of
-    /// them.
+    /// As [`EventView::new`], for filters that search only these strings: each text is searched
+    /// once for all of them.
     pub(super) fn with_needles(event: &'e Event, needles: &'e Needles) -> Self {
         Self {
             needles: Some(needles),
@@ -199,10 +199,10 @@ impl<'e> EventView<'e> {
         self.find_path(key.folded_names())
     }
 
-    /// The same for the names of a key.
+    /// As [`EventView::find_value`], for the folded names of a key.
     pub(super) fn find_path(&self, path: &[String]) -> Option<&JsonNode<'e>> {
         if let [name] = path
-            && let Some(node) = self.at_hand(name)
+            && let Some(node) = self.stored_string_node(name)
         {
             return Some(node);
         }
@@ -266,7 +266,7 @@ impl<'e> EventView<'e> {
 
     /// Calls `each` with those of `parts` that are in a text, or in any text of an array, and
     /// perhaps with other strings found there.
-    pub(super) fn each_part<'p>(
+    pub(super) fn for_each_part<'p>(
         &self,
         node: &JsonNode<'_>,
         parts: impl Iterator<Item = &'p String>,
@@ -302,7 +302,7 @@ impl<'e> EventView<'e> {
 
     /// A string that is stored separately. If it is empty it may be missing, which only the JSON
     /// tells.
-    fn at_hand(&self, name: &str) -> Option<&JsonNode<'e>> {
+    fn stored_string_node(&self, name: &str) -> Option<&JsonNode<'e>> {
         let node = match (name, self.event.schema) {
             ("id", _) => self
                 .id

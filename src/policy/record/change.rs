@@ -62,7 +62,8 @@ impl WriteUrgency {
     }
 }
 
-/// One change of a subscription's records. All changes of a write are atomic.
+/// One change of a subscription's records. All changes of a write are atomic. Those of one delivery
+/// are applied in order, and the last one decides whether its event is still needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are named after their types")]
 pub enum RecordChange {

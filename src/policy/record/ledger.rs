@@ -123,7 +123,7 @@ pub enum LedgerEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excerpt {
     /// Whether it is a response of the endpoint.
-    pub answered: bool,
+    pub has_response: bool,
     /// The first bytes of the response's body, or the text of the error.
     pub content: Bytes,
     /// The heads of the first request with this response in the minute.

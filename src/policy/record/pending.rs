@@ -25,7 +25,7 @@ impl Traffic {
 }
 
 /// The due time of a delivery that is held back behind an earlier event of its order key: later
-/// than any other. It is sent once that event has ended.
+/// than any real time. It is sent once that event has ended.
 pub const HELD_BACK: Timestamp = Timestamp(u64::MAX - 1);
 
 /// The due time of a delivery that an operator wants attempted once more: earlier than any other.
@@ -33,7 +33,7 @@ pub const HELD_BACK: Timestamp = Timestamp(u64::MAX - 1);
 pub const ASKED: Timestamp = Timestamp(0);
 
 /// The due time of a delivery that would be given up and blocks its order key instead, until an
-/// operator decides. It and [`HELD_BACK`] are later than any other.
+/// operator decides: later than any real time, and before [`HELD_BACK`].
 pub const BLOCKING: Timestamp = Timestamp(u64::MAX - 2);
 
 /// Whether age and the maximum number of attempts do not apply to a delivery that is due at this

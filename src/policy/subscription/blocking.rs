@@ -20,7 +20,7 @@ use crate::{
     order::OrderHash,
     outcome::{LastOutcome, Outcome, Reason, RequestResult},
     record::{ASKED, BLOCKING, PendingDelivery},
-    retry::{self, Failed, Jitter, RetryDecision},
+    retry::{self, FailedAttempt, Jitter, RetryDecision},
 };
 use gridhook_event::{Lane, Seq, Timestamp};
 
@@ -139,8 +139,8 @@ pub(super) fn is_unblocking(settlement: &Settlement) -> bool {
         .is_some_and(|ordering| ordering.blocking().is_any_decided())
 }
 
-/// Carries out as many decisions as fit into a write. Returns the number of deliveries that commands
-/// moved.
+/// Carries out as many decisions as fit into a write. Returns the number of deliveries that
+/// commands moved.
 pub(super) fn carry_out_decisions(settlement: &mut Settlement, now: Timestamp) -> u64 {
     let mut moved_count = 0;
     while is_unblocking(settlement)
@@ -222,7 +222,7 @@ fn reason_to_end(
         .rules_for(settlement.settings.destination)
         .terms_for(settlement.settings.dead_letter);
     let last_attempt = pending.tried;
-    let failure = Failed {
+    let failure = FailedAttempt {
         number: pending.attempts,
         first: last_attempt,
         sent: last_attempt,

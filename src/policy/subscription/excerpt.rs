@@ -45,7 +45,7 @@ impl ExcerptCache {
         result: &RequestResult,
         now: Timestamp,
     ) -> Option<KeptExcerpt> {
-        let (answered, content) = match (result.body.is_empty(), result.detail.is_empty()) {
+        let (has_response, content) = match (result.body.is_empty(), result.detail.is_empty()) {
             (false, _) => (
                 true,
                 result
@@ -57,7 +57,7 @@ impl ExcerptCache {
             (true, true) => (result.status.is_some(), Bytes::new()),
         };
         let mut hasher = DefaultHasher::new();
-        (answered, &content).hash(&mut hasher);
+        (has_response, &content).hash(&mut hasher);
         let hash = hasher.finish();
         let key = ExcerptKey::new(now, result.status, hash);
         if self.minute != key.minute {
@@ -79,7 +79,7 @@ impl ExcerptCache {
         Some(KeptExcerpt {
             key,
             unwritten: Some(Excerpt {
-                answered,
+                has_response,
                 content,
                 heads: result.heads.clone(),
             }),

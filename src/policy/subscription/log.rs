@@ -2,9 +2,9 @@
 //!
 //! Invariants:
 //! - There are at most four lanes apart from those of jobs. An expiry lane can be extended by what
-//!   follows it; anything else waits until it is finished. An unfinished backlog lane is extended at
-//!   the next recovery if nothing was read from the live lane since; otherwise the new events stay
-//!   live.
+//!   follows it; anything else waits until it is finished. An unfinished backlog lane is extended
+//!   at the next recovery if nothing was read from the live lane since; otherwise the new events
+//!   stay live.
 //! - Lanes do not change while the endpoint is healthy and the server runs, nor after an operator's
 //!   hold, because nothing failed and order is kept.
 
@@ -110,15 +110,15 @@ impl LogReading {
         let mut ready_bytes = 0;
         let mut has_more = false;
         for lane in self.lanes.iter().filter(|lane| may_read(lane, only)) {
-            ready_count += lane.ready();
+            ready_count += lane.ready_count();
             ready_bytes += lane.ready_bytes() as u64;
             has_more |= lane.is_unread(self.end) && has_room(lane, events_max);
         }
         has_more && (1..events_max).contains(&ready_count) && ready_bytes < bytes_max
     }
 
-    /// The lane with the oldest unsent events, apart from jobs: the only one that may send if events
-    /// have an order.
+    /// The lane with the oldest unsent events, apart from jobs: the only one that may send if
+    /// events have an order.
     pub(super) fn oldest_lane(&self) -> Option<Lane> {
         self.lanes
             .iter()
@@ -173,7 +173,7 @@ impl LogReading {
         let [lane] = &mut self.lanes[..] else {
             return None;
         };
-        let is_plain = lane.lane() == Lane::LIVE && lane.end().is_none() && lane.ready() == 0;
+        let is_plain = lane.lane() == Lane::LIVE && lane.end().is_none() && lane.ready_count() == 0;
         if !is_plain {
             return None;
         }
@@ -232,7 +232,7 @@ impl LogReading {
     pub(super) fn release_memory(&mut self) {
         self.lanes
             .iter_mut()
-            .filter(|lane| lane.ready() > 0)
+            .filter(|lane| lane.ready_count() > 0)
             .for_each(LaneReader::drop_ready);
     }
 
@@ -337,12 +337,12 @@ fn may_read(lane: &LaneReader, only: Option<Lane>) -> bool {
     is_own(lane.lane()) && only.is_none_or(|only| lane.lane() == only)
 }
 
-/// Whether a lane reads on for batches of this size. Events of keys in flight must not hide those of
-/// other keys.
+/// Whether a lane reads on for batches of this size. Events of keys in flight must not hide those
+/// of other keys.
 fn has_room(lane: &LaneReader, batch: usize) -> bool {
-    let is_low = lane.ready() < batch
+    let is_low = lane.ready_count() < batch
         || lane.is_stalled()
-            && lane.ready() < LANE_WAITING_MAX
+            && lane.ready_count() < LANE_WAITING_MAX
             && lane.ready_bytes() < WAITING_BYTES;
     is_low && lane.done_count() < DONE_READ_MAX
 }

@@ -20,7 +20,7 @@ pub(super) enum Lookup {
 #[derive(Debug)]
 pub(super) struct OpenLookup {
     keys: Vec<(Lane, Seq)>,
-    /// The same keys, for a fast search.
+    /// The keys of `keys`, for a fast search.
     key_set: HashSet<(Lane, Seq)>,
     is_stale: bool,
 }

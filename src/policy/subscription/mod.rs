@@ -157,14 +157,14 @@ impl Subscription {
         }
     }
 
-    /// [`Subscription::absorb_all`] with one input.
+    /// [`Subscription::process_inputs`] with one input.
     pub fn process_input(&mut self, input: Input, now: Timestamp, jitter: Jitter) -> CoreStep {
-        self.absorb_all([(input, jitter)], now)
+        self.process_inputs([(input, jitter)], now)
     }
 
     /// Processes inputs that arrived together, in order, and decides once what follows. Without
     /// inputs it acts as at a tick.
-    pub fn absorb_all(
+    pub fn process_inputs(
         &mut self,
         inputs: impl IntoIterator<Item = (Input, Jitter)>,
         now: Timestamp,
@@ -405,8 +405,8 @@ impl Subscription {
     }
 
     /// Pauses or resumes expiry. A clock that is not trusted must not expire events.
-    pub fn pause_expiry(&mut self, paused: bool) {
-        if self.settlement.pause_expiry(paused) {
+    pub fn set_expiry_paused(&mut self, is_paused: bool) {
+        if self.settlement.set_expiry_paused(is_paused) {
             self.sending.restart_expiry_scan();
         }
     }

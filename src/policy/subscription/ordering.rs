@@ -39,7 +39,8 @@ use gridhook_event::{Lane, Seq, Timestamp};
 /// keys are read.
 pub(super) const LANE_WAITING_MAX: usize = 256;
 
-/// The same limit for the events' bytes.
+/// Bytes of the events that wait in a lane for events in flight. Above this they are held back,
+/// too.
 pub(super) const WAITING_BYTES: usize = 1024 * 1024;
 
 /// An event that is held back.

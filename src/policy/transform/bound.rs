@@ -7,45 +7,19 @@
 
 use jmespath::ast::{Ast, KeyValuePair};
 
-use super::evaluate::literal_json;
+use super::{evaluate::literal_json, functions};
 
 /// Steps of slices that cannot overflow.
 const STEP_MAX: i32 = 1_000_000;
 
-/// The length of `null`, which a missing member is.
+/// The bytes of `null`, which a missing member is.
 const NULL: f64 = 4.0;
 
-/// A character may become `\u0000` in a string.
+/// The bytes of a character that becomes `\u0000` in a string.
 const ESCAPED: f64 = 6.0;
 
-/// The digits of a number that a function computes.
+/// The maximum bytes of a number that a function computes.
 const COMPUTED: f64 = 40.0;
-
-/// Functions whose results have at most the sizes of their arguments, but for a short text.
-const FUNCTIONS: [&str; 22] = [
-    "abs",
-    "avg",
-    "ceil",
-    "contains",
-    "ends_with",
-    "floor",
-    "keys",
-    "length",
-    "max",
-    "merge",
-    "min",
-    "not_null",
-    "reverse",
-    "sort",
-    "starts_with",
-    "sum",
-    "to_array",
-    "to_number",
-    "type",
-    "values",
-    "to_string",
-    "join",
-];
 
 /// The size of a result for an input of n bytes: at most `times * n + plus`.
 #[derive(Clone, Copy, Debug)]
@@ -156,10 +130,16 @@ pub(super) fn output_size(expression: &str, node: &Ast) -> Result<Size, (usize, 
             ("sort_by" | "min_by" | "max_by", [list, Ast::Expref { ast, .. }]) => {
                 size(list)?.plus(size(list)?.for_each_of(size(ast)?))
             }
-            ("map" | "sort_by" | "min_by" | "max_by", _) => {
+            ("map", _) => {
+                let problem = "the arguments of map are wrong; expected map(&expression, list)";
+                return Err((*offset, problem.to_owned()));
+            }
+            ("sort_by" | "min_by" | "max_by", _) => {
                 return Err((
                     *offset,
-                    format!("the arguments of {name} are not a list and an expression with &"),
+                    format!(
+                        "the arguments of {name} are wrong; expected {name}(list, &expression)"
+                    ),
                 ));
             }
             ("join", [Ast::Literal { value, .. }, list]) => {
@@ -172,7 +152,8 @@ pub(super) fn output_size(expression: &str, node: &Ast) -> Result<Size, (usize, 
                 ));
             }
             ("to_string", _) => sum_sizes(expression, args)?.scale(ESCAPED),
-            (known, _) if FUNCTIONS.contains(&known) => {
+            // The results of the others have at most the sizes of their arguments, or a short text.
+            (known, _) if functions::is_known(known) => {
                 sum_sizes(expression, args)?.plus(null_size).plus(Size {
                     times: 0.0,
                     plus: COMPUTED,

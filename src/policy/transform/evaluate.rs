@@ -24,11 +24,11 @@ pub(super) struct EvaluationError {
     pub(super) error: FunctionError,
 }
 
-/// The expression that is evaluated.
+/// Evaluates an expression, of which it has the text.
 #[derive(Clone, Copy)]
-pub(super) struct Source<'a>(pub(super) &'a str);
+pub(super) struct Evaluator<'a>(pub(super) &'a str);
 
-impl Source<'_> {
+impl Evaluator<'_> {
     /// The result of `node` for `data`. Each kind of node has a function, so that a level of the
     /// recursion takes little of the stack.
     ///

@@ -43,6 +43,12 @@ fn argument_range(function: &str) -> Option<Range<usize>> {
     })
 }
 
+/// Whether there is a function with this name. A new one whose result can be larger than its
+/// arguments needs a bound of its own (`bound::output_size`).
+pub(super) fn is_known(function: &str) -> bool {
+    argument_range(function).is_some()
+}
+
 /// Calls a function whose arguments are values.
 pub(super) fn call_function(function: &str, args: &[Value]) -> Result<Value, FunctionError> {
     let arity = argument_range(function).ok_or_else(|| FunctionError::Unknown {

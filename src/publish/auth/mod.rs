@@ -190,7 +190,8 @@ impl Authenticator {
     }
 
     /// A token must cover the matched route, at the called host if it is a name of the server, or
-    /// at the server's public URL. Nothing in the request is read as a path.
+    /// at the server's public URL. It is compared with the route that matched, not with the path of
+    /// the request, which a client can write in several ways.
     fn check_sas(
         &self,
         token: &[u8],
@@ -207,10 +208,13 @@ impl Authenticator {
             .public_url
             .as_ref()
             .map(|url| SasResource::below_url(url, scope.full_path(request)));
-        let (at_known_host, elsewhere): (Vec<_>, Vec<_>) = route_scope
-            .into_iter()
-            .partition(|_| names.contains_host(called, request));
-        let resources: Vec<_> = at_known_host.into_iter().chain(public).collect();
+        let mut resources = Vec::from_iter(public);
+        let mut elsewhere = Vec::new();
+        if names.contains_host(called, request) {
+            resources.extend(route_scope);
+        } else {
+            elsewhere.extend(route_scope);
+        }
         sas::check_sas_token(token, &scope.keys, &resources, wall).map_err(
             |problem| match problem {
                 sas::SasTokenProblem::Resource

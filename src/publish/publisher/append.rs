@@ -62,13 +62,13 @@ impl Publisher {
         note_nonconforming(topic, self.check_data(topic, target.take_checks()).await?);
         let events = draft.count();
         let bytes = body.len();
-        let throttle_time = if trace.is_some() || self.throttle.is_limited() {
+        let append_began = if trace.is_some() || self.throttle.is_limited() {
             self.clock.now()
         } else {
             began
         };
         self.throttle
-            .take_tokens(topic.partition(), events, bytes, throttle_time);
+            .take_tokens(topic.partition(), events, bytes, append_began);
         drop(body);
         let result = self
             .append_events(topic, draft, record.ingress.duplicate_window(), permit)
@@ -80,7 +80,7 @@ impl Publisher {
                     topic,
                     events,
                     bytes,
-                    append_began: throttle_time,
+                    append_began,
                     append_ended: self.clock.now(),
                 },
                 &result,

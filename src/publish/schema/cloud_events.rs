@@ -51,8 +51,8 @@ pub(super) struct CloudEventMembers<'a> {
 }
 
 /// Checks the events of a body and appends them to the draft, in one pass over `text`. [`None`]:
-/// something is wrong, or an event may be too large. What is reported first then takes a second look
-/// at all events, with [`read_event`].
+/// something is wrong, or an event may be too large. What is reported first then takes a second
+/// look at all events, with [`read_event`].
 pub(super) fn read_all_events(
     target: &EventTarget,
     body: &Bytes,
@@ -157,7 +157,7 @@ impl<'a> CloudEventMembers<'a> {
         let domain_topic = self
             .source
             .and_then(|source| target.domain_topic(source.literal_content()));
-        let spans = EventRanges {
+        let ranges = EventRanges {
             id: range_of(self.id).unwrap_or_default(),
             event_type: range_of(self.kind).unwrap_or_default(),
             subject: range_of(self.subject).unwrap_or_default(),
@@ -168,7 +168,7 @@ impl<'a> CloudEventMembers<'a> {
         };
         EncodedEvent {
             wire_end: out.len(),
-            spans,
+            ranges,
         }
     }
 

@@ -236,9 +236,9 @@ fn write_event(
     let start = out.len();
     out.put_slice(object.get().as_bytes());
     let wire_end = out.len();
-    let mut spans = [TextRange::default(); EventRanges::COUNT];
+    let mut ranges = [TextRange::default(); EventRanges::COUNT];
     let mut domain_topic = TextRange::default();
-    for (range, value) in spans.iter_mut().zip(values) {
+    for (range, value) in ranges.iter_mut().zip(values) {
         *range = match value {
             None => TextRange::default(),
             Some(MappedValue::Default(text)) => {
@@ -263,9 +263,9 @@ fn write_event(
     }
     EncodedEvent {
         wire_end,
-        spans: EventRanges {
+        ranges: EventRanges {
             domain_topic,
-            ..EventRanges::from_ranges(spans)
+            ..EventRanges::from_ranges(ranges)
         },
     }
 }

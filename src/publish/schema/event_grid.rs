@@ -254,7 +254,7 @@ impl CheckedEvent<'_> {
             }
         };
         out.extend_from_slice(b"}");
-        let spans = EventRanges {
+        let ranges = EventRanges {
             id,
             event_type,
             subject,
@@ -264,7 +264,7 @@ impl CheckedEvent<'_> {
         };
         EncodedEvent {
             wire_end: out.len(),
-            spans,
+            ranges,
         }
     }
 }

@@ -61,7 +61,7 @@ impl<'a> JsonValue<'a> {
         self.text == "null"
     }
 
-    /// Whether the value is a string without an escape that is no character.
+    /// Whether the value is a string whose escapes all decode to characters (no lone surrogate).
     #[inline]
     pub(super) fn is_string(&self) -> bool {
         self.string_literal().is_some() && (!self.has_escapes || self.decode_characters().is_some())

@@ -51,7 +51,7 @@ pub(crate) fn copy_damaged(
             problem,
         });
     }
-    let source_lock = FolderLock::take_if_there(from)?;
+    let source_lock = FolderLock::open_existing(from)?;
     let (mut target, lock) = restore::create_and_lock(data_dir)?;
     let watermark_value =
         watermark::read(&from.join(WATERMARK)).map_err(backup_io_error(&from.join(WATERMARK)))?;

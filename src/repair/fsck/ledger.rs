@@ -18,7 +18,7 @@ impl StoreCheck<'_> {
                 let key = by_event.or(by_time);
                 match (key, key.map(|key| ledger_lines(key, value))) {
                     (Some(key), Some(Ok(lines)))
-                        if ledger::is_at(&lines, key, by_event.is_some()) =>
+                        if ledger::matches_key(&lines, key, by_event.is_some()) =>
                     {
                         check.report.add_count(
                             "ledger lines",

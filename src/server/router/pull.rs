@@ -414,9 +414,9 @@ impl ThreadRouter {
         if let Some(refusal) = refusal.filter(|_| results.is_empty()) {
             return Err(refusal);
         }
-        let is_of_2023 = ReceiveQuery::new(request.query_string()).is_of_2023();
-        results.push(if is_of_2023 {
-            unknown.as_in_2023()
+        let has_2023_fields = ReceiveQuery::new(request.query_string()).has_2023_fields();
+        results.push(if has_2023_fields {
+            unknown.with_2023_fields()
         } else {
             unknown
         });

@@ -1,7 +1,7 @@
 //! Reads the log chunk by chunk, each with a lookup by its key, to get around damaged blocks that
 //! stop an iterator.
 
-use super::{LogSlice, chunk_of};
+use super::{LogSlice, decode_chunk};
 use crate::{Family, Store, StoreError, damage, keys};
 use gridhook_event::{PartitionId, Seq, chunk::Chunk};
 
@@ -122,7 +122,7 @@ fn look_up(
     let key = keys::log(partition, first);
     match store
         .get(Family::Log, &key)
-        .and_then(|value| value.map(|value| chunk_of(&key, value)).transpose())
+        .and_then(|value| value.map(|value| decode_chunk(&key, value)).transpose())
     {
         Ok(Some(chunk)) => Ok(if chunk.decode_events().is_ok() {
             ChunkLookup::Chunk(chunk)

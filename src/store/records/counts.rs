@@ -1,12 +1,14 @@
 //! The bytes of outcome counts, at the end of a cursor.
 //!
 //! ```text
-//! failed: count (outcome 1 | times)* | dead-lettered: count (reason 2 | times)* | dropped: count
-//! (reason 2 | times)*
-//!     | leases: count (step 1 | times)*
+//! failed:        entries | (outcome 1 | times)*
+//! dead-lettered: entries | (reason 2 | times)*
+//! dropped:       entries | (reason 2 | times)*
+//! leases:        entries | (step 1 | times)*
 //! ```
 //!
-//! Keys ascend, and entries with the count 0 are not stored.
+//! The number after a field is its length in bytes; the other fields are varints. Keys ascend, and
+//! entries with the count 0 are not stored.
 
 use std::collections::BTreeMap;
 

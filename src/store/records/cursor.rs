@@ -1,7 +1,7 @@
 //! The bytes of a cursor: one small record, written once for each group of outcomes.
 //!
 //! ```text
-//! version 8 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged
+//! version 1 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged
 //!     | 0, 1 and 8 if no request may be sent before a time, or 2 and 16 with the endpoint that requested it
 //!     | 0, or 1 and 8 if every request failed since a time
 //!     | health | eleven counters
@@ -12,7 +12,8 @@
 //! open, done: runs | (gap count)*
 //! ```
 //!
-//! Everything is a varint, except points in time. Open and done events are stored as runs, because
+//! The number after a field is its length in bytes; the other fields are varints. The version is
+//! [`Cursor::VERSION`](RecordLayout::VERSION). Open and done events are stored as runs, because
 //! they are mostly adjacent: the first run costs as much as its sequence, every further run two or
 //! three bytes.
 
@@ -33,9 +34,9 @@ use gridhook_policy::{
     },
 };
 
-/// The maximum number of open events in a lane: far beyond [`OPEN_EVENTS_MAX`], because events in
-/// flight of several parts of the log can end before the lane that has these parts passes them. A
-/// longer list is damage and is refused before memory is allocated for it.
+/// The maximum number of open events in a lane: far beyond [`OPEN_EVENTS_MAX`]. A lane that reads
+/// several parts of the log passes an event only when all earlier ones of all parts have ended, so
+/// many can be open. A longer list is damage and is refused before memory is allocated for it.
 const OPEN_MAX: u64 = 4 * OPEN_EVENTS_MAX as u64;
 
 // Held by an operator, or with GONE because the endpoint fails.

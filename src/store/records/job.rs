@@ -2,9 +2,13 @@
 //! record of its own.
 //!
 //! ```text
-//! lane | kind 1 | replay: from, end; redrive: drained 1 | 0, or 1 and the rate | began 8 | changed
-//! 8 | state 1 | eleven counters
+//! job:     lane | kind 1 | replay or redrive | 0, or 1 and the rate | began 8 | changed 8
+//!     | state 1 | eleven counters
+//! replay:  from | end
+//! redrive: drained 1
 //! ```
+//!
+//! The number after a field is its length in bytes; the other fields are varints.
 
 use super::{
     RecordLayout,

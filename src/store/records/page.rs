@@ -2,16 +2,16 @@
 //! have no records of their own yet.
 //!
 //! ```text
-//! version 1 | ended | entries | entry*
-//! entry: partition | subscription | flags 1 | stored, if flagged | length and cursor, or its
-//! changes, if flagged
+//! page:    version 1 | newest end | entries | entry*
+//! entry:   partition | subscription | flags 1 | stored page, if flagged
+//!     | length and cursor, or length and changes of it, if flagged
 //!     | lines | length and lines, if there are any
 //! changes: checksum of the cursor 4 | (bytes that stay | bytes that change | their new values)*
 //! ```
 //!
-//! Everything but the flags, the cursor, its checksum and the lines is a varint. A cursor is a
-//! whole record with its version. From one outcome to the next a few bytes of it change, and rarely
-//! its length.
+//! The number after a field is its length in bytes. Everything else but the cursor, the new values
+//! and the lines is a varint. A cursor is a whole record with its version. From one outcome to the
+//! next a few bytes of it change, and rarely its length.
 
 use bytes::Bytes;
 
@@ -32,7 +32,7 @@ const NEAR: usize = 2;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutcomePage {
     /// Pages up to this number have nothing that is not in a record of its own.
-    pub ended: u64,
+    pub newest_end: u64,
     /// The entries, ascending: one for each subscription.
     pub entries: Vec<PageEntry>,
 }
@@ -43,7 +43,7 @@ pub struct PageEntry {
     pub subscription_key: SubscriptionKey,
     /// The subscription's entries in pages up to this number are in records of their own, which
     /// were written with this page.
-    pub stored: Option<u64>,
+    pub stored_page: Option<u64>,
     /// The subscription's cursor, if the page has a new one.
     pub cursor: Option<PageCursor>,
     pub lines: EncodedLines,
@@ -128,11 +128,11 @@ impl RecordLayout for OutcomePage {
             .entries
             .is_sorted_by(|entry, next| entry.subscription_key < next.subscription_key);
         assert!(ascends, "the entries of a page do not ascend");
-        put_varint(out, self.ended);
+        put_varint(out, self.newest_end);
         put_varint(out, self.entries.len() as u64);
         for PageEntry {
             subscription_key,
-            stored,
+            stored_page,
             cursor,
             lines,
         } in &self.entries
@@ -144,9 +144,9 @@ impl RecordLayout for OutcomePage {
                 Some(PageCursor::Whole(cursor)) => (HAS_CURSOR, Some(&cursor[..])),
                 Some(PageCursor::Changes(changes)) => (HAS_CHANGES, Some(&changes[..])),
             };
-            out.push(flag | if stored.is_some() { HAS_STORED } else { 0 });
-            if let Some(stored) = stored {
-                put_varint(out, *stored);
+            out.push(flag | if stored_page.is_some() { HAS_STORED } else { 0 });
+            if let Some(stored_page) = stored_page {
+                put_varint(out, *stored_page);
             }
             if let Some(cursor) = cursor {
                 put_varint(out, cursor.len() as u64);
@@ -175,7 +175,7 @@ impl RecordLayout for OutcomePage {
                 .is_none_or(|last| last.subscription_key < subscription_key)
                 .then_some(())?;
             let flags = reader.u8()?;
-            let stored_cursor = if flags & HAS_STORED == 0 {
+            let stored_page = if flags & HAS_STORED == 0 {
                 None
             } else {
                 Some(reader.varint()?)
@@ -198,13 +198,13 @@ impl RecordLayout for OutcomePage {
             }
             entries.push(PageEntry {
                 subscription_key,
-                stored: stored_cursor,
+                stored_page,
                 cursor,
                 lines,
             });
         }
         Some(Self {
-            ended: newest_end,
+            newest_end,
             entries,
         })
     }

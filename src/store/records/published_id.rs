@@ -1,6 +1,10 @@
-//! The record of an id that was published to a topic with duplicate detection: accepted 8 | until
-//! 8 | seq | duplicates
-//! | last duplicate.
+//! The record of an id that was published to a topic with duplicate detection.
+//!
+//! ```text
+//! version 1 | accepted 8 | until 8 | seq | duplicates | 0, or 1 and last duplicate 8
+//! ```
+//!
+//! The number after a field is its length in bytes; the other fields are varints.
 //!
 //! A record for each id, and not the id filters of the log's blocks: one lookup suffices for a
 //! window of any length, and the log need not be kept as long as the window.

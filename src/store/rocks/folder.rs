@@ -10,13 +10,15 @@ use std::{
     io::{self, Read, Seek, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    process, thread,
+    process,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
     time::{Duration, UNIX_EPOCH},
 };
 
 use rustix::{
     fs::{FallocateFlags, Timespec, Timestamps, UTIME_NOW, fallocate, futimens, statvfs},
-    io::Errno,
+    io::{Errno, retry_on_intr},
 };
 
 use super::{
@@ -36,7 +38,7 @@ const PRIVATE_FOLDER: u32 = 0o700;
 const PLACE: &str = "place";
 
 /// Names of the families that are not compacted.
-pub(super) const SPARED: &str = "spared";
+pub(super) const UNCOMPACTED_NAME: &str = "spared";
 
 /// The name of the file of the ballast.
 const BALLAST_NAME: &str = "ballast";
@@ -54,8 +56,10 @@ const SHARE: u64 = 2;
 pub(super) struct DataFolder {
     path: PathBuf,
     lock: FolderLock,
-    /// The file of the ballast, which stores beside each other share.
+    /// The ballast file. Stores in folders of the same parent (`is_beside_others`) share one.
     ballast: PathBuf,
+    /// Whether the file system is known to lack `fallocate`: then there is no ballast.
+    lacks_fallocate: AtomicBool,
 }
 
 /// The lock of a data folder, held as long as the file is open.
@@ -95,7 +99,7 @@ impl FolderLock {
 
     /// Takes the lock if the folder has a lock file. Creates none: the folder may be a backup or
     /// read-only.
-    pub fn take_if_there(path: &Path) -> Result<Option<Self>, OpenError> {
+    pub fn open_existing(path: &Path) -> Result<Option<Self>, OpenError> {
         match path.join("lock").try_exists() {
             Ok(false) => return Ok(None),
             Ok(true) => {}
@@ -110,6 +114,7 @@ impl FolderLock {
             Err(OpenError::Folder { .. }) => {}
             taken => return taken.map(Some),
         }
+        // A file that may not be written can be locked, too.
         let mut file = File::open(path.join("lock")).map_err(|source| OpenError::Folder {
             folder: path.to_owned(),
             source,
@@ -169,6 +174,7 @@ impl DataFolder {
             path: path.to_owned(),
             lock: FolderLock::acquire(path)?,
             ballast: shared.unwrap_or(path).join(BALLAST_NAME),
+            lacks_fallocate: AtomicBool::new(false),
         };
         Ok(folder)
     }
@@ -186,7 +192,7 @@ impl DataFolder {
     /// The families that are not compacted. An unreadable file counts as none: the next failed
     /// compaction writes it again.
     pub(super) fn uncompacted_families(&self) -> BTreeSet<Family> {
-        let names = std::fs::read_to_string(self.path.join(SPARED)).unwrap_or_default();
+        let names = std::fs::read_to_string(self.path.join(UNCOMPACTED_NAME)).unwrap_or_default();
         Family::ALL
             .into_iter()
             .filter(|family| names.lines().any(|name| name == family.name()))
@@ -194,8 +200,8 @@ impl DataFolder {
     }
 
     /// Stores the families that are not compacted.
-    pub(super) fn note_spared(&self, families: &BTreeSet<Family>) -> io::Result<()> {
-        let path = self.path.join(SPARED);
+    pub(super) fn store_uncompacted(&self, families: &BTreeSet<Family>) -> io::Result<()> {
+        let path = self.path.join(UNCOMPACTED_NAME);
         if families.is_empty() {
             return std::fs::remove_file(path).or_else(|error| match error.kind() {
                 io::ErrorKind::NotFound => Ok(()),
@@ -213,7 +219,7 @@ impl DataFolder {
 
     /// Whether the folder was copied, with all its files, since a server last opened it. The next
     /// call returns false.
-    pub(super) fn is_copied(&self) -> io::Result<bool> {
+    pub(super) fn detect_copy(&self) -> io::Result<bool> {
         let path = self.path.join(PLACE);
         let recorded_place = match std::fs::read_to_string(&path) {
             Ok(stored) => Some(stored),
@@ -268,26 +274,37 @@ impl DataFolder {
 
     /// Creates the ballast, if there is space for it. Returns whether there is enough space,
     /// counting the ballast. A file system that cannot allocate space in advance gets no ballast.
-    pub(super) fn take_ballast(&self) -> io::Result<bool> {
+    pub(super) fn ensure_ballast(&self) -> io::Result<bool> {
         if self.has_ballast() {
             return Ok(true);
         }
         if self.free_bytes()? < SHARE * BALLAST {
             return Ok(false);
         }
+        if self.lacks_fallocate.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
         match self.make_ballast() {
             Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(false),
-            Err(error) => Err(error),
+            Err(error) => match error.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Ok(false),
+                _ => Err(error),
+            },
         }
     }
 
     fn make_ballast(&self) -> io::Result<()> {
         let file = new_file(&self.ballast)?;
-        if fallocate(&file, FallocateFlags::empty(), 0, BALLAST).is_err() {
-            return self.drop_ballast().map(drop);
+        let result = retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, BALLAST));
+        let Err(error) = result else {
+            return file.sync_all();
+        };
+        self.drop_ballast()?;
+        if matches!(error, Errno::OPNOTSUPP | Errno::NOSYS) {
+            self.lacks_fallocate.store(true, Ordering::Relaxed);
+            return Ok(());
         }
-        file.sync_all()
+        Err(error.into())
     }
 
     /// Removes the ballast. Returns whether there was one.

@@ -36,7 +36,7 @@ impl ReadOnlyStore {
     /// Opens the store in the data folder or the backup `folder`. Fails if a server has it, and
     /// never creates one.
     pub fn open(folder: &Path, wanted: &RocksOptions) -> Result<Self, OpenError> {
-        let lock = FolderLock::take_if_there(folder)?;
+        let lock = FolderLock::open_existing(folder)?;
         let file = folder.join("watermark");
         let of_folder = |source| OpenError::Folder {
             folder: folder.to_owned(),

@@ -65,18 +65,7 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
             &uncompacted,
         )
     };
-    let db = match open_store() {
-        // Opening needs a few kilobytes for a new log and a new manifest. The ballast frees them.
-        Err(StoreError::Full)
-            if folder
-                .drop_ballast()
-                .map_err(|source| open_io_error(&folder, source))? =>
-        {
-            open_store()
-        }
-        opened => opened,
-    };
-    let db = db.map_err(|error| open_error(path, error))?;
+    let db = open_with_ballast(&folder, open_store)?;
     let recovered = db.latest_sequence_number();
     let acknowledged = watermark.last_sequence();
     if recovered < acknowledged {
@@ -101,25 +90,49 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
     load_floors(&rocks)?;
     let room = rocks
         .folder
-        .take_ballast()
+        .ensure_ballast()
         .map_err(|source| open_io_error(&rocks.folder, source))?;
-    match rocks.folder.is_copied() {
+    warn_of_copy(&rocks.folder, recovered);
+    Ok(RocksStore {
+        short: AtomicBool::new(!room),
+        ..rocks
+    })
+}
+
+/// Opens RocksDB. On a full disk the ballast frees the few kilobytes that a new log and a new
+/// manifest need.
+fn open_with_ballast(
+    folder: &DataFolder,
+    open_store: impl Fn() -> Result<DB, StoreError>,
+) -> Result<DB, OpenError> {
+    let result = match open_store() {
+        Err(StoreError::Full)
+            if folder
+                .drop_ballast()
+                .map_err(|source| open_io_error(folder, source))? =>
+        {
+            open_store()
+        }
+        result => result,
+    };
+    result.map_err(|error| open_error(folder.path(), error))
+}
+
+/// Warns if the folder is a copy. A failure is only logged, too: a full disk must not prevent
+/// opening.
+fn warn_of_copy(folder: &DataFolder, recovered: u64) {
+    match folder.detect_copy() {
         Ok(true) => tracing::warn!(
-            folder = %path.display(),
+            folder = %folder.path().display(),
             change = recovered,
             "the data folder is a copy; changes that a server made to the original after the copy \
              are missing, and events that it delivered since then are delivered again"
         ),
         Ok(false) => {}
-        // This is only a warning, and a full disk must not prevent opening.
         Err(error) => {
             tracing::warn!(%error, "could not find out whether the data folder is a copy")
         }
     }
-    Ok(RocksStore {
-        short: AtomicBool::new(!room),
-        ..rocks
-    })
 }
 
 /// Wraps RocksDB after it opened and recovered.
@@ -147,7 +160,7 @@ fn wrap_database(
         full: AtomicBool::new(false),
         short: AtomicBool::new(false),
         failed: OnceLock::new(),
-        spared: Mutex::new(folder.uncompacted_families()),
+        uncompacted: Mutex::new(folder.uncompacted_families()),
         folder,
     }
 }

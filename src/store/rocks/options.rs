@@ -46,16 +46,16 @@ const TABLE_SYNC: u64 = 1 << 20;
 /// open, so there must not be many.
 const LOG_FILE: u64 = 32 << 20;
 
-/// The period after which RocksDB compacts a file of the log again: one day. By then every chunk
-/// below the floor is removed, wherever it is.
-const LOG_PERIOD_S: u64 = 24 * 60 * 60;
+/// The period after which RocksDB compacts a file again, of the log and of ids: one day. By then
+/// everything that may be removed is removed, wherever it is.
+const RECOMPACT_AFTER_S: u64 = 24 * 60 * 60;
 
 /// 100 deletes among 1,000 adjacent records trigger a compaction, so that a queue that is drained
 /// from its head does not slow seeks.
 const DELETES: (usize, usize) = (1000, 100);
 
 /// RocksDB's name of the option that turns off compactions of a family.
-pub(super) const SPARE: &str = "disable_auto_compactions";
+pub(super) const NO_COMPACTIONS: &str = "disable_auto_compactions";
 
 /// Options that an operator can set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,27 +93,27 @@ impl Default for RocksOptions {
     }
 }
 
-/// The options of all writes. Writes with different options would not share a sync.
+/// The options of writes that are synced before they return.
 pub(super) fn synced_writes() -> WriteOptions {
     let mut options = WriteOptions::default();
     options.set_sync(true);
     options
 }
 
-pub(super) fn new_store(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
-    let mut options = store_options(set)?;
+pub(super) fn new_store(wanted: &RocksOptions) -> Result<Options, rocksdb::Error> {
+    let mut options = store_options(wanted)?;
     options.create_if_missing(true);
     Ok(options)
 }
 
 /// Options for the whole store. They do not create a missing store.
-pub(super) fn store_options(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
+pub(super) fn store_options(wanted: &RocksOptions) -> Result<Options, rocksdb::Error> {
     // The first option lets a store open on a full disk; the second refuses a store whose older
     // logs are missing; the manifest of most stores has a few kilobytes, and not 4 MiB.
     let mut options = Options::default().get_options_from_string(format!(
         "avoid_flush_during_recovery=true;track_and_verify_wals=true;\
          manifest_preallocation_size=65536;allow_fallocate={}",
-        !set.is_beside_others
+        !wanted.is_beside_others
     ))?;
     // Families that an older program did not have are created; the format decides whether that is
     // allowed.
@@ -122,9 +122,9 @@ pub(super) fn store_options(set: &RocksOptions) -> Result<Options, rocksdb::Erro
     options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
     // One limit for all families: separate limits would need several times the memory for the same
     // effect.
-    options.set_db_write_buffer_size(set.buffers_bytes);
-    options.set_max_total_wal_size(set.wal_bytes);
-    options.set_max_open_files(set.open_tables);
+    options.set_db_write_buffer_size(wanted.buffers_bytes);
+    options.set_max_total_wal_size(wanted.wal_bytes);
+    options.set_max_open_files(wanted.open_tables);
     // One flush and three compactions: more would take CPU from delivery.
     options.set_max_background_jobs(4);
     options.set_writable_file_max_buffer_size(FILE_BUFFER);
@@ -144,15 +144,14 @@ pub(super) fn store_options(set: &RocksOptions) -> Result<Options, rocksdb::Erro
 
 /// Options for a copy of a damaged store, from which everything readable is recovered. Recovered
 /// records are flushed at once, so the damaged logs are not read again.
-pub(super) fn damaged_store_options(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
-    let mut options = store_options(set)?
+pub(super) fn damaged_store_options(wanted: &RocksOptions) -> Result<Options, rocksdb::Error> {
+    let mut options = store_options(wanted)?
         .get_options_from_string("track_and_verify_wals=false;avoid_flush_during_recovery=false")?;
     // Recovery up to the first damage is not enough: RocksDB refuses it if any family was flushed
     // after that point.
     options.set_wal_recovery_mode(DBRecoveryMode::SkipAnyCorruptedRecord);
     // A missing table, or one with an unreadable index, is an error only when it is read.
     options.set_paranoid_checks(false);
-    options.create_missing_column_families(true);
     Ok(options)
 }
 
@@ -205,7 +204,7 @@ pub(super) fn family_options(
             options.set_compression_type(lz4);
             options.set_compression_per_level(&[new, new, lz4]);
             options.set_target_file_size_base(LOG_FILE);
-            options.set_periodic_compaction_seconds(LOG_PERIOD_S);
+            options.set_periodic_compaction_seconds(RECOMPACT_AFTER_S);
             options.set_compaction_filter_factory(floors.clone());
             // New buffers can fill while two are being flushed.
             options.set_max_write_buffer_number(4);
@@ -213,14 +212,14 @@ pub(super) fn family_options(
         Family::Ids => {
             // Bits of Bloom filters do not compress.
             options.set_compression_type(DBCompressionType::None);
-            options.set_periodic_compaction_seconds(LOG_PERIOD_S);
+            options.set_periodic_compaction_seconds(RECOMPACT_AFTER_S);
             options.set_compaction_filter_factory(floors.clone());
         }
         Family::PublishedIds => {
             // Keys are random, so a compaction of the first level rewrites the next one too, and
             // drops what has ended.
             options.set_compression_type(DBCompressionType::None);
-            options.set_periodic_compaction_seconds(LOG_PERIOD_S);
+            options.set_periodic_compaction_seconds(RECOMPACT_AFTER_S);
             options.set_compaction_filter_factory(floors.clone());
             // Nearly every lookup is for an id that is not there. Filters are read in parts: those
             // of a week of ids are larger than the cache.
@@ -240,7 +239,7 @@ pub(super) fn family_options(
             options.add_compact_on_deletion_collector_factory(window, deletes, 0.0);
         }
         Family::Pending => {
-            // Lookups are for single events that mostly are not there, as in `held`.
+            // Most lookups are for single events that have no record, as in `Family::Carried`.
             table.set_bloom_filter(10.0, false);
             options.set_compression_type(DBCompressionType::None);
             options.add_compact_on_deletion_collector_factory(window, deletes, 0.0);

@@ -8,7 +8,8 @@
 //!
 //! Invariants:
 //! - What a reader sees is as if each outcome had its records at once: [`Pages::find_cursor`] and
-//!   [`Pages::scan_merged`] add what memory has. After a kill, [`Pages::load_pages`] reads it from the pages.
+//!   [`Pages::scan_merged`] add what memory has. After a kill, [`Pages::load_pages`] reads it from
+//!   the pages.
 //! - A cursor may be what has changed since the one in the page before: both become records in the
 //!   same write.
 //! - A subscription's outcomes become records in one write with a page that says so, so that no
@@ -51,9 +52,9 @@ pub(super) struct Pages {
 
 /// A batch as it is written.
 pub(super) struct PlannedWrite<'a> {
-    /// Changes that are written before the batch.
-    pub(super) first: Batch,
-    /// The batch. Its outcomes are in `first`.
+    /// The page with the outcomes of the batch, deletions of pages, and records of outcomes that
+    /// leave pages. They are written before the batch.
+    pub(super) page_changes: Batch,
     pub(super) batch: Cow<'a, Batch>,
     page: Option<PlannedPage>,
 }
@@ -105,7 +106,7 @@ impl Pages {
         let mut state = self.lock_state();
         let newest_end = pages
             .values()
-            .map(|(page, _)| page.ended)
+            .map(|(page, _)| page.newest_end)
             .max()
             .unwrap_or(0);
         let mut entries = BTreeMap::<SubscriptionKey, Vec<(u64, PageEntry)>>::new();
@@ -115,7 +116,7 @@ impl Pages {
             state.pages.insert(number, bytes);
             for entry in page.entries.into_iter().filter(|_| number > newest_end) {
                 let parts = entries.entry(entry.subscription_key).or_default();
-                parts.retain(|(of, _)| entry.stored.is_none_or(|stored| *of > stored));
+                parts.retain(|(of, _)| entry.stored_page.is_none_or(|stored| *of > stored));
                 parts.push((number, entry));
             }
         }
@@ -233,10 +234,12 @@ impl Pages {
         for (key, candidates) in candidates {
             let mut batch = Batch::default();
             match family {
-                Family::Ledger => batch.outcome_records(*key, None, &candidates.lines),
-                _ => {
-                    batch.outcome_records(*key, candidates.cursor.clone(), &EncodedLines::default())
-                }
+                Family::Ledger => batch.put_outcome_records(*key, None, &candidates.lines),
+                _ => batch.put_outcome_records(
+                    *key,
+                    candidates.cursor.clone(),
+                    &EncodedLines::default(),
+                ),
             }
             for op in batch.0 {
                 if let WriteOp::Put(_, key, value) = op
@@ -265,7 +268,7 @@ impl Pages {
         }
         if !has_any {
             return PlannedWrite {
-                first: Batch::default(),
+                page_changes: Batch::default(),
                 batch: Cow::Borrowed(batch),
                 page: None,
             };

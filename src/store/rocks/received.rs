@@ -17,7 +17,7 @@ use std::{
 };
 
 use super::{
-    folder::SPARED,
+    folder::UNCOMPACTED_NAME,
     open::{STORE, remove},
 };
 
@@ -52,7 +52,7 @@ pub(super) fn finish_arrival(data_dir: &Path) -> io::Result<()> {
             data_dir.join(WATERMARK),
         ))?;
         // This file names families of the store before.
-        if_there(fs::remove_file(data_dir.join(SPARED)))?;
+        if_there(fs::remove_file(data_dir.join(UNCOMPACTED_NAME)))?;
         File::open(data_dir)?.sync_all()?;
         fs::rename(store, data_dir.join(STORE))?;
         File::open(data_dir)?.sync_all()?;

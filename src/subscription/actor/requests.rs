@@ -35,7 +35,7 @@ impl SubscriptionActor {
                 ActorRequest::Retry(request) => Input::Retry(request),
                 ActorRequest::Page(page) => Input::Redrive(page),
             };
-            self.process_input(input, now);
+            self.pass_to_core(input, now);
             if let Some(wait) = self.plan.retry_after.as_ref().filter(|_| is_ending_wait) {
                 wait.end_wait();
             }

@@ -1,7 +1,7 @@
 //! A compact record of the subscriptions that each event of a chunk matches.
 
 /// The number of positions in a word.
-const WORD: usize = u64::BITS as usize;
+const WORD_BITS: usize = u64::BITS as usize;
 
 /// The subscriptions that each event of a chunk matches. Consecutive events with the same
 /// subscriptions share a set.
@@ -27,7 +27,7 @@ impl Matches {
     /// Makes an empty record with room for `events` events that go to `subscriptions`
     /// subscriptions, all to the same ones.
     pub fn with_room(events: usize, subscriptions: usize) -> Self {
-        let all = Vec::with_capacity(subscriptions.div_ceil(WORD));
+        let all = Vec::with_capacity(subscriptions.div_ceil(WORD_BITS));
         Self {
             set_indexes: Vec::with_capacity(events),
             sets: Vec::with_capacity(1),
@@ -43,11 +43,11 @@ impl Matches {
             .is_some_and(|last| last.has_exactly(positions))
         {
             for position in positions {
-                let word = *position as usize / WORD;
+                let word = *position as usize / WORD_BITS;
                 if self.all.len() <= word {
                     self.all.resize(word + 1, 0);
                 }
-                self.all[word] |= 1 << (position % 64);
+                self.all[word] |= 1 << (position % u64::BITS);
             }
             self.sets.push(PositionSet::new(positions));
         }
@@ -99,13 +99,15 @@ impl PositionSet {
         if let Some(word) = word_of(positions) {
             return Self::Word(word);
         }
-        let words = positions.last().map_or(0, |last| *last as usize / WORD + 1);
+        let words = positions
+            .last()
+            .map_or(0, |last| *last as usize / WORD_BITS + 1);
         if size_of_val(positions) <= words * size_of::<u64>() {
             return Self::Few(positions.into());
         }
         let mut bits = vec![0; words];
         for position in positions {
-            bits[*position as usize / WORD] |= 1 << (position % 64);
+            bits[*position as usize / WORD_BITS] |= 1 << (position % u64::BITS);
         }
         Self::Many(bits.into())
     }
@@ -141,7 +143,9 @@ impl PositionSet {
 
 /// The positions as bits, if a word has all of them.
 fn word_of(positions: &[u32]) -> Option<u64> {
-    let fits = positions.last().is_none_or(|last| (*last as usize) < WORD);
+    let fits = positions
+        .last()
+        .is_none_or(|last| (*last as usize) < WORD_BITS);
     fits.then(|| {
         positions
             .iter()
@@ -151,8 +155,8 @@ fn word_of(positions: &[u32]) -> Option<u64> {
 
 fn has_bit(words: &[u64], position: u32) -> bool {
     words
-        .get(position as usize / WORD)
-        .is_some_and(|bits| bits & 1 << (position % 64) != 0)
+        .get(position as usize / WORD_BITS)
+        .is_some_and(|bits| bits & 1 << (position % u64::BITS) != 0)
 }
 
 fn iter_bits(words: &[u64]) -> impl Iterator<Item = u32> {

@@ -56,7 +56,7 @@ impl MatchedChunk {
     /// Memory use. For small events, the offsets of their parts and the match sets are larger than
     /// the bytes.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.bytes + EventBlock::memory_of(self.events.len()) + self.matches.memory_bytes()
+        self.bytes + EventBlock::memory_of_events(self.events.len()) + self.matches.memory_bytes()
     }
 
     pub(super) fn readers(&self) -> impl Iterator<Item = SubscriptionId> {
@@ -72,9 +72,8 @@ pub(super) struct EvictedRange {
     pub(super) first: Seq,
     pub(super) end: Seq,
     pub(super) matched_for: Arc<SubscriptionPositions>,
-    /// For each position of a subscription, the end of its last part; below the range without a
-    /// match in it.
-    pub(super) parts: Vec<Seq>,
+    /// For each position of a subscription, the end of its last match; 0 without a match.
+    pub(super) last_match_ends: Vec<Seq>,
 }
 
 impl EvictedRange {
@@ -83,33 +82,34 @@ impl EvictedRange {
         self.end = chunk.end_seq();
         for position in chunk.matches.reader_positions() {
             let position = position as usize;
-            if self.parts.len() <= position {
-                self.parts.resize(position + 1, Seq(0));
+            if self.last_match_ends.len() <= position {
+                self.last_match_ends.resize(position + 1, Seq(0));
             }
-            self.parts[position] = self.end;
+            self.last_match_ends[position] = self.end;
         }
     }
 
     /// Appends the range that follows it.
     pub(super) fn append_later(&mut self, later: Self) {
         self.end = later.end;
-        if self.parts.len() < later.parts.len() {
-            self.parts.resize(later.parts.len(), Seq(0));
+        if self.last_match_ends.len() < later.last_match_ends.len() {
+            self.last_match_ends
+                .resize(later.last_match_ends.len(), Seq(0));
         }
-        for (part, later) in self.parts.iter_mut().zip(later.parts) {
-            *part = (*part).max(later);
+        for (end, later) in self.last_match_ends.iter_mut().zip(later.last_match_ends) {
+            *end = (*end).max(later);
         }
     }
 
     /// Whether the subscription at `position` has a match behind `upto`.
     pub(super) fn has_match(&self, position: u32, upto: Seq) -> bool {
-        self.parts
+        self.last_match_ends
             .get(position as usize)
-            .is_some_and(|part| upto < *part)
+            .is_some_and(|end| upto < *end)
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.parts.capacity() * size_of::<Seq>()
+        self.last_match_ends.capacity() * size_of::<Seq>()
     }
 }
 

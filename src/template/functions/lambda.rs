@@ -13,7 +13,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     lazy_function("groupBy", 2..=2, group_by),
     lazy_function("lambda", 1..=usize::MAX, |_, _| Err(EvaluationError::invalid("lambda is only allowed as \
         an argument of map, filter, reduce, sort, toObject, groupBy and mapValues"))),
-    scoped_function("lambdaVariables", 1..=1, |scope, a| variable_name(scope, a.text_argument(0)?)),
+    scoped_function("lambdaVariables", 1..=1, |scope, args| lambda_variable_value(scope, args.text_argument(0)?)),
     lazy_function("map", 2..=2, map),
     lazy_function("mapValues", 2..=2, map_values),
     lazy_function("reduce", 3..=3, reduce),
@@ -105,7 +105,7 @@ impl<'a> Lambda<'a> {
     }
 }
 
-fn variable_name(scope: &EvaluationScope<'_>, name: &str) -> Evaluated {
+fn lambda_variable_value(scope: &EvaluationScope<'_>, name: &str) -> Evaluated {
     let all = scope.local.lambdas.iter().rev();
     let value = all
         .into_iter()

@@ -10,30 +10,30 @@ pub(super) const FUNCTIONS: &[Function] = &[
     eager_function("array", 1..=1, array),
     eager_function("concat", 0..=MANY, concat),
     eager_function("contains", 2..=2, contains),
-    eager_function("createArray", 0..=MANY, |a| Ok(a.values.clone().into())),
+    eager_function("createArray", 0..=MANY, |args| Ok(args.values.clone().into())),
     eager_function("createObject", 0..=MANY, create_object),
-    eager_function("empty", 1..=1, |a| Ok((a.value_argument(0)?.is_null() || length(a)? == 0).into())),
-    eager_function("first", 1..=1, |a| first_or_last(a, false)),
+    eager_function("empty", 1..=1, |args| Ok((args.value_argument(0)?.is_null() || length(args)? == 0).into())),
+    eager_function("first", 1..=1, |args| first_or_last(args, false)),
     eager_function("flatten", 1..=1, flatten),
     eager_function("intersection", 2..=MANY, intersection),
     eager_function("items", 1..=1, items),
-    eager_function("last", 1..=1, |a| first_or_last(a, true)),
-    eager_function("length", 1..=1, |a| Ok(length(a)?.into())),
+    eager_function("last", 1..=1, |args| first_or_last(args, true)),
+    eager_function("length", 1..=1, |args| Ok(length(args)?.into())),
     eager_function("objectKeys", 1..=1, object_keys),
     eager_function("range", 2..=2, range),
     eager_function("shallowMerge", 1..=1, shallow_merge),
-    eager_function("skip", 2..=2, |a| take_or_skip(a, true)),
-    eager_function("take", 2..=2, |a| take_or_skip(a, false)),
+    eager_function("skip", 2..=2, |args| take_or_skip(args, true)),
+    eager_function("take", 2..=2, |args| take_or_skip(args, false)),
     eager_function("tryGet", 2..=MANY, try_get),
-    eager_function("tryIndexFromEnd", 2..=2, |a| Ok(from_end(a)?.unwrap_or_default())),
-    eager_function("indexFromEnd", 2..=2, |a| from_end(a)?.ok_or_else(|| a.invalid_call("the index is outside \
+    eager_function("tryIndexFromEnd", 2..=2, |args| Ok(from_end(args)?.unwrap_or_default())),
+    eager_function("indexFromEnd", 2..=2, |args| from_end(args)?.ok_or_else(|| args.invalid_call("the index is outside \
         of the array"))),
     eager_function("union", 1..=MANY, union),
 ];
 
 /// The argument if it is an array, or an array with it.
-fn array(a: &Arguments<'_>) -> Evaluated {
-    let value = a.value_argument(0)?;
+fn array(args: &Arguments<'_>) -> Evaluated {
+    let value = args.value_argument(0)?;
     Ok(if value.is_array() {
         value.clone()
     } else {
@@ -41,62 +41,62 @@ fn array(a: &Arguments<'_>) -> Evaluated {
     })
 }
 
-fn object_keys(a: &Arguments<'_>) -> Evaluated {
-    let keys = a.object_argument(0)?.keys();
+fn object_keys(args: &Arguments<'_>) -> Evaluated {
+    let keys = args.object_argument(0)?.keys();
     Ok(keys.map(|key| Value::from(key.as_str())).collect())
 }
 
 /// Maximum number of elements of `range`, as in Azure.
 const RANGE_MAX: i64 = 10_000;
 
-fn concat(a: &Arguments<'_>) -> Evaluated {
-    if a.values.first().is_some_and(Value::is_array) {
+fn concat(args: &Arguments<'_>) -> Evaluated {
+    if args.values.first().is_some_and(Value::is_array) {
         let mut all = Vec::new();
-        for index in 0..a.len() {
-            all.extend(a.list_argument(index)?.iter().cloned());
+        for index in 0..args.len() {
+            all.extend(args.list_argument(index)?.iter().cloned());
         }
         return Ok(all.into());
     }
-    let texts = a.text_arguments(0)?;
-    a.reserve_size(texts.iter().map(String::len).sum())?;
+    let texts = args.text_arguments(0)?;
+    args.check_size(texts.iter().map(String::len).sum())?;
     Ok(texts.concat().into())
 }
 
-fn contains(a: &Arguments<'_>) -> Evaluated {
-    let is_there = match a.value_argument(0)? {
-        Value::String(text) => text.contains(&a.as_text(1)?),
-        Value::Array(list) => list.contains(a.value_argument(1)?),
-        Value::Object(object) => find_entry(object, &a.as_text(1)?).is_some(),
-        _ => return Err(a.wrong_argument(0, "a string, an array or an object")),
+fn contains(args: &Arguments<'_>) -> Evaluated {
+    let is_there = match args.value_argument(0)? {
+        Value::String(text) => text.contains(&args.to_text(1)?),
+        Value::Array(list) => list.contains(args.value_argument(1)?),
+        Value::Object(object) => find_entry(object, &args.to_text(1)?).is_some(),
+        _ => return Err(args.wrong_argument(0, "a string, an array or an object")),
     };
     Ok(is_there.into())
 }
 
-fn create_object(a: &Arguments<'_>) -> Evaluated {
+fn create_object(args: &Arguments<'_>) -> Evaluated {
     let mut object = Map::new();
-    if a.len() % 2 == 1 {
-        return Err(a.invalid_call(format!(
+    if args.len() % 2 == 1 {
+        return Err(args.invalid_call(format!(
             "it has {} arguments; expected a value for each key",
-            a.len()
+            args.len()
         )));
     }
-    for (index, pair) in a.values.chunks_exact(2).enumerate() {
-        object.insert(a.text_argument(2 * index)?.to_owned(), pair[1].clone());
+    for (index, pair) in args.values.chunks_exact(2).enumerate() {
+        object.insert(args.text_argument(2 * index)?.to_owned(), pair[1].clone());
     }
     Ok(object.into())
 }
 
-fn length(a: &Arguments<'_>) -> Result<usize, crate::EvaluationError> {
-    match a.value_argument(0)? {
+fn length(args: &Arguments<'_>) -> Result<usize, crate::EvaluationError> {
+    match args.value_argument(0)? {
         Value::String(text) => Ok(text.chars().count()),
         Value::Array(list) => Ok(list.len()),
         Value::Object(object) => Ok(object.len()),
-        _ => Err(a.wrong_argument(0, "a string, an array or an object")),
+        _ => Err(args.wrong_argument(0, "a string, an array or an object")),
     }
 }
 
-fn first_or_last(a: &Arguments<'_>, is_last: bool) -> Evaluated {
-    match a.value_argument(0)? {
+fn first_or_last(args: &Arguments<'_>, is_last: bool) -> Evaluated {
+    match args.value_argument(0)? {
         Value::String(text) => {
             let item = if is_last {
                 text.chars().next_back()
@@ -108,17 +108,17 @@ fn first_or_last(a: &Arguments<'_>, is_last: bool) -> Evaluated {
         Value::Array(list) => Ok(if is_last { list.last() } else { list.first() }
             .cloned()
             .unwrap_or_default()),
-        _ => Err(a.wrong_argument(0, "a string or an array")),
+        _ => Err(args.wrong_argument(0, "a string or an array")),
     }
 }
 
-fn flatten(a: &Arguments<'_>) -> Evaluated {
+fn flatten(args: &Arguments<'_>) -> Evaluated {
     let mut all = Vec::new();
-    for one in a.list_argument(0)? {
+    for one in args.list_argument(0)? {
         let list = one.as_array();
         all.extend(
             list.ok_or_else(|| {
-                a.invalid_call(format!("an element is {}; expected an array", kind_of(one)))
+                args.invalid_call(format!("an element is {}; expected an array", kind_of(one)))
             })?
             .clone(),
         );
@@ -126,12 +126,12 @@ fn flatten(a: &Arguments<'_>) -> Evaluated {
     Ok(all.into())
 }
 
-fn intersection(a: &Arguments<'_>) -> Evaluated {
-    if a.value_argument(0)?.is_array() {
+fn intersection(args: &Arguments<'_>) -> Evaluated {
+    if args.value_argument(0)?.is_array() {
         let mut common: Vec<Value> = Vec::new();
-        for one in a.list_argument(0)? {
-            let is_in_all = (1..a.len())
-                .map(|index| Ok(a.list_argument(index)?.contains(one)))
+        for one in args.list_argument(0)? {
+            let is_in_all = (1..args.len())
+                .map(|index| Ok(args.list_argument(index)?.contains(one)))
                 .collect::<Result<Vec<_>, _>>()?;
             if is_in_all.into_iter().all(|is_in| is_in) && !common.contains(one) {
                 common.push(one.clone());
@@ -139,17 +139,17 @@ fn intersection(a: &Arguments<'_>) -> Evaluated {
         }
         return Ok(common.into());
     }
-    let mut common = a.object_argument(0)?.clone();
-    for index in 1..a.len() {
-        let other = a.object_argument(index)?;
+    let mut common = args.object_argument(0)?.clone();
+    for index in 1..args.len() {
+        let other = args.object_argument(index)?;
         common.retain(|key, value| find_entry(other, key) == Some(value));
     }
     Ok(common.into())
 }
 
 /// The pairs of an object in the order of their keys.
-fn items(a: &Arguments<'_>) -> Evaluated {
-    let mut pairs: Vec<(&String, &Value)> = a.object_argument(0)?.iter().collect();
+fn items(args: &Arguments<'_>) -> Evaluated {
+    let mut pairs: Vec<(&String, &Value)> = args.object_argument(0)?.iter().collect();
     pairs.sort_by_key(|(key, _)| key.to_lowercase());
     Ok(pairs
         .into_iter()
@@ -157,21 +157,21 @@ fn items(a: &Arguments<'_>) -> Evaluated {
         .collect())
 }
 
-fn range(a: &Arguments<'_>) -> Evaluated {
-    let start = a.integer_argument(0)?;
-    let count = a.integer_argument(1)?;
+fn range(args: &Arguments<'_>) -> Evaluated {
+    let start = args.integer_argument(0)?;
+    let count = args.integer_argument(1)?;
     if !(0..=RANGE_MAX).contains(&count) || start.checked_add(count).is_none() {
-        return Err(a.invalid_call(format!("the count is {count}; expected 0 to {RANGE_MAX}")));
+        return Err(args.invalid_call(format!("the count is {count}; expected 0 to {RANGE_MAX}")));
     }
     Ok((start..start + count).map(Value::from).collect())
 }
 
-fn shallow_merge(a: &Arguments<'_>) -> Evaluated {
+fn shallow_merge(args: &Arguments<'_>) -> Evaluated {
     let mut object_out = Map::new();
-    for one in a.list_argument(0)? {
+    for one in args.list_argument(0)? {
         let object = one.as_object();
         let object = object.ok_or_else(|| {
-            a.invalid_call(format!(
+            args.invalid_call(format!(
                 "an element is {}; expected an object",
                 kind_of(one)
             ))
@@ -181,22 +181,22 @@ fn shallow_merge(a: &Arguments<'_>) -> Evaluated {
     Ok(object_out.into())
 }
 
-/// The elements or characters behind the first ones, or those.
-fn take_or_skip(a: &Arguments<'_>, is_skip: bool) -> Evaluated {
-    let count = usize::try_from(a.integer_argument(1)?.max(0)).unwrap_or(usize::MAX);
-    match a.value_argument(0)? {
+/// `skip` and `take`: without the first `count` elements or characters, or only these.
+fn take_or_skip(args: &Arguments<'_>, is_skip: bool) -> Evaluated {
+    let count = usize::try_from(args.integer_argument(1)?.max(0)).unwrap_or(usize::MAX);
+    match args.value_argument(0)? {
         Value::String(text) if is_skip => Ok(text.chars().skip(count).collect::<String>().into()),
         Value::String(text) => Ok(text.chars().take(count).collect::<String>().into()),
         Value::Array(list) if is_skip => Ok(list.iter().skip(count).cloned().collect()),
         Value::Array(list) => Ok(list.iter().take(count).cloned().collect()),
-        _ => Err(a.wrong_argument(0, "a string or an array")),
+        _ => Err(args.wrong_argument(0, "a string or an array")),
     }
 }
 
 /// The value behind several keys and indexes, or null.
-fn try_get(a: &Arguments<'_>) -> Evaluated {
-    let mut value = a.value_argument(0)?;
-    for key in &a.values[1..] {
+fn try_get(args: &Arguments<'_>) -> Evaluated {
+    let mut value = args.value_argument(0)?;
+    for key in &args.values[1..] {
         check_is_known(value)?;
         let next = match (value, key) {
             (Value::Object(object), Value::String(name)) => find_entry(object, name),
@@ -210,7 +210,7 @@ fn try_get(a: &Arguments<'_>) -> Evaluated {
                     kind_of(other),
                     kind_of(key)
                 );
-                return Err(a.invalid_call(problem));
+                return Err(args.invalid_call(problem));
             }
         };
         let Some(next) = next else {
@@ -222,9 +222,9 @@ fn try_get(a: &Arguments<'_>) -> Evaluated {
 }
 
 /// The element at a place that is counted from the end, from 1.
-fn from_end(a: &Arguments<'_>) -> Result<Option<Value>, crate::EvaluationError> {
-    let list = a.list_argument(0)?;
-    let place = usize::try_from(a.integer_argument(1)?)
+fn from_end(args: &Arguments<'_>) -> Result<Option<Value>, crate::EvaluationError> {
+    let list = args.list_argument(0)?;
+    let place = usize::try_from(args.integer_argument(1)?)
         .ok()
         .filter(|place| *place > 0);
     Ok(place
@@ -233,11 +233,11 @@ fn from_end(a: &Arguments<'_>) -> Result<Option<Value>, crate::EvaluationError> 
 }
 
 /// All elements of arrays once, or objects merged in depth.
-fn union(a: &Arguments<'_>) -> Evaluated {
-    if a.value_argument(0)?.is_array() {
+fn union(args: &Arguments<'_>) -> Evaluated {
+    if args.value_argument(0)?.is_array() {
         let mut all: Vec<Value> = Vec::new();
-        for index in 0..a.len() {
-            for one in a.list_argument(index)? {
+        for index in 0..args.len() {
+            for one in args.list_argument(index)? {
                 if !all.contains(one) {
                     all.push(one.clone());
                 }
@@ -246,8 +246,8 @@ fn union(a: &Arguments<'_>) -> Evaluated {
         return Ok(all.into());
     }
     let mut object_out = Map::new();
-    for index in 0..a.len() {
-        merge(&mut object_out, a.object_argument(index)?);
+    for index in 0..args.len() {
+        merge(&mut object_out, args.object_argument(index)?);
     }
     Ok(object_out.into())
 }

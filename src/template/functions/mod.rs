@@ -133,21 +133,12 @@ pub(crate) fn call_function(
             describe_range(&function.arguments)
         )));
     }
-    if let Body::Lazy(body) = function.body {
-        return body(scope, arguments);
-    }
-    let mut values = Vec::with_capacity(arguments.len());
-    for argument in arguments {
-        values.push(scope.evaluate_expression(argument)?);
-    }
-    let function_arguments = Arguments {
-        scope,
-        function: function.name,
-        values,
-    };
     match function.body {
-        Body::Values(body) => body(&function_arguments),
-        Body::Scoped(body) => body(scope, &function_arguments),
+        Body::Values(body) => body(&Arguments::evaluate(scope, function.name, arguments)?),
+        Body::Scoped(body) => body(
+            scope,
+            &Arguments::evaluate(scope, function.name, arguments)?,
+        ),
         Body::Lazy(body) => body(scope, arguments),
     }
 }
@@ -218,7 +209,23 @@ struct Arguments<'a> {
     values: Vec<Value>,
 }
 
-impl Arguments<'_> {
+impl<'a> Arguments<'a> {
+    fn evaluate(
+        scope: &'a EvaluationScope<'a>,
+        function: &'static str,
+        arguments: &[Expression],
+    ) -> Result<Self, EvaluationError> {
+        let mut values = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            values.push(scope.evaluate_expression(argument)?);
+        }
+        Ok(Self {
+            scope,
+            function,
+            values,
+        })
+    }
+
     fn len(&self) -> usize {
         self.values.len()
     }
@@ -248,15 +255,15 @@ impl Arguments<'_> {
             .ok_or_else(|| self.wrong_argument(index, "a string"))
     }
 
-    /// The text of an argument from `from` on, of each.
+    /// The texts of the arguments from the index `from` on.
     fn text_arguments(&self, from: usize) -> Result<Vec<String>, EvaluationError> {
         (from..self.len())
-            .map(|index| self.as_text(index))
+            .map(|index| self.to_text(index))
             .collect()
     }
 
     /// A string, or a number or boolean as text.
-    fn as_text(&self, index: usize) -> Result<String, EvaluationError> {
+    fn to_text(&self, index: usize) -> Result<String, EvaluationError> {
         match self.value_argument(index)? {
             Value::String(text) => Ok(text.clone()),
             value @ (Value::Number(_) | Value::Bool(_)) => Ok(text::text_of(value)),
@@ -291,7 +298,7 @@ impl Arguments<'_> {
     }
 
     /// Refuses a result of this size, if it is too large.
-    fn reserve_size(&self, size: usize) -> Result<(), EvaluationError> {
-        self.scope.shared.reserve_size(size)
+    fn check_size(&self, size: usize) -> Result<(), EvaluationError> {
+        self.scope.shared.check_size(size)
     }
 }

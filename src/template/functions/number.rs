@@ -12,37 +12,37 @@ use crate::{EvaluationError, kind_of};
 
 #[rustfmt::skip]
 pub(super) const FUNCTIONS: &[Function] = &[
-    eager_function("add", 2..=2, |a| compute_checked(a, i64::checked_add)),
+    eager_function("add", 2..=2, |args| compute_checked(args, i64::checked_add)),
     lazy_function("and", 2..=MANY, |scope, arguments| combine_until(scope, "and", arguments, false)),
     eager_function("bool", 1..=1, to_bool),
     lazy_function("coalesce", 1..=MANY, coalesce),
     scoped_function("copyIndex", 0..=2, copy_index),
-    eager_function("div", 2..=2, |a| compute_checked(a, i64::checked_div)),
-    eager_function("equals", 2..=2, |a| Ok((a.value_argument(0)? == a.value_argument(1)?).into())),
+    eager_function("div", 2..=2, |args| compute_checked(args, i64::checked_div)),
+    eager_function("equals", 2..=2, |args| Ok((args.value_argument(0)? == args.value_argument(1)?).into())),
     eager_function("false", 0..=0, |_| Ok(false.into())),
     eager_function("float", 1..=1, to_float),
-    eager_function("greater", 2..=2, |a| compare(a, |order| order == Ordering::Greater)),
-    eager_function("greaterOrEquals", 2..=2, |a| compare(a, |order| order != Ordering::Less)),
+    eager_function("greater", 2..=2, |args| compare(args, |order| order == Ordering::Greater)),
+    eager_function("greaterOrEquals", 2..=2, |args| compare(args, |order| order != Ordering::Less)),
     lazy_function("if", 3..=3, choose),
     eager_function("int", 1..=1, to_int),
-    eager_function("less", 2..=2, |a| compare(a, |order| order == Ordering::Less)),
-    eager_function("lessOrEquals", 2..=2, |a| compare(a, |order| order != Ordering::Greater)),
-    eager_function("max", 1..=MANY, |a| min_or_max(a, Ordering::Greater)),
-    eager_function("min", 1..=MANY, |a| min_or_max(a, Ordering::Less)),
-    eager_function("mod", 2..=2, |a| compute_checked(a, i64::checked_rem)),
-    eager_function("mul", 2..=2, |a| compute_checked(a, i64::checked_mul)),
-    eager_function("not", 1..=1, |a| Ok((!a.bool_argument(0)?).into())),
+    eager_function("less", 2..=2, |args| compare(args, |order| order == Ordering::Less)),
+    eager_function("lessOrEquals", 2..=2, |args| compare(args, |order| order != Ordering::Greater)),
+    eager_function("max", 1..=MANY, |args| min_or_max(args, Ordering::Greater)),
+    eager_function("min", 1..=MANY, |args| min_or_max(args, Ordering::Less)),
+    eager_function("mod", 2..=2, |args| compute_checked(args, i64::checked_rem)),
+    eager_function("mul", 2..=2, |args| compute_checked(args, i64::checked_mul)),
+    eager_function("not", 1..=1, |args| Ok((!args.bool_argument(0)?).into())),
     eager_function("null", 0..=0, |_| Ok(Value::Null)),
     lazy_function("or", 2..=MANY, |scope, arguments| combine_until(scope, "or", arguments, true)),
-    eager_function("sub", 2..=2, |a| compute_checked(a, i64::checked_sub)),
+    eager_function("sub", 2..=2, |args| compute_checked(args, i64::checked_sub)),
     eager_function("true", 0..=0, |_| Ok(true.into())),
 ];
 
-fn compute_checked(a: &Arguments<'_>, operation: fn(i64, i64) -> Option<i64>) -> Evaluated {
-    let result = operation(a.integer_argument(0)?, a.integer_argument(1)?);
+fn compute_checked(args: &Arguments<'_>, operation: fn(i64, i64) -> Option<i64>) -> Evaluated {
+    let result = operation(args.integer_argument(0)?, args.integer_argument(1)?);
     result
         .map(Value::from)
-        .ok_or_else(|| a.invalid_call("the result is no whole number of 64 bits"))
+        .ok_or_else(|| args.invalid_call("the result is no whole number of 64 bits"))
 }
 
 /// Evaluates arguments until one has the value that decides.
@@ -89,8 +89,8 @@ fn coalesce(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated 
 }
 
 /// The iteration of the named or innermost loop, plus an offset.
-fn copy_index(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
-    let name = a.values.first().and_then(Value::as_str);
+fn copy_index(scope: &EvaluationScope<'_>, args: &Arguments<'_>) -> Evaluated {
+    let name = args.values.first().and_then(Value::as_str);
     let copies = &scope.local.copies;
     let current = match name {
         Some(name) => copies
@@ -100,23 +100,23 @@ fn copy_index(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
         None => copies.last(),
     };
     let (_, index) = current.ok_or_else(|| match name {
-        Some(name) => a.invalid_call(format!("there is no loop '{name}' around it")),
-        None => a.invalid_call("there is no loop around it"),
+        Some(name) => args.invalid_call(format!("there is no loop '{name}' around it")),
+        None => args.invalid_call("there is no loop around it"),
     })?;
-    let offset = match (name.is_some(), a.len()) {
-        (true, 2) => a.integer_argument(1)?,
-        (false, 1) => a.integer_argument(0)?,
+    let offset = match (name.is_some(), args.len()) {
+        (true, 2) => args.integer_argument(1)?,
+        (false, 1) => args.integer_argument(0)?,
         (true, _) | (false, 0) => 0,
-        (false, _) => return Err(a.wrong_argument(0, "the name of a loop")),
+        (false, _) => return Err(args.wrong_argument(0, "the name of a loop")),
     };
     index
         .checked_add(offset)
         .map(Value::from)
-        .ok_or_else(|| a.invalid_call("the offset is too large"))
+        .ok_or_else(|| args.invalid_call("the offset is too large"))
 }
 
-fn to_bool(a: &Arguments<'_>) -> Evaluated {
-    let value = match a.value_argument(0)? {
+fn to_bool(args: &Arguments<'_>) -> Evaluated {
+    let value = match args.value_argument(0)? {
         Value::Bool(value) => Some(*value),
         Value::Number(number) => Some(number.as_i64() != Some(0)),
         Value::String(text) => ["false", "true"]
@@ -127,11 +127,11 @@ fn to_bool(a: &Arguments<'_>) -> Evaluated {
     };
     value
         .map(Value::from)
-        .ok_or_else(|| a.wrong_argument(0, "true, false or a number"))
+        .ok_or_else(|| args.wrong_argument(0, "true, false or a number"))
 }
 
-fn to_int(a: &Arguments<'_>) -> Evaluated {
-    let value = match a.value_argument(0)? {
+fn to_int(args: &Arguments<'_>) -> Evaluated {
+    let value = match args.value_argument(0)? {
         Value::Number(number) => number
             .as_i64()
             .or_else(|| number.as_f64().map(|number| number as i64)),
@@ -140,11 +140,11 @@ fn to_int(a: &Arguments<'_>) -> Evaluated {
     };
     value
         .map(Value::from)
-        .ok_or_else(|| a.wrong_argument(0, "a whole number, or text that is one"))
+        .ok_or_else(|| args.wrong_argument(0, "a whole number, or text that is one"))
 }
 
-fn to_float(a: &Arguments<'_>) -> Evaluated {
-    let value = match a.value_argument(0)? {
+fn to_float(args: &Arguments<'_>) -> Evaluated {
+    let value = match args.value_argument(0)? {
         Value::Number(number) => number.as_f64(),
         Value::String(text) => text
             .trim()
@@ -155,11 +155,11 @@ fn to_float(a: &Arguments<'_>) -> Evaluated {
     };
     value
         .map(Value::from)
-        .ok_or_else(|| a.wrong_argument(0, "a number, or text that is one"))
+        .ok_or_else(|| args.wrong_argument(0, "a number, or text that is one"))
 }
 
-fn compare(a: &Arguments<'_>, holds: fn(Ordering) -> bool) -> Evaluated {
-    let order = match (a.value_argument(0)?, a.value_argument(1)?) {
+fn compare(args: &Arguments<'_>, holds: fn(Ordering) -> bool) -> Evaluated {
+    let order = match (args.value_argument(0)?, args.value_argument(1)?) {
         (Value::Number(first), Value::Number(second)) => match (first.as_i64(), second.as_i64()) {
             (Some(first), Some(second)) => Some(first.cmp(&second)),
             _ => first
@@ -172,18 +172,18 @@ fn compare(a: &Arguments<'_>, holds: fn(Ordering) -> bool) -> Evaluated {
     };
     order
         .map(|order| holds(order).into())
-        .ok_or_else(|| a.invalid_call("expected two numbers or two strings"))
+        .ok_or_else(|| args.invalid_call("expected two numbers or two strings"))
 }
 
-fn min_or_max(a: &Arguments<'_>, wanted: Ordering) -> Evaluated {
-    let list: &[Value] = match a.values.as_slice() {
+fn min_or_max(args: &Arguments<'_>, wanted: Ordering) -> Evaluated {
+    let list: &[Value] = match args.values.as_slice() {
         [Value::Array(list)] => list,
         all => all,
     };
     let mut best: Option<i64> = None;
     for value in list {
         let number = value.as_i64().ok_or_else(|| {
-            a.invalid_call(format!(
+            args.invalid_call(format!(
                 "a value is {}; expected a whole number",
                 kind_of(value)
             ))
@@ -193,5 +193,5 @@ fn min_or_max(a: &Arguments<'_>, wanted: Ordering) -> Evaluated {
             .or(Some(number));
     }
     best.map(Value::from)
-        .ok_or_else(|| a.invalid_call("the array is empty"))
+        .ok_or_else(|| args.invalid_call("the array is empty"))
 }

@@ -11,8 +11,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     scoped_function("deployment", 0..=0, deployment),
     scoped_function("environment", 0..=0, environment),
     scoped_function("extensionResourceId", 3..=MANY, extension_resource_id),
-    scoped_function("fail", 1..=1, |_, a| Err(a.invalid_call(a.text_argument(0)?))),
-    scoped_function("parameters", 1..=1, |scope, a| scope.parameter_value(a.text_argument(0)?)),
+    scoped_function("fail", 1..=1, |_, args| Err(args.invalid_call(args.text_argument(0)?))),
+    scoped_function("parameters", 1..=1, |scope, args| scope.parameter_value(args.text_argument(0)?)),
     scoped_function("pickZones", 3..=5, |_, _| Ok(json!([]))),
     scoped_function("providers", 1..=2, providers),
     scoped_function("reference", 1..=3, reference),
@@ -22,8 +22,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     scoped_function("subscription", 0..=0, subscription),
     scoped_function("subscriptionResourceId", 2..=MANY, subscription_resource_id),
     scoped_function("tenant", 0..=0, tenant),
-    scoped_function("tenantResourceId", 2..=MANY, |_, a| Ok(provider_path(a, 0)?.into())),
-    scoped_function("variables", 1..=1, |scope, a| scope.variable_value(a.text_argument(0)?)),
+    scoped_function("tenantResourceId", 2..=MANY, |_, args| Ok(provider_path(args, 0)?.into())),
+    scoped_function("variables", 1..=1, |scope, args| scope.variable_value(args.text_argument(0)?)),
 ];
 
 fn deployer(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
@@ -31,9 +31,9 @@ fn deployer(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
     Ok(json!({"tenantId": tenant, "objectId": tenant}))
 }
 
-fn extension_resource_id(_: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
-    let owner = a.text_argument(0)?;
-    Ok(format!("{owner}{}", provider_path(a, 1)?).into())
+fn extension_resource_id(_: &EvaluationScope<'_>, args: &Arguments<'_>) -> Evaluated {
+    let owner = args.text_argument(0)?;
+    Ok(format!("{owner}{}", provider_path(args, 1)?).into())
 }
 
 fn deployment(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
@@ -81,9 +81,9 @@ fn tenant(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
 }
 
 /// `/providers/TYPE/NAME…`, from the argument with the type on.
-fn provider_path(a: &Arguments<'_>, at: usize) -> Result<String, EvaluationError> {
-    let kind = a.text_argument(at)?;
-    let names = a.text_arguments(at + 1)?;
+fn provider_path(args: &Arguments<'_>, at: usize) -> Result<String, EvaluationError> {
+    let kind = args.text_argument(at)?;
+    let names = args.text_arguments(at + 1)?;
     let mut words = kind.split('/');
     let provider = words.next().unwrap_or_default();
     let types: Vec<&str> = words.collect();
@@ -93,7 +93,7 @@ fn provider_path(a: &Arguments<'_>, at: usize) -> Result<String, EvaluationError
             types.len(),
             names.len()
         );
-        return Err(a.invalid_call(problem));
+        return Err(args.invalid_call(problem));
     }
     let pairs: String = types
         .iter()
@@ -105,54 +105,57 @@ fn provider_path(a: &Arguments<'_>, at: usize) -> Result<String, EvaluationError
 
 /// The place of the type among arguments that may begin with an Azure subscription and a resource
 /// group.
-fn place_of_type(a: &Arguments<'_>, most: usize) -> Result<usize, EvaluationError> {
-    let place = a
+fn place_of_type(args: &Arguments<'_>, most: usize) -> Result<usize, EvaluationError> {
+    let place = args
         .values
         .iter()
         .position(|value| value.as_str().is_some_and(|text| text.contains('/')));
     place
         .filter(|place| *place <= most)
-        .ok_or_else(|| a.invalid_call("it has no type such as Microsoft.EventGrid/topics"))
+        .ok_or_else(|| args.invalid_call("it has no type such as Microsoft.EventGrid/topics"))
 }
 
 /// `resourceId('Microsoft.EventGrid/topics', 'orders')`, with an optional Azure subscription and
 /// resource group before.
-fn resource_id(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
-    let at = place_of_type(a, 2)?;
+fn resource_id(scope: &EvaluationScope<'_>, args: &Arguments<'_>) -> Evaluated {
+    let at = place_of_type(args, 2)?;
     let own = [&scope.frame.subscription, &scope.frame.resource_group].map(String::as_str);
     let [subscription, group] = match at {
         0 => own,
-        1 => [own[0], a.text_argument(0)?],
-        _ => [a.text_argument(0)?, a.text_argument(1)?],
+        1 => [own[0], args.text_argument(0)?],
+        _ => [args.text_argument(0)?, args.text_argument(1)?],
     };
     Ok(format!(
         "/subscriptions/{subscription}/resourceGroups/{group}{}",
-        provider_path(a, at)?
+        provider_path(args, at)?
     )
     .into())
 }
 
-fn subscription_resource_id(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
-    let at = place_of_type(a, 1)?;
+fn subscription_resource_id(scope: &EvaluationScope<'_>, args: &Arguments<'_>) -> Evaluated {
+    let at = place_of_type(args, 1)?;
     let subscription = if at == 0 {
         &scope.frame.subscription
     } else {
-        a.text_argument(0)?
+        args.text_argument(0)?
     };
-    Ok(format!("/subscriptions/{subscription}{}", provider_path(a, at)?).into())
+    Ok(format!("/subscriptions/{subscription}{}", provider_path(args, at)?).into())
 }
 
-fn providers(_: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
+fn providers(_: &EvaluationScope<'_>, args: &Arguments<'_>) -> Evaluated {
     let kind = |name: &str| json!({"resourceType": name, "locations": ["local"], "apiVersions": ["2025-02-15"]});
-    match a.len() {
-        1 => Ok(json!({"namespace": a.text_argument(0)?, "resourceTypes": []})),
-        _ => Ok(kind(a.text_argument(1)?)),
+    match args.len() {
+        1 => Ok(json!({"namespace": args.text_argument(0)?, "resourceTypes": []})),
+        _ => Ok(kind(args.text_argument(1)?)),
     }
 }
 
 /// The ids that a symbolic name, a name in the template or an id stands for.
-fn ids_of(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Result<Vec<String>, EvaluationError> {
-    let id = a.text_argument(0)?;
+fn ids_of(
+    scope: &EvaluationScope<'_>,
+    args: &Arguments<'_>,
+) -> Result<Vec<String>, EvaluationError> {
+    let id = args.text_argument(0)?;
     if id.starts_with('/') {
         return Ok(vec![id.to_owned()]);
     }
@@ -174,7 +177,7 @@ fn ids_of(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Result<Vec<String>,
         Some((provider, _)) if provider.contains('.') => {
             Ok(vec![format!("{group}/providers/{id}")])
         }
-        _ => Err(a.invalid_call(format!("the template has no resource '{id}'"))),
+        _ => Err(args.invalid_call(format!("the template has no resource '{id}'"))),
     }
 }
 
@@ -184,24 +187,24 @@ fn read_state(scope: &EvaluationScope<'_>, key: StateKey) -> Evaluated {
 }
 
 /// The properties of a resource, or the whole resource with `Full`.
-fn reference(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
-    let ids = ids_of(scope, a)?;
+fn reference(scope: &EvaluationScope<'_>, args: &Arguments<'_>) -> Evaluated {
+    let ids = ids_of(scope, args)?;
     let [id] = &ids[..] else {
-        return Err(a.invalid_call(format!(
+        return Err(args.invalid_call(format!(
             "'{}' is a loop; use references, or name one of its resources",
-            a.text_argument(0)?
+            args.text_argument(0)?
         )));
     };
-    let is_whole = a.values.iter().skip(1).any(is_full);
+    let is_whole = args.values.iter().skip(1).any(is_full);
     Ok(referred_part(
         read_state(scope, StateKey::get(id))?,
         is_whole,
     ))
 }
 
-fn references(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
-    let is_whole = a.values.iter().skip(1).any(is_full);
-    let states = ids_of(scope, a)?.into_iter().map(|id| {
+fn references(scope: &EvaluationScope<'_>, args: &Arguments<'_>) -> Evaluated {
+    let is_whole = args.values.iter().skip(1).any(is_full);
+    let states = ids_of(scope, args)?.into_iter().map(|id| {
         Ok(referred_part(
             read_state(scope, StateKey::get(&id))?,
             is_whole,
@@ -249,13 +252,13 @@ fn evaluate_action(
         .iter()
         .map(|argument| scope.evaluate_expression(argument))
         .collect();
-    let a = Arguments {
+    let args = Arguments {
         scope,
         function: "list*",
         values: values?,
     };
-    let [id] = &ids_of(scope, &a)?[..] else {
-        return Err(a.invalid_call("the name is that of a loop"));
+    let [id] = &ids_of(scope, &args)?[..] else {
+        return Err(args.invalid_call("the name is that of a loop"));
     };
     read_state(
         scope,

@@ -12,56 +12,60 @@ use crate::kind_of;
 
 #[rustfmt::skip]
 pub(super) const FUNCTIONS: &[Function] = &[
-    eager_function("base64", 1..=1, |a| Ok(STANDARD.encode(a.text_argument(0)?).into())),
-    eager_function("base64ToJson", 1..=1, |a| parse_json(a, &decode_base64(a)?)),
-    eager_function("base64ToString", 1..=1, |a| Ok(decode_base64(a)?.into())),
+    eager_function("base64", 1..=1, |args| Ok(STANDARD.encode(args.text_argument(0)?).into())),
+    eager_function("base64ToJson", 1..=1, |args| parse_json(args, &decode_base64(args)?)),
+    eager_function("base64ToString", 1..=1, |args| Ok(decode_base64(args)?.into())),
     eager_function("dataUri", 1..=1, data_uri),
     eager_function("dataUriToString", 1..=1, data_uri_to_string),
     eager_function("endsWith", 2..=2, ends_with),
     eager_function("format", 1..=MANY, format_text),
-    eager_function("guid", 1..=MANY, |a| Ok(name_based_uuid(&a.text_arguments(0)?.join("-")).into())),
-    eager_function("indexOf", 2..=2, |a| index_of(a, false)),
+    eager_function("guid", 1..=MANY, |args| Ok(name_based_uuid(&args.text_arguments(0)?.join("-")).into())),
+    eager_function("indexOf", 2..=2, |args| index_of(args, false)),
     eager_function("join", 2..=2, join),
-    eager_function("json", 1..=1, |a| parse_json(a, a.text_argument(0)?)),
-    eager_function("lastIndexOf", 2..=2, |a| index_of(a, true)),
+    eager_function("json", 1..=1, |args| parse_json(args, args.text_argument(0)?)),
+    eager_function("lastIndexOf", 2..=2, |args| index_of(args, true)),
     scoped_function("newGuid", 0..=0, new_guid),
     eager_function("padLeft", 2..=3, pad_left),
     eager_function("replace", 3..=3, replace),
     eager_function("split", 2..=2, split),
     eager_function("startsWith", 2..=2, starts_with),
-    eager_function("string", 1..=1, |a| Ok(text_of(a.value_argument(0)?).into())),
+    eager_function("string", 1..=1, |args| Ok(text_of(args.value_argument(0)?).into())),
     eager_function("substring", 2..=3, substring),
-    eager_function("toLower", 1..=1, |a| Ok(a.text_argument(0)?.to_lowercase().into())),
-    eager_function("toUpper", 1..=1, |a| Ok(a.text_argument(0)?.to_uppercase().into())),
-    eager_function("trim", 1..=1, |a| Ok(a.text_argument(0)?.trim().into())),
-    eager_function("uniqueString", 1..=MANY, |a| Ok(unique_text(&a.text_arguments(0)?.join("-")).into())),
+    eager_function("toLower", 1..=1, |args| Ok(args.text_argument(0)?.to_lowercase().into())),
+    eager_function("toUpper", 1..=1, |args| Ok(args.text_argument(0)?.to_uppercase().into())),
+    eager_function("trim", 1..=1, |args| Ok(args.text_argument(0)?.trim().into())),
+    eager_function("uniqueString", 1..=MANY, |args| Ok(unique_text(&args.text_arguments(0)?.join("-")).into())),
     eager_function("uri", 2..=2, join_uri),
     eager_function("uriComponent", 1..=1, uri_component),
     eager_function("uriComponentToString", 1..=1, uri_component_to_string),
 ];
 
-fn data_uri(a: &Arguments<'_>) -> Evaluated {
-    let data = STANDARD.encode(a.text_argument(0)?);
+fn data_uri(args: &Arguments<'_>) -> Evaluated {
+    let data = STANDARD.encode(args.text_argument(0)?);
     Ok(format!("data:text/plain;charset=utf8;base64,{data}").into())
 }
 
-fn starts_with(a: &Arguments<'_>) -> Evaluated {
-    let text = a.text_argument(0)?.to_lowercase();
-    Ok(text.starts_with(&a.text_argument(1)?.to_lowercase()).into())
+fn starts_with(args: &Arguments<'_>) -> Evaluated {
+    let text = args.text_argument(0)?.to_lowercase();
+    Ok(text
+        .starts_with(&args.text_argument(1)?.to_lowercase())
+        .into())
 }
 
-fn ends_with(a: &Arguments<'_>) -> Evaluated {
-    let text = a.text_argument(0)?.to_lowercase();
-    Ok(text.ends_with(&a.text_argument(1)?.to_lowercase()).into())
+fn ends_with(args: &Arguments<'_>) -> Evaluated {
+    let text = args.text_argument(0)?.to_lowercase();
+    Ok(text
+        .ends_with(&args.text_argument(1)?.to_lowercase())
+        .into())
 }
 
-fn uri_component(a: &Arguments<'_>) -> Evaluated {
-    let component = utf8_percent_encode(a.text_argument(0)?, COMPONENT);
+fn uri_component(args: &Arguments<'_>) -> Evaluated {
+    let component = utf8_percent_encode(args.text_argument(0)?, COMPONENT);
     Ok(component.to_string().into())
 }
 
-fn uri_component_to_string(a: &Arguments<'_>) -> Evaluated {
-    let text = percent_decode_str(a.text_argument(0)?).decode_utf8_lossy();
+fn uri_component_to_string(args: &Arguments<'_>) -> Evaluated {
+    let text = percent_decode_str(args.text_argument(0)?).decode_utf8_lossy();
     Ok(text.into_owned().into())
 }
 
@@ -85,23 +89,23 @@ pub(super) fn text_of(value: &Value) -> String {
     }
 }
 
-fn decode_base64(a: &Arguments<'_>) -> Result<String, crate::EvaluationError> {
+fn decode_base64(args: &Arguments<'_>) -> Result<String, crate::EvaluationError> {
     let bytes = STANDARD
-        .decode(a.text_argument(0)?)
-        .map_err(|_| a.invalid_call("the argument is not base64"))?;
+        .decode(args.text_argument(0)?)
+        .map_err(|_| args.invalid_call("the argument is not base64"))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn parse_json(a: &Arguments<'_>, text: &str) -> Evaluated {
+fn parse_json(args: &Arguments<'_>, text: &str) -> Evaluated {
     // The error of the parser would show a part of the text, which may be secret.
-    serde_json::from_str(text).map_err(|_| a.invalid_call("the argument is not JSON"))
+    serde_json::from_str(text).map_err(|_| args.invalid_call("the argument is not JSON"))
 }
 
-fn data_uri_to_string(a: &Arguments<'_>) -> Evaluated {
+fn data_uri_to_string(args: &Arguments<'_>) -> Evaluated {
     let expectation = "the argument is not a data URI; expected, for example, \
         data:text/plain;base64,SGVsbG8=";
-    let problem = || a.invalid_call(expectation);
-    let (head, data) = a
+    let problem = || args.invalid_call(expectation);
+    let (head, data) = args
         .text_argument(0)?
         .strip_prefix("data:")
         .and_then(|rest| rest.split_once(','))
@@ -117,8 +121,8 @@ fn data_uri_to_string(a: &Arguments<'_>) -> Evaluated {
 }
 
 /// `format('{0}-{1:D3}', …)`: `{{` and `}}` stand for brackets.
-fn format_text(a: &Arguments<'_>) -> Evaluated {
-    let pattern = a.text_argument(0)?;
+fn format_text(args: &Arguments<'_>) -> Evaluated {
+    let pattern = args.text_argument(0)?;
     let mut text = String::new();
     let mut rest = pattern;
     while let Some(at) = rest.find(['{', '}']) {
@@ -132,10 +136,10 @@ fn format_text(a: &Arguments<'_>) -> Evaluated {
         }
         let item = rest.split_once('}').filter(|_| bracket == "{");
         let (item, after) = item.ok_or_else(|| {
-            a.invalid_call("a bracket of the pattern has no partner; write {{ or }}")
+            args.invalid_call("a bracket of the pattern has no partner; write {{ or }}")
         })?;
-        text.push_str(&format_item(a, item)?);
-        a.reserve_size(text.len())?;
+        text.push_str(&format_item(args, item)?);
+        args.check_size(text.len())?;
         rest = after;
     }
     text.push_str(rest);
@@ -143,7 +147,7 @@ fn format_text(a: &Arguments<'_>) -> Evaluated {
 }
 
 /// Formats an item of a pattern of `format`, such as `0`, `0:D3` or `0,8`.
-fn format_item(a: &Arguments<'_>, item: &str) -> Result<String, crate::EvaluationError> {
+fn format_item(args: &Arguments<'_>, item: &str) -> Result<String, crate::EvaluationError> {
     let (place, form) = item
         .split_once(':')
         .map_or((item, ""), |(place, form)| (place, form));
@@ -157,14 +161,14 @@ fn format_item(a: &Arguments<'_>, item: &str) -> Result<String, crate::Evaluatio
         .ok()
         .filter(|width: &i32| width.unsigned_abs() <= 1_000);
     let (Some(index), Some(width)) = (index, width) else {
-        return Err(a.invalid_call(format!(
+        return Err(args.invalid_call(format!(
             "{{{item}}} is not an item of a pattern; expected, for example, {{0}}"
         )));
     };
-    let Some(value) = a.values.get(index + 1) else {
-        let count = a.len() - 1;
+    let Some(value) = args.values.get(index + 1) else {
+        let count = args.len() - 1;
         let problem = format!("the pattern has {{{index}}}, and there are {count} values");
-        return Err(a.invalid_call(problem));
+        return Err(args.invalid_call(problem));
     };
     let digits: Option<usize> = form
         .get(1..)
@@ -183,7 +187,7 @@ fn format_item(a: &Arguments<'_>, item: &str) -> Result<String, crate::Evaluatio
         (Some('X'), Some(number)) => format!("{number:0digits$X}"),
         (Some('x'), Some(number)) => format!("{number:0digits$x}"),
         _ => {
-            return Err(a.invalid_call(format!(
+            return Err(args.invalid_call(format!(
                 "the format '{form}' is not supported for {}; expected D or X for whole \
                  numbers",
                 kind_of(value)
@@ -283,9 +287,9 @@ fn scramble_word(word: u32) -> u32 {
 }
 
 /// The place of a text without regard to case, or of an element; -1 without one.
-fn index_of(a: &Arguments<'_>, is_last: bool) -> Evaluated {
-    if let Value::Array(list) = a.value_argument(0)? {
-        let value = a.value_argument(1)?;
+fn index_of(args: &Arguments<'_>, is_last: bool) -> Evaluated {
+    if let Value::Array(list) = args.value_argument(0)? {
+        let value = args.value_argument(1)?;
         let place = if is_last {
             list.iter().rposition(|one| one == value)
         } else {
@@ -295,8 +299,8 @@ fn index_of(a: &Arguments<'_>, is_last: bool) -> Evaluated {
             .map_or(-1, |place| i64::try_from(place).unwrap_or(-1))
             .into());
     }
-    let text = a.text_argument(0)?.to_lowercase();
-    let pattern = a.text_argument(1)?.to_lowercase();
+    let text = args.text_argument(0)?.to_lowercase();
+    let pattern = args.text_argument(1)?.to_lowercase();
     let place = if is_last {
         text.rfind(&pattern)
     } else {
@@ -308,51 +312,51 @@ fn index_of(a: &Arguments<'_>, is_last: bool) -> Evaluated {
     Ok(chars.into())
 }
 
-fn join(a: &Arguments<'_>) -> Evaluated {
+fn join(args: &Arguments<'_>) -> Evaluated {
     let mut text = String::new();
-    let separator = a.text_argument(1)?;
-    for (index, one) in a.list_argument(0)?.iter().enumerate() {
+    let separator = args.text_argument(1)?;
+    for (index, one) in args.list_argument(0)?.iter().enumerate() {
         text.push_str(if index > 0 { separator } else { "" });
         text.push_str(&text_of(one));
-        a.reserve_size(text.len())?;
+        args.check_size(text.len())?;
     }
     Ok(text.into())
 }
 
-fn pad_left(a: &Arguments<'_>) -> Evaluated {
-    let text = a.as_text(0)?;
-    let width = usize::try_from(a.integer_argument(1)?).unwrap_or(0);
-    a.reserve_size(width)?;
-    let padding = if a.len() > 2 {
-        a.as_text(2)?
+fn pad_left(args: &Arguments<'_>) -> Evaluated {
+    let text = args.to_text(0)?;
+    let width = usize::try_from(args.integer_argument(1)?).unwrap_or(0);
+    args.check_size(width)?;
+    let padding = if args.len() > 2 {
+        args.to_text(2)?
     } else {
         " ".to_owned()
     };
     let missing = width.saturating_sub(text.chars().count());
     match padding.chars().count() {
         1 => Ok(format!("{}{text}", padding.repeat(missing)).into()),
-        count => Err(a.invalid_call(format!("the padding has {count} characters; expected 1"))),
+        count => Err(args.invalid_call(format!("the padding has {count} characters; expected 1"))),
     }
 }
 
-fn replace(a: &Arguments<'_>) -> Evaluated {
-    let text = a.text_argument(0)?;
-    let pattern = a.text_argument(1)?;
-    let new = a.text_argument(2)?;
+fn replace(args: &Arguments<'_>) -> Evaluated {
+    let text = args.text_argument(0)?;
+    let pattern = args.text_argument(1)?;
+    let new = args.text_argument(2)?;
     if pattern.is_empty() {
-        return Err(a.invalid_call("the text to replace is empty"));
+        return Err(args.invalid_call("the text to replace is empty"));
     }
-    a.reserve_size(text.len().saturating_mul(new.len().max(1)) / pattern.len())?;
+    args.check_size(text.len().saturating_mul(new.len().max(1)) / pattern.len())?;
     Ok(text.replace(pattern, new).into())
 }
 
-fn split(a: &Arguments<'_>) -> Evaluated {
-    let separators: Vec<&str> = match a.value_argument(1)? {
+fn split(args: &Arguments<'_>) -> Evaluated {
+    let separators: Vec<&str> = match args.value_argument(1)? {
         Value::String(one) => vec![one],
         Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
-        _ => return Err(a.wrong_argument(1, "a string or an array of strings")),
+        _ => return Err(args.wrong_argument(1, "a string or an array of strings")),
     };
-    let mut parts = vec![a.text_argument(0)?];
+    let mut parts = vec![args.text_argument(0)?];
     for separator in separators
         .into_iter()
         .filter(|separator| !separator.is_empty())
@@ -365,26 +369,26 @@ fn split(a: &Arguments<'_>) -> Evaluated {
     Ok(parts.into_iter().map(Value::from).collect())
 }
 
-fn substring(a: &Arguments<'_>) -> Evaluated {
-    let chars: Vec<char> = a.text_argument(0)?.chars().collect();
-    let start = usize::try_from(a.integer_argument(1)?)
+fn substring(args: &Arguments<'_>) -> Evaluated {
+    let chars: Vec<char> = args.text_argument(0)?.chars().collect();
+    let start = usize::try_from(args.integer_argument(1)?)
         .ok()
         .filter(|start| *start <= chars.len());
     let start = start.ok_or_else(|| {
-        a.invalid_call(format!(
+        args.invalid_call(format!(
             "the start is outside of a string of {} characters",
             chars.len()
         ))
     })?;
     let rest = &chars[start..];
-    if a.len() < 3 {
+    if args.len() < 3 {
         return Ok(rest.iter().collect::<String>().into());
     }
-    let length = usize::try_from(a.integer_argument(2)?)
+    let length = usize::try_from(args.integer_argument(2)?)
         .ok()
         .filter(|length| *length <= rest.len());
     let length = length.ok_or_else(|| {
-        a.invalid_call(format!(
+        args.invalid_call(format!(
             "the length is more than the {} characters behind the start",
             rest.len()
         ))
@@ -393,12 +397,12 @@ fn substring(a: &Arguments<'_>) -> Evaluated {
 }
 
 /// Joins a base and a relative URI: what follows the last slash of the base is replaced.
-fn join_uri(a: &Arguments<'_>) -> Evaluated {
-    let base = a.text_argument(0)?;
-    let relative = a.text_argument(1)?;
+fn join_uri(args: &Arguments<'_>) -> Evaluated {
+    let base = args.text_argument(0)?;
+    let relative = args.text_argument(1)?;
     let (scheme, rest) = base
         .split_once("://")
-        .ok_or_else(|| a.invalid_call("the base has no scheme such as https://"))?;
+        .ok_or_else(|| args.invalid_call("the base has no scheme such as https://"))?;
     let host = rest.split('/').next().unwrap_or_default();
     let folder = rest.rsplit_once('/').map_or(host, |(folder, _)| folder);
     let start = if relative.starts_with('/') {

@@ -126,7 +126,7 @@ fn the_keys_of_a_custom_event_are_mapped_names_and_its_own() {
         start: from as u32,
         len: text.len() as u32,
     };
-    let spans = EventRanges {
+    let ranges = EventRanges {
         id: at("7", wire.len()),
         event_type: at("Made", wire.len() + 1),
         subject: at("subject", wire.len() + 5),
@@ -142,7 +142,7 @@ fn the_keys_of_a_custom_event_are_mapped_names_and_its_own() {
         Schema::Custom,
         Bytes::from(behind),
         whole,
-        spans,
+        ranges,
     );
     for (key, text) in [
         ("id", "7"),

@@ -52,7 +52,7 @@ fn stored(schema: Schema, wire: &str, members: [&str; 4]) -> Event {
             len: wire[start..].find('"').unwrap_or(0) as u32,
         }
     });
-    let spans = EventRanges {
+    let ranges = EventRanges {
         id,
         event_type,
         subject,
@@ -70,7 +70,7 @@ fn stored(schema: Schema, wire: &str, members: [&str; 4]) -> Event {
         schema,
         Bytes::copy_from_slice(wire.as_bytes()),
         whole,
-        spans,
+        ranges,
     )
 }
 

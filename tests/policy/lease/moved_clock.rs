@@ -167,7 +167,7 @@ fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
     for is_paused in [true, false] {
         let mut core = holding(until, 1);
         let later = START.after(day / 2);
-        core.pause_expiry(is_paused);
+        core.set_expiry_paused(is_paused);
         let mut absorb = |input| core.process_input(input, later, Jitter(0.0));
         let step = absorb(Input::Tick);
         assert!(

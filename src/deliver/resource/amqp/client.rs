@@ -26,7 +26,7 @@ use crate::{
     failure::failure_result,
     request::RequestError,
     resource::{
-        EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of,
+        EventResults, ResourceTarget, SenderContext, content_type, credential_refused, result_of,
         send_within, shared::Shared, unreached_result,
     },
 };
@@ -53,7 +53,7 @@ thread_local! {
 
 /// A publisher for the exchange.
 pub(super) fn new_publisher(
-    at: &Opening<'_>,
+    at: &SenderContext<'_>,
     exchange: &str,
     routing_key: &str,
 ) -> Result<Rc<dyn Sender>, SenderError> {
@@ -86,7 +86,7 @@ struct Link {
 }
 
 impl Link {
-    fn new(at: &Opening<'_>) -> Result<Self, SenderError> {
+    fn new(at: &SenderContext<'_>) -> Result<Self, SenderError> {
         let service = at.require_service();
         let url = &service.url;
         let is_tls = url.scheme() == "amqps";
@@ -109,7 +109,7 @@ impl Link {
             .decode_utf8_lossy()
             .into_owned();
         let mut tls = rustls::ClientConfig::clone(&at.options.trust.config());
-        // The protocols in these options are those of HTTP.
+        // The ALPN protocols in these options are those of HTTP.
         tls.alpn_protocols.clear();
         let uri = AMQPUri {
             authority: AMQPAuthority {

@@ -48,7 +48,7 @@ use crate::{
     identity::{AccessToken, TokenFailure},
     request::RequestError,
     resource::{
-        EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of,
+        EventResults, ResourceTarget, SenderContext, content_type, credential_refused, result_of,
         send_within, unreached_result,
     },
 };
@@ -71,7 +71,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// A producer for the topic.
 pub(super) fn new_producer(
-    at: &Opening<'_>,
+    at: &SenderContext<'_>,
     topic: &str,
     mode: ContentMode,
 ) -> Result<Rc<dyn Sender>, SenderError> {
@@ -371,7 +371,7 @@ impl Producer {
                 .send_request(request)
                 .await
                 .map_err(Problem::from)
-                .and_then(throttle_of);
+                .and_then(check_produced);
             *is_in_doubt |= response.as_ref().is_err_and(Problem::is_in_doubt);
             response
         };
@@ -410,34 +410,13 @@ impl Producer {
         let schema = self.target.schema;
         let is_binary = self.mode == ContentMode::Binary && schema == Schema::CloudEvents;
         let turn = self.turn.replace(self.turn.get().wrapping_add(1)) % count;
-        let of_batch = batch
-            .headers
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()));
-        let mut common: BTreeMap<String, Vec<u8>> = of_batch.collect();
+        let mut common = batch_headers(batch);
         if !is_binary {
             common.insert("content-type".to_owned(), content_type(schema).into());
         }
-        let timestamp = batch.wall.since_epoch().as_millis() as u64;
         if !is_binary && self.target.properties.is_empty() {
-            let headers: RecordHeaders = common.iter().collect();
-            let bytes = batch
-                .events
-                .iter()
-                .map(|event| event.wire_len() + headers.len() + RECORD_OVERHEAD)
-                .sum();
-            let mut records = RecordBatch::new(timestamp, bytes);
-            for event in &batch.events {
-                records.push(None, Some(&delivered_bytes(event, schema)?), &headers);
-            }
-            return Ok([(
-                turn,
-                PartitionPart {
-                    records,
-                    events: (0..batch.events.len()).collect(),
-                },
-            )]
-            .into());
+            let part = encode_uniform_records(batch, schema, &common.iter().collect())?;
+            return Ok([(turn, part)].into());
         }
         let mut batches: BTreeMap<usize, PartitionPart> = BTreeMap::new();
         for (event_index, event) in batch.events.iter().enumerate() {
@@ -455,7 +434,7 @@ impl Producer {
             let value = data.as_ref().map_or(Some(&*wire), Option::as_deref);
             let index = key.as_deref().map_or(turn, |key| partition_of(key, count));
             let part = batches.entry(index).or_insert_with(|| PartitionPart {
-                records: RecordBatch::new(timestamp, 0),
+                records: RecordBatch::new(record_timestamp(batch), 0),
                 events: Vec::new(),
             });
             part.events.push(event_index);
@@ -506,8 +485,40 @@ impl Producer {
     }
 }
 
+fn batch_headers(batch: &Batch) -> BTreeMap<String, Vec<u8>> {
+    let headers = batch.headers.iter();
+    headers
+        .map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()))
+        .collect()
+}
+
+fn record_timestamp(batch: &Batch) -> u64 {
+    batch.wall.since_epoch().as_millis() as u64
+}
+
+/// The records of events that have no keys and the same headers.
+fn encode_uniform_records(
+    batch: &Batch,
+    schema: Schema,
+    headers: &RecordHeaders,
+) -> Result<PartitionPart, RequestError> {
+    let bytes = batch
+        .events
+        .iter()
+        .map(|event| event.wire_len() + headers.len() + RECORD_OVERHEAD)
+        .sum();
+    let mut records = RecordBatch::new(record_timestamp(batch), bytes);
+    for event in &batch.events {
+        records.push(None, Some(&delivered_bytes(event, schema)?), headers);
+    }
+    Ok(PartitionPart {
+        records,
+        events: (0..batch.events.len()).collect(),
+    })
+}
+
 /// Whether the partition has the records, and how long the broker accepts no other request.
-fn throttle_of(response: Produced) -> Result<Option<Duration>, Problem> {
+fn check_produced(response: Produced) -> Result<Option<Duration>, Problem> {
     let Some(error) = response.partition else {
         return Err(Problem::Connection("the response is empty".to_owned()));
     };

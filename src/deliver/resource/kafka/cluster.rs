@@ -20,7 +20,7 @@ use super::{
 use crate::{
     error::SenderError,
     identity::{AccessToken, TokenFailure, TokenSource},
-    resource::Opening,
+    resource::SenderContext,
 };
 
 /// The port of a URL without one.
@@ -124,7 +124,7 @@ pub(super) enum Login {
 }
 
 impl Login {
-    fn from_service(at: &Opening<'_>) -> Result<Self, SenderError> {
+    fn from_service(at: &SenderContext<'_>) -> Result<Self, SenderError> {
         let service = at.require_service();
         let credential = |name| service.find_credential(name).map(str::to_owned);
         match (
@@ -159,7 +159,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// The cluster that the operator configured.
-    pub(super) fn from_settings(at: &Opening<'_>) -> Result<Self, SenderError> {
+    pub(super) fn from_settings(at: &SenderContext<'_>) -> Result<Self, SenderError> {
         let url = &at.require_service().url;
         Ok(Self {
             service: at.require_service().name.clone(),

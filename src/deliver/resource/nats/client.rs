@@ -19,7 +19,7 @@ use crate::{
     failure::failure_result,
     request::RequestError,
     resource::{
-        Connection, EventResults, Opening, ResourceTarget, content_type, credential_refused,
+        Connection, EventResults, ResourceTarget, SenderContext, content_type, credential_refused,
         result_of, send_within, shared::Shared, unreached_result,
     },
 };
@@ -44,7 +44,7 @@ thread_local! {
 
 /// A publisher for the subject.
 pub(super) fn new_publisher(
-    at: &Opening<'_>,
+    at: &SenderContext<'_>,
     subject: &str,
 ) -> Result<Rc<dyn Sender>, SenderError> {
     let service = at.require_service();
@@ -69,10 +69,10 @@ struct Link {
 }
 
 impl Link {
-    fn new(at: &Opening<'_>) -> Result<Self, SenderError> {
+    fn new(at: &SenderContext<'_>) -> Result<Self, SenderError> {
         let service = at.require_service();
         let mut tls = ClientConfig::clone(&at.options.trust.config());
-        // The protocols in these options are those of HTTP.
+        // The ALPN protocols in these options are those of HTTP.
         tls.alpn_protocols.clear();
         Ok(Self {
             service: service.name.clone(),

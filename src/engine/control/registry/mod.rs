@@ -28,7 +28,7 @@ pub use self::{
     events::EventPage,
     follow::ShardTopics,
     replay::{ReplayContent, ReplayPoint, ReplayRange},
-    topic::{ArrivedEvents, SubscriptionHandle, SubscriptionStatus, TopicHandle},
+    topic::{SubscriptionHandle, SubscriptionStatus, TopicHandle, TopicMessage},
     trace::{EventOccurrence, IdMatches, LedgerPeriod, TraceResult, TraceToken},
     validation::{ChangeBasis, ValidationOutcome, ValidationRefusal},
 };

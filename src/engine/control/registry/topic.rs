@@ -146,7 +146,7 @@ struct TopicInbox {
 }
 
 /// A message for a topic's actor.
-pub enum ArrivedEvents {
+pub enum TopicMessage {
     Changed,
     /// The periodic check is due.
     CheckDue,
@@ -449,13 +449,13 @@ impl TopicHandle {
     }
 
     /// Takes the next message. If there is none, the next one wakes the actor with this waker.
-    pub fn take_message(&self, waker: &Waker) -> Option<ArrivedEvents> {
+    pub fn take_message(&self, waker: &Waker) -> Option<TopicMessage> {
         let mut inbox = self.lock_inbox();
         if std::mem::take(&mut inbox.changed) {
-            return Some(ArrivedEvents::Changed);
+            return Some(TopicMessage::Changed);
         }
         if std::mem::take(&mut inbox.check_is_due) {
-            return Some(ArrivedEvents::CheckDue);
+            return Some(TopicMessage::CheckDue);
         }
         let chunk = inbox.chunks.pop_front();
         match &chunk {
@@ -468,7 +468,7 @@ impl TopicHandle {
                     .clone_from(waker);
             }
         }
-        chunk.map(ArrivedEvents::Chunk)
+        chunk.map(TopicMessage::Chunk)
     }
 
     /// Notes that the actor's periodic check is due.

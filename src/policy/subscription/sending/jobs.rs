@@ -26,7 +26,7 @@ impl Sending {
         let retries = ready_retries(settlement)
             .filter(|ready| ready.item.lane == lane)
             .count();
-        let fresh = settlement.log.lane(lane).map_or(0, LaneReader::ready);
+        let fresh = settlement.log.lane(lane).map_or(0, LaneReader::ready_count);
         let ready = if retries > 0 { retries } else { fresh };
         u32::try_from(ready)
             .unwrap_or(u32::MAX)
@@ -92,7 +92,7 @@ impl Sending {
             let has_room = settlement
                 .log
                 .lane(lane)
-                .is_some_and(|reader| reader.ready() < batch);
+                .is_some_and(|reader| reader.ready_count() < batch);
             if has_room {
                 effects.extend(settlement.log.begin_read(lane));
             }

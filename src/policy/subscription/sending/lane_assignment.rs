@@ -194,7 +194,7 @@ impl Sending {
             let is_empty = settlement
                 .log
                 .lane(lane)
-                .is_some_and(|reader| reader.ready() == 0);
+                .is_some_and(|reader| reader.ready_count() == 0);
             if is_empty && !settlement.pending_write.is_ahead() {
                 effects.extend(settlement.log.begin_read(lane));
             }

@@ -91,7 +91,7 @@ impl Settlement {
         // attempts may differ.
         let mut decisions = Vec::with_capacity(items.len());
         for item in items {
-            let failure = retry::Failed {
+            let failure = retry::FailedAttempt {
                 number: item.attempts + 1,
                 first: first_sent(item, sent),
                 sent,

@@ -61,7 +61,7 @@ impl Settlement {
         let (batch, aside) = match self.order.get() {
             Some(ordering) if is_own(name) => {
                 let is_crowded =
-                    lane.ready() >= LANE_WAITING_MAX || lane.ready_bytes() >= WAITING_BYTES;
+                    lane.ready_count() >= LANE_WAITING_MAX || lane.ready_bytes() >= WAITING_BYTES;
                 lane.take_batch(limits, ordering.turn_for(is_crowded))
             }
             Some(_) | None => lane.take_batch(limits, |_| Turn::Go),
@@ -86,7 +86,7 @@ impl Settlement {
         reason: Reason,
         now: Timestamp,
     ) {
-        let ready_count = self.log.lane(lane).map_or(0, LaneReader::ready);
+        let ready_count = self.log.lane(lane).map_or(0, LaneReader::ready_count);
         let events_max = self.pending_write.limit_give_ups(ready_count);
         if events_max == 0 {
             return;

@@ -92,7 +92,7 @@ impl Settlement {
     }
 
     /// Pauses or resumes expiry. Returns whether it is resumed.
-    pub(super) fn pause_expiry(&mut self, is_paused: bool) -> bool {
+    pub(super) fn set_expiry_paused(&mut self, is_paused: bool) -> bool {
         std::mem::replace(&mut self.is_expiry_paused, is_paused) && !is_paused
     }
 
@@ -430,8 +430,8 @@ impl Settlement {
         }
     }
 
-    /// Notes the outcome of a first attempt: the lane passes the event. Returns false if it has been
-    /// noted already.
+    /// Notes the outcome of a first attempt: the lane passes the event. Returns false if it has
+    /// been noted already.
     fn note_first_outcome(&mut self, item: SendItem) -> bool {
         let was_in_flight = self
             .log

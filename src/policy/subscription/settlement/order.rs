@@ -71,7 +71,7 @@ impl Settlement {
         self.log.retry_order_keys();
     }
 
-    /// The same for an event that is given up by the next write.
+    /// An event of a published lane ends with the next write, which gives it up.
     pub(in crate::subscription) fn end_of_turn_with_write(&mut self, (lane, seq): (Lane, Seq)) {
         let ends = |_: &&mut Ordering| !lane.is_job() && !self.requests.is_detached(seq);
         if let Some(ordering) = self.order.get_mut().filter(ends) {

@@ -23,19 +23,19 @@ const PAGES: u64 = 1024;
 const PAGES_BYTES: usize = 4 << 20;
 
 /// The maximum number of lines in memory, approximately: about 3 MiB.
-const LINES: usize = 1 << 17;
+const LINES_MAX: usize = 1 << 17;
 
 /// The number of lines of a subscription that become records at once: with more of them in a record
 /// it hardly becomes cheaper.
-const OWN_LINES: u32 = 64;
+const OWN_LINES_MAX: u32 = 64;
 
 /// The number of lines of one write that become records at once. Each line of a page is written
 /// again later.
-const WRITE_LINES: u32 = 16;
+const WRITE_LINES_MAX: u32 = 16;
 
-/// Number of subscriptions whose outcomes become records with a write, besides twice as many as the
-/// write has: more would delay it.
-const STORED: usize = 32;
+/// A write turns the outcomes of at most `2 × its own subscriptions + STORED_MAX` subscriptions
+/// into records, so that it is not delayed.
+const STORED_MAX: usize = 32;
 
 #[derive(Debug, Default)]
 pub(super) struct PagesState {
@@ -81,7 +81,7 @@ pub(super) struct Storing {
 /// A write that is being planned.
 pub(super) struct Plan {
     number: u64,
-    first: Batch,
+    page_changes: Batch,
     /// The entries of the page, with whole cursors.
     entries: Vec<(PageEntry, Option<Bytes>)>,
     storing: Vec<SubscriptionKey>,
@@ -92,7 +92,7 @@ impl PagesState {
         self.last += 1;
         Plan {
             number: self.last,
-            first: Batch::default(),
+            page_changes: Batch::default(),
             entries: Vec::new(),
             storing: Vec::new(),
         }
@@ -105,7 +105,7 @@ impl PagesState {
         plan: &mut Plan,
         outcomes: Vec<(SubscriptionKey, Outcomes<'_>)>,
     ) {
-        let is_crowded = self.bytes > PAGES_BYTES || self.lines > LINES;
+        let is_crowded = self.bytes > PAGES_BYTES || self.lines > LINES_MAX;
         let is_due = |first: u64| is_crowded || first.saturating_add(PAGES) <= plan.number;
         let due = self
             .order
@@ -113,7 +113,8 @@ impl PagesState {
             .take_while(|(first, _)| is_due(*first))
             .map(|(_, key)| *key);
         let due = due.filter(|key| self.unstored.get(key).is_some_and(|known| !known.is_busy()));
-        let mut due: BTreeSet<SubscriptionKey> = due.take(STORED + 2 * outcomes.len()).collect();
+        let mut due: BTreeSet<SubscriptionKey> =
+            due.take(STORED_MAX + 2 * outcomes.len()).collect();
         for (subscription_key, outcomes) in outcomes {
             let mut unstored = self.unstored.get_mut(&subscription_key);
             let lines = outcomes.lines.line_count();
@@ -127,8 +128,9 @@ impl PagesState {
             let is_uncertain = unstored
                 .as_ref()
                 .is_some_and(|unstored| unstored.is_uncertain);
-            let is_due =
-                due.remove(&subscription_key) || lines >= WRITE_LINES || all_lines >= OWN_LINES;
+            let is_due = due.remove(&subscription_key)
+                || lines >= WRITE_LINES_MAX
+                || all_lines >= OWN_LINES_MAX;
             if is_due && !is_storing {
                 self.store_outcomes(plan, subscription_key, outcomes);
                 continue;
@@ -145,7 +147,7 @@ impl PagesState {
                 .map(|cursor| PageCursor::new(before, cursor));
             let entry = PageEntry {
                 subscription_key,
-                stored: None,
+                stored_page: None,
                 cursor,
                 lines: outcomes.lines.into_owned(),
             };
@@ -175,19 +177,20 @@ impl PagesState {
             all.append_later(&lines);
             lines = Cow::Owned(all);
             plan.storing.push(subscription_key);
-            let stored = Some(known.last);
+            let stored_page = Some(known.last);
             let lines = EncodedLines::default();
             plan.entries.push((
                 PageEntry {
                     subscription_key,
-                    stored,
+                    stored_page,
                     cursor: None,
                     lines,
                 },
                 None,
             ));
         }
-        plan.first.outcome_records(subscription_key, cursor, &lines);
+        plan.page_changes
+            .put_outcome_records(subscription_key, cursor, &lines);
     }
 
     /// Adds the page and the deletes of pages that have ended.
@@ -198,13 +201,13 @@ impl PagesState {
     ) -> PlannedWrite<'a> {
         let Plan {
             number,
-            mut first,
+            mut page_changes,
             mut entries,
             storing,
         } = plan;
         if entries.is_empty() {
             return PlannedWrite {
-                first,
+                page_changes,
                 batch,
                 page: None,
             };
@@ -221,27 +224,27 @@ impl PagesState {
         let old_pages = std::mem::replace(&mut self.pages, rest);
         for (number, bytes) in &old_pages {
             self.bytes -= bytes;
-            first.single_delete(Family::Cursor, keys::outcome_page(*number));
+            page_changes.single_delete(Family::Cursor, keys::outcome_page(*number));
         }
         entries.sort_unstable_by_key(|(entry, _)| entry.subscription_key);
         let (entries, cursors): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
         let page = OutcomePage {
-            ended: needed - 1,
+            newest_end: needed - 1,
             entries,
         };
         let value = page.encode();
         let bytes = value.len();
-        first.put(Family::Cursor, keys::outcome_page(number), value);
+        page_changes.put(Family::Cursor, keys::outcome_page(number), value);
         let entries = page
             .entries
             .into_iter()
             .zip(cursors)
-            .filter(|(entry, _)| entry.stored.is_none());
+            .filter(|(entry, _)| entry.stored_page.is_none());
         let new_entries = entries
             .map(|(entry, cursor)| (entry.subscription_key, cursor, entry.lines))
             .collect();
         PlannedWrite {
-            first,
+            page_changes,
             batch,
             page: Some(PlannedPage {
                 number,
