@@ -59,7 +59,7 @@ impl ClusterNode {
         loop {
             let next_step = match self.store.failure() {
                 Some(cause) => {
-                    self.fail(cause.to_owned());
+                    self.fail(cause);
                     self.wait_before_retry(signals).await?
                 }
                 None => self.follow_until_claimed(clock, signals).await?,
