@@ -210,39 +210,50 @@ fn derive_stream_bytes(
     let bytes_max = (STREAM_KEEPS * cluster.stream_keep_bytes).max(STREAM_BYTES);
     let mut tries = READ_TRIES;
     loop {
-        let is_there = |name: &str| connection.count_replicas(name).is_some();
-        let missing = names.iter().filter(|name| !is_there(name)).count() as u64;
-        if missing == 0 {
-            return Ok(bytes_max);
-        }
-        let room = match find_room(cluster, connection, system_connection) {
-            // Servers that have just started do not respond at first.
-            Err(_) if tries > 0 => {
-                tries -= 1;
-                continue;
-            }
-            room => room?,
+        let error = match find_share(cluster, names, connection, system_connection) {
+            Ok(share) => return Ok(bytes_max.min(share)),
+            Err(error) => error,
         };
-        // A part is left for other streams, such as that of a check.
-        let share = room.saturating_sub(BUCKET_BYTES) / 4 * 3 / missing;
-        if share >= STREAM_BYTES_MIN {
-            return Ok(bytes_max.min(share));
-        }
         if tries == 0 {
-            let what = format!(
-                "NATS has {room} bytes of free storage for {missing} streams, and each needs \
-                 {STREAM_BYTES_MIN} or more; raise max_file_store of its servers, or the limit \
-                 of the account"
-            );
-            return Err(ClusterError::Setting {
-                key: "cluster.stream_bytes",
-                what,
-            });
+            return Err(error);
         }
-        // Another node may be about to make them.
+        // Servers that have just started do not respond at first, and another node may be about to
+        // make the streams.
         tries -= 1;
         std::thread::sleep(PAUSE_MAX);
     }
+}
+
+/// The bytes that NATS has for each stream that is missing.
+///
+/// # Errors
+/// If NATS does not respond, or has too little room.
+fn find_share(
+    cluster: &Cluster,
+    names: &[String],
+    connection: &NatsConnection,
+    system_connection: Option<&NatsConnection>,
+) -> Result<u64, ClusterError> {
+    let is_there = |name: &str| connection.count_replicas(name).is_some();
+    let missing = names.iter().filter(|name| !is_there(name)).count() as u64;
+    if missing == 0 {
+        return Ok(u64::MAX);
+    }
+    let room = find_room(cluster, connection, system_connection)?;
+    // A part is left for other streams, such as that of a check.
+    let share = room.saturating_sub(BUCKET_BYTES) / 4 * 3 / missing;
+    if share >= STREAM_BYTES_MIN {
+        return Ok(share);
+    }
+    let what = format!(
+        "NATS has {room} bytes of free storage for {missing} streams, and each needs \
+         {STREAM_BYTES_MIN} or more; raise max_file_store of its servers, or the limit of the \
+         account"
+    );
+    Err(ClusterError::Setting {
+        key: "cluster.stream_bytes",
+        what,
+    })
 }
 
 /// The bytes that the account and each server have for new streams.
