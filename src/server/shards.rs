@@ -177,7 +177,6 @@ impl CorePlan<'_> {
         let mut config = process.config.clone();
         config.server.data_dir = self.folder.join(shard.to_string());
         config.server.workers = self.workers;
-        // The control plane takes no events.
         memory::divide_budgets(&mut config, self.shards);
         if let Some(store) = &mut config.backup.store {
             store.address.path.push(format!("shard-{shard}"));
