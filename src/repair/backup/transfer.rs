@@ -192,8 +192,19 @@ impl Backups {
     }
 }
 
-/// Receives a store for `data_dir`. `begin` is called with what is about to come, and may refuse
-/// it; `arrived` with the bytes of the files so far. Blocks for a long time.
+/// What the receiver of a store decides and learns meanwhile.
+pub trait StoreReceiver {
+    /// Called before the files come, and may refuse them.
+    fn begin(&mut self, sent: &SentStore) -> Result<(), TransferError>;
+
+    /// Called with the bytes of the files that have arrived.
+    fn note_arrived(&mut self, bytes: u64);
+
+    /// Called once the store is whole, and may still refuse it.
+    fn accept(&mut self, sent: &SentStore) -> Result<(), TransferError>;
+}
+
+/// Receives a store for `data_dir`. Blocks for a long time.
 ///
 /// # Errors
 /// If the store is not whole, does not open or is refused, or cannot be written.
@@ -201,12 +212,11 @@ pub fn receive_store(
     data_dir: &Path,
     from: &mut dyn Read,
     options: &RocksOptions,
-    begin: &mut dyn FnMut(&SentStore) -> Result<(), TransferError>,
-    arrived: &mut dyn FnMut(u64),
+    receiver: &mut dyn StoreReceiver,
 ) -> Result<SentStore, TransferError> {
     let mut from = BufReader::with_capacity(PIECE, from);
     let head = read_head(&mut from)?;
-    begin(&head)?;
+    receiver.begin(&head)?;
     let folder = received::arriving_folder(data_dir);
     folders::remove(&folder)?;
     folders::check_room(data_dir, head.total_bytes())?;
@@ -219,7 +229,7 @@ pub fn receive_store(
     for file in &head.files {
         receive_file(&mut from, file, &store.join(&file.name), &mut |bytes| {
             byte_count += bytes;
-            arrived(byte_count);
+            receiver.note_arrived(byte_count);
         })?;
     }
     if !from.fill_buf().map_err(TransferError::Early)?.is_empty() {
@@ -238,6 +248,7 @@ pub fn receive_store(
         )));
     }
     drop(store_copy);
+    receiver.accept(&head)?;
     std::mem::forget(guard);
     Ok(head)
 }

@@ -36,7 +36,7 @@ use crate::{
 };
 use gridhook_cluster::{GivenUp, NodeAddress, Role, ShardProgress, records::CopyProgress};
 use gridhook_journal::changelog::Changelog as _;
-use gridhook_repair::backup::{self, SentStore, TransferError};
+use gridhook_repair::backup::{self, SentStore, StoreReceiver, TransferError};
 
 /// The longest time without a piece of the store.
 const PIECE_WAIT: Duration = Duration::from_secs(30);
@@ -255,38 +255,58 @@ fn receive_store(
     progress: &ShardProgress,
     pieces: mpsc::Receiver<Bytes>,
 ) -> Result<SentStore, TransferError> {
-    let bytes = std::cell::Cell::new(0);
-    let mut begin = |sent: &SentStore| {
-        // From here on the changelog is kept for it.
-        progress.flushed.store(sent.applied, Ordering::Release);
-        bytes.set(sent.total_bytes());
-        progress.note_copy(Some(CopyProgress {
-            received: 0,
-            bytes: bytes.get(),
-        }));
-        check_log_follows(log, sent.applied)
-    };
-    let mut note_progress = |received| {
-        progress.note_copy(Some(CopyProgress {
-            received,
-            bytes: bytes.get(),
-        }))
-    };
     let mut reader = PieceReader {
         pieces,
         piece: Bytes::new(),
     };
+    let mut receiver = FollowableStore {
+        log,
+        progress,
+        bytes: 0,
+    };
     let _turn = store.lock_arrival();
-    let sent_store = backup::receive_store(
+    backup::receive_store(
         store.data_dir(),
         &mut reader,
         store.options(),
-        &mut begin,
-        &mut note_progress,
-    )?;
-    // The log may have been trimmed before the owner has seen the position.
-    check_log_follows(log, sent_store.applied)?;
-    Ok(sent_store)
+        &mut receiver,
+    )
+}
+
+/// A store that arrives, as long as the changelog has the next record of it.
+struct FollowableStore<'a> {
+    log: &'a StoppableLog,
+    progress: &'a ShardProgress,
+    /// The bytes of all its files.
+    bytes: u64,
+}
+
+impl FollowableStore<'_> {
+    fn note_received(&self, received: u64) {
+        self.progress.note_copy(Some(CopyProgress {
+            received,
+            bytes: self.bytes,
+        }));
+    }
+}
+
+impl StoreReceiver for FollowableStore<'_> {
+    fn begin(&mut self, sent: &SentStore) -> Result<(), TransferError> {
+        // From here on the changelog is kept for it.
+        self.progress.flushed.store(sent.applied, Ordering::Release);
+        self.bytes = sent.total_bytes();
+        self.note_received(0);
+        check_log_follows(self.log, sent.applied)
+    }
+
+    fn note_arrived(&mut self, bytes: u64) {
+        self.note_received(bytes);
+    }
+
+    fn accept(&mut self, sent: &SentStore) -> Result<(), TransferError> {
+        // The log may have been trimmed before the owner has seen the position.
+        check_log_follows(self.log, sent.applied)
+    }
 }
 
 /// Checks that the changelog still has what follows a store that has applied records up to
