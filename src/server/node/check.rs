@@ -177,7 +177,7 @@ fn examine_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mu
                 "the stream {name} has no limit of bytes; set one with nats stream edit"
             ));
         }
-        let replicas = connection.count_replicas(name);
+        let replicas = findings.note(connection.count_replicas(name)).flatten();
         if let Some(replicas) = replicas.filter(|replicas| *replicas != cluster.replicas) {
             findings.problems.push(format!(
                 "the stream {name} is on {replicas} NATS servers, and cluster.replicas is {}",
@@ -199,9 +199,13 @@ fn examine_records(
     findings: &mut ClusterFindings,
 ) {
     let bucket = format!("GH_{}", cluster.name);
-    if connection.count_replicas(&format!("KV_{bucket}")).is_none() {
-        findings.facts.push("no node has joined yet".to_owned());
-        return;
+    match findings.note(connection.has_stream(&format!("KV_{bucket}"))) {
+        Some(true) => {}
+        Some(false) => {
+            findings.facts.push("no node has joined yet".to_owned());
+            return;
+        }
+        None => return,
     }
     let records = NatsRecords::open_bucket(connection, &bucket);
     let Some(stored) = findings.note(connection.runtime().block_on(records.read())) else {

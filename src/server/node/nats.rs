@@ -168,9 +168,15 @@ fn check_stream(
     connection: &NatsConnection,
     name: &str,
 ) -> Result<StreamLimits, ClusterError> {
-    let stream = connection
-        .find_stream(name)
-        .map_err(cluster_error_from_nats)?;
+    let mut tries = READ_TRIES;
+    let stream = loop {
+        match connection.find_stream(name) {
+            // Servers that have just started do not respond at first.
+            Err(NatsError::Use { .. }) if tries > 0 => std::thread::sleep(PAUSE_MAX),
+            stream => break stream.map_err(cluster_error_from_nats)?,
+        }
+        tries -= 1;
+    };
     let bytes_max = stream.and_then(|stream| stream.bytes_max);
     if stream.is_some() && bytes_max.is_none() {
         tracing::warn!(
@@ -234,8 +240,11 @@ fn find_share(
     connection: &NatsConnection,
     system_connection: Option<&NatsConnection>,
 ) -> Result<u64, ClusterError> {
-    let is_there = |name: &str| connection.count_replicas(name).is_some();
-    let missing = names.iter().filter(|name| !is_there(name)).count() as u64;
+    let mut missing = 0;
+    for name in names {
+        let is_there = connection.has_stream(name);
+        missing += u64::from(!is_there.map_err(cluster_error_from_nats)?);
+    }
     if missing == 0 {
         return Ok(u64::MAX);
     }

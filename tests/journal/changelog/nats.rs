@@ -297,8 +297,17 @@ fn nothing_is_appended_after_a_reconnection_that_was_refused_before_it() {
             Err(ChangelogError::Unavailable(_))
         ));
     }
+    // What is not known is not missing.
+    for error in [
+        connection.find_stream("GH_late").err(),
+        connection.count_replicas("GH_late").err(),
+        connection.has_stream("GH_none").err(),
+    ] {
+        assert!(matches!(error, Some(NatsError::Use { .. })), "{error:?}");
+    }
     nats.0[0].start();
     wait_for("the server to be back", ELECTION, || log.bounds().is_ok());
+    assert_eq!(connection.has_stream("GH_none"), Ok(false));
     assert_eq!(log.append(&"b".into(), Some(1)), Ok(2));
     assert_eq!(log.read(1, 9).expect("readable"), ["a", "b"]);
 }

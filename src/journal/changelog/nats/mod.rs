@@ -10,8 +10,8 @@ use std::{sync::Arc, time::Duration};
 use async_nats::{
     ConnectOptions, ToServerAddrs,
     jetstream::{
-        self,
-        context::{Context, CreateStreamError, CreateStreamErrorKind},
+        self, ErrorCode,
+        context::{Context, CreateStreamError, CreateStreamErrorKind, GetStreamErrorKind},
         stream::{Config, DiscardPolicy},
     },
 };
@@ -244,7 +244,7 @@ impl NatsConnection {
     /// On how many servers a stream is that another node is about to make.
     fn wait_for_stream(&self, name: &str) -> Option<usize> {
         for _ in 0..CREATE_TRIES {
-            if let Some(replicas) = self.count_replicas(name) {
+            if let Ok(Some(replicas)) = self.count_replicas(name) {
                 return Some(replicas);
             }
             std::thread::sleep(CREATE_PAUSE);
@@ -344,21 +344,48 @@ impl NatsConnection {
         })
     }
 
+    /// Whether the stream `name` is there.
+    ///
+    /// # Errors
+    /// If the servers do not respond.
+    pub fn has_stream(&self, name: &str) -> Result<bool, NatsError> {
+        Ok(self.read_config(name)?.is_some())
+    }
+
     /// On how many servers the stream `name` is, if it is there.
-    pub fn count_replicas(&self, name: &str) -> Option<usize> {
-        let stream = self.runtime.block_on(self.context.get_stream(name));
-        Some(stream.ok()?.cached_info().config.num_replicas)
+    ///
+    /// # Errors
+    /// If the servers do not respond.
+    pub fn count_replicas(&self, name: &str) -> Result<Option<usize>, NatsError> {
+        Ok(self.read_config(name)?.map(|config| config.num_replicas))
+    }
+
+    fn read_config(&self, name: &str) -> Result<Option<Config>, NatsError> {
+        let error = match self.runtime.block_on(self.context.get_stream(name)) {
+            Ok(stream) => return Ok(Some(stream.cached_info().config.clone())),
+            Err(error) => error,
+        };
+        match error.kind() {
+            GetStreamErrorKind::JetStream(error)
+                if error.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+            {
+                Ok(None)
+            }
+            _ => Err(NatsError::Use {
+                stream: name.to_owned(),
+                why: error.to_string(),
+            }),
+        }
     }
 
     /// The stream `name`, if it is there. Settings may have been changed since it was made.
     ///
     /// # Errors
-    /// If it has settings with which it would lose records.
+    /// If it has settings with which it would lose records, or the servers do not respond.
     pub fn find_stream(&self, name: &str) -> Result<Option<StreamInfo>, NatsError> {
-        let Ok(stream) = self.runtime.block_on(self.context.get_stream(name)) else {
+        let Some(config) = self.read_config(name)? else {
             return Ok(None);
         };
-        let config = &stream.cached_info().config;
         let loses = [
             ("max_age", !config.max_age.is_zero()),
             ("max_msgs", config.max_messages > 0),
