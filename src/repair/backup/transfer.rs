@@ -26,9 +26,8 @@ use crate::fsck::CheckStop;
 use gridhook_clock::Clock;
 use gridhook_event::Timestamp;
 use gridhook_store::{
-    Family, Store as _, StoreError,
-    keys::{self, MetaKind},
-    records::{AppliedPosition, StoredRecord},
+    StoreError,
+    records::AppliedPosition,
     rocks::{OpenError, ReadOnlyStore, RocksOptions, received},
     watermark::Watermark,
 };
@@ -322,11 +321,9 @@ fn check_crc(from: &mut dyn Read, found: u32, what: &str) -> Result<(), Transfer
 
 /// The last record of the changelog that the store of a node has applied.
 fn last_applied(store: &ReadOnlyStore) -> Result<u64, String> {
-    let record = store
-        .get(Family::Meta, &keys::meta_key(MetaKind::Applied, b""))
-        .map_err(|error| error.to_string())?;
-    let record = record.ok_or_else(|| "it is not the store of a node of a cluster".to_owned())?;
-    AppliedPosition::decode(&record)
-        .map(|position| position.sequence)
-        .map_err(|error| error.to_string())
+    match AppliedPosition::read(store) {
+        Ok(Some(position)) => Ok(position.sequence),
+        Ok(None) => Err("it is not the store of a node of a cluster".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }

@@ -1,8 +1,9 @@
 //! The bytes of outcome counts, at the end of a cursor.
 //!
 //! ```text
-//! failed: count (outcome 1 | times)* | dead-lettered: count (reason 2 | times)* | dropped: count
-//! (reason 2 | times)*
+//! failed: count (outcome 1 | times)*
+//!     | dead-lettered: count (reason 2 | times)*
+//!     | dropped: count (reason 2 | times)*
 //!     | leases: count (step 1 | times)*
 //! ```
 //!

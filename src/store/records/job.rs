@@ -2,8 +2,8 @@
 //! record of its own.
 //!
 //! ```text
-//! lane | kind 1 | replay: from, end; redrive: drained 1 | 0, or 1 and the rate | began 8 | changed
-//! 8 | state 1 | eleven counters
+//! lane | kind 1 | replay: from, end; redrive: drained 1 | 0, or 1 and the rate
+//!     | began 8 | changed 8 | state 1 | eleven counters
 //! ```
 
 use super::{

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! version 1 | ended | entries | entry*
-//! entry: partition | subscription | flags 1 | stored, if flagged | length and cursor, or its
-//! changes, if flagged
+//! entry: partition | subscription | flags 1 | stored, if flagged
+//!     | length and cursor, or length and changes, if flagged
 //!     | lines | length and lines, if there are any
 //! changes: checksum of the cursor 4 | (bytes that stay | bytes that change | their new values)*
 //! ```
