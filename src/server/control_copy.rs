@@ -82,7 +82,7 @@ impl ControlCopy {
             definitions,
             haste,
             end: node.changelog_end(),
-            cluster: node.id.as_str().into(),
+            cluster: node.cluster_id.as_str().into(),
         }
     }
 

@@ -42,7 +42,7 @@ use gridhook_repair::backup::{self, SentStore, StoreReceiver, TransferError};
 const PIECE_WAIT: Duration = Duration::from_secs(30);
 
 /// The pause before a store is fetched again.
-const AGAIN_PAUSE: Duration = Duration::from_secs(1);
+const FETCH_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pieces that wait for the disk.
 const PIECES_WAITING: usize = 4;
@@ -60,6 +60,17 @@ pub(super) fn may_fetch(store: &LocalStore, id: &str, error: &FollowError) -> bo
     }
 }
 
+/// How a fetch of a store ends.
+#[derive(PartialEq, Eq)]
+enum FetchEnd {
+    /// A store has arrived.
+    Arrived,
+    /// The claims of this node have ended.
+    ClaimsEnded,
+    /// A signal stops the process.
+    Signal,
+}
+
 impl ClusterNode {
     /// Replaces the store by a copy of the owner's.
     ///
@@ -75,12 +86,12 @@ impl ClusterNode {
         let progress = &self.claim.progress;
         progress.note_doubt();
         progress.note_copy(Some(CopyProgress::default()));
-        let is_fetched = tokio::select! {
+        let end = tokio::select! {
             biased;
-            () = signals.wait_for_signal() => None,
-            is_fetched = self.fetch_store() => Some(is_fetched),
+            () = signals.wait_for_signal() => FetchEnd::Signal,
+            end = self.fetch_store() => end,
         };
-        if is_fetched == Some(true) {
+        if end == FetchEnd::Arrived {
             let store = Arc::clone(&self.store);
             let replacement = tokio::task::spawn_blocking(move || store.replace_store()).await;
             replacement
@@ -89,17 +100,19 @@ impl ClusterNode {
             tracing::info!(shard, "the copy of the store is in place");
         }
         progress.note_copy(None);
-        match is_fetched {
-            None => Ok(NextStep::Leave),
-            // The claims of this node have ended.
-            Some(_) if self.claim.role.has_changed().is_err() => self.leave_or_fail(signals).await,
-            Some(_) => Ok(NextStep::Follow),
+        match end {
+            FetchEnd::Signal => Ok(NextStep::Leave),
+            FetchEnd::ClaimsEnded => self.leave_or_fail(signals).await,
+            // The claims may have ended while the store was put in place.
+            FetchEnd::Arrived if self.claim.role.has_changed().is_err() => {
+                self.leave_or_fail(signals).await
+            }
+            FetchEnd::Arrived => Ok(NextStep::Follow),
         }
     }
 
-    /// Fetches the store of the owner, whichever node that is, until one has arrived. Returns false
-    /// once the claims of this node have ended.
-    async fn fetch_store(&self) -> bool {
+    /// Fetches the store of the owner, whichever node that is, until one has arrived.
+    async fn fetch_store(&self) -> FetchEnd {
         let mut role = self.claim.role.clone();
         let mut last_problem = String::new();
         loop {
@@ -113,7 +126,7 @@ impl ClusterNode {
                     self.claim.give_up(&lease, GivenUp::Failed);
                     None
                 }
-                Err(_) => return false,
+                Err(_) => return FetchEnd::ClaimsEnded,
             };
             if let Some(NodeAddress { address, .. }) = owner {
                 let forwarder = self.owner_forwarder();
@@ -122,7 +135,9 @@ impl ClusterNode {
                     () = forwarder.clone().wait_until_lost(address.clone()) => Err(broken_transfer("the owner has \
                         changed")),
                 };
-                let Err(error) = outcome else { return true };
+                let Err(error) = outcome else {
+                    return FetchEnd::Arrived;
+                };
                 self.claim.progress.note_copy(Some(CopyProgress::default()));
                 if last_problem != error.to_string() {
                     tracing::warn!(shard = self.claim.shard, address, %error, "the store was not \
@@ -130,7 +145,7 @@ impl ClusterNode {
                 }
                 last_problem = error.to_string();
             }
-            sleep(AGAIN_PAUSE).await;
+            sleep(FETCH_RETRY_PAUSE).await;
         }
     }
 

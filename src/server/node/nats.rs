@@ -5,7 +5,7 @@ use std::{fs, path::Path, sync::Arc};
 
 use super::{ClusterError, PAUSE_MAX, tenure::StreamLimits};
 use gridhook_cluster::{
-    control_of, count_with_control,
+    bucket_name, control_of, count_with_control,
     nats::{BUCKET_BYTES, NatsRecords},
     records::{
         self, ClusterRecords, RecordError, RecordStore as _, ShardPosition, StoredRecord, shard_key,
@@ -55,7 +55,7 @@ pub(super) fn open_resources(
 ) -> Result<NatsResources, ClusterError> {
     let connect = |login: &NatsLogin| {
         let credentials = nats_credentials(login)?;
-        NatsConnection::log_in(&cluster.urls, &credentials, tls).map_err(cluster_error_from_nats)
+        NatsConnection::connect(&cluster.urls, &credentials, tls).map_err(cluster_error_from_nats)
     };
     let system_connection = cluster.system_login.as_ref().map(connect).transpose()?;
     if let Some(connection) = &system_connection {
@@ -75,12 +75,12 @@ pub(super) fn open_resources(
         )?
     };
     let cores = first_sequences.len();
-    let bucket = format!("GH_{}", cluster.name);
+    let bucket = bucket_name(&cluster.name);
     let runtime = connection.runtime();
     let records = runtime
         .block_on(NatsRecords::open(&connection, &bucket, cluster.replicas))
         .map_err(cluster_error_from_nats)?;
-    let (stored, id) = read_joined_records(cluster, &connection, &records, cores)?;
+    let (stored, id) = read_records_and_id(cluster, &connection, &records, cores)?;
     if let Err(error) = runtime.block_on(records.remove_deleted(&stored)) {
         tracing::warn!(%error, "records that were deleted stay in the bucket");
     }
@@ -113,7 +113,7 @@ pub(super) fn open_resources(
                 first,
             };
             log_connection
-                .create(&name, settings)
+                .create_stream_if_missing(&name, settings)
                 .map_err(cluster_error_from_nats)?;
         }
         streams.push(check_stream(cluster, &log_connection, &name)?);
@@ -132,28 +132,29 @@ pub(super) fn open_resources(
 
 /// Reads all records and the identifier of the cluster. Refuses a cluster with another number of
 /// shards.
-fn read_joined_records(
+fn read_records_and_id(
     cluster: &Cluster,
     connection: &NatsConnection,
     records: &NatsRecords,
     cores: usize,
 ) -> Result<(Vec<StoredRecord>, String), ClusterError> {
-    let set = control_of(cores).unwrap_or(cores);
+    let configured_shards = control_of(cores).unwrap_or(cores);
     // A bucket that was just made may not have a server that responds yet.
     let mut tries = READ_TRIES;
     let (stored, shards, id) = loop {
-        match connection.runtime().block_on(read_records(records, set)) {
+        let reading = read_records(records, configured_shards);
+        match connection.runtime().block_on(reading) {
             Err(_) if tries > 0 => std::thread::sleep(PAUSE_MAX),
             result => break result.map_err(|error| ClusterError::Engine(error.to_string()))?,
         }
         tries -= 1;
     };
-    if shards == set {
+    if shards == configured_shards {
         return Ok((stored, id));
     }
     let name = &cluster.name;
     let what = format!(
-        "{set}, and the cluster {name} has {shards}; set {shards} on all nodes (the number is \
+        "{configured_shards}, and the cluster {name} has {shards}; set {shards} on all nodes (the number is \
          fixed when a cluster is created)"
     );
     Err(ClusterError::Setting {
@@ -162,7 +163,8 @@ fn read_joined_records(
     })
 }
 
-/// Reads the limits of a stream, and refuses one that is too small for `cluster.stream_keep_bytes`.
+/// Reads the limits of a stream. Refuses one that is too small for `cluster.stream_keep_bytes`, if
+/// `cluster.stream_bytes` is set; otherwise the stream keeps less.
 fn check_stream(
     cluster: &Cluster,
     connection: &NatsConnection,
@@ -188,7 +190,11 @@ fn check_stream(
     if let Some(most) = bytes_max.filter(|most| *most < 2 * cluster.stream_keep_bytes)
         && cluster.stream_bytes > 0
     {
-        let what = format!("the stream {name} takes {most} bytes; expected at most half of that");
+        let what = format!(
+            "{} bytes, and the stream {name} takes {most}; set at most {}",
+            cluster.stream_keep_bytes,
+            most / 2
+        );
         return Err(ClusterError::Setting {
             key: "cluster.stream_keep_bytes",
             what,
@@ -289,9 +295,10 @@ pub(super) fn list_living_nodes(
     cluster: &Cluster,
     tls: Option<&rustls::ClientConfig>,
 ) -> Result<Vec<String>, ClusterError> {
-    let connection = NatsConnection::log_in(&cluster.urls, &nats_credentials(&cluster.login)?, tls)
-        .map_err(cluster_error_from_nats)?;
-    let records = NatsRecords::open_bucket(&connection, &format!("GH_{}", cluster.name));
+    let connection =
+        NatsConnection::connect(&cluster.urls, &nats_credentials(&cluster.login)?, tls)
+            .map_err(cluster_error_from_nats)?;
+    let records = NatsRecords::open_bucket(&connection, &bucket_name(&cluster.name));
     let read_nodes = || -> Result<_, ClusterError> {
         let stored = connection.runtime().block_on(records.read());
         let stored = stored.map_err(|error| ClusterError::Engine(error.to_string()))?;

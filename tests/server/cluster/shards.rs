@@ -707,7 +707,7 @@ fn a_shard_whose_copy_cannot_be_opened_fails_alone_until_the_next_start() {
     if !has_nats() {
         return;
     }
-    let mut sharded = Sharded::start(&[("CLUSTER__COPY_RATE", "16 KiB")]);
+    let mut sharded = Sharded::start(&[("CLUSTER__COPY_RATE", "64 KiB")]);
     let control = usize::from(SHARDS);
     let names = names();
     let key = topic_without_duplicates(&sharded.cluster.nodes[0], &names[0]);

@@ -22,7 +22,10 @@ use tokio::{
 };
 
 use self::servers::PAYLOAD_MIN;
-pub use self::stream::NatsChangelog;
+pub use self::{
+    servers::{ServerProblems, SyncReports},
+    stream::NatsChangelog,
+};
 use super::Changelog as _;
 
 /// How long a call waits for its response.
@@ -113,7 +116,7 @@ pub enum NatsError {
     },
 }
 
-/// What a stream that is there takes.
+/// The limits of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamInfo {
     /// Its limit of bytes; [`None`] for the limit of its servers.
@@ -151,8 +154,11 @@ pub enum Credentials {
 }
 
 impl NatsConnection {
-    /// [`Self::open`] with these credentials, and with TLS if it is given.
-    pub fn log_in(
+    /// Connects to one of the servers at `urls` with these credentials, and with TLS if it is given.
+    ///
+    /// # Errors
+    /// If none can be reached, or if its release or its `max_payload` is too small.
+    pub fn connect(
         urls: &[String],
         credentials: &Credentials,
         tls: Option<&rustls::ClientConfig>,
@@ -206,7 +212,7 @@ impl NatsConnection {
             });
         let client = handle.block_on(options.connect(addresses));
         let client = client.map_err(|error| NatsError::Connect(error.to_string()))?;
-        servers::check(&client)?;
+        servers::check_release_and_payload(&client)?;
         let entered = handle.enter();
         let mut context = jetstream::new(client);
         drop(entered);
@@ -218,9 +224,13 @@ impl NatsConnection {
         })
     }
 
-    /// Makes the stream `name`, if it is not there. Only the creation of a cluster does that: a
-    /// stream that is missing later has lost its records.
-    pub fn create(&self, name: &str, settings: StreamSettings) -> Result<(), NatsError> {
+    /// Makes the stream `name`, if it is not there. A node does that only for a shard that no node
+    /// has owned yet: a stream that is missing later has lost its records.
+    pub fn create_stream_if_missing(
+        &self,
+        name: &str,
+        settings: StreamSettings,
+    ) -> Result<(), NatsError> {
         let config = Config {
             name: name.to_owned(),
             subjects: vec![name.to_owned()],
@@ -231,9 +241,9 @@ impl NatsConnection {
             deny_delete: true,
             ..Config::default()
         };
-        let made = self
-            .runtime
-            .block_on(self.until_answered(name, || self.context.create_stream(config.clone())));
+        let creation =
+            self.retry_until_available(name, || self.context.create_stream(config.clone()));
+        let made = self.runtime.block_on(creation);
         match made {
             // Another node makes it meanwhile, perhaps with another limit.
             Err(_) if self.wait_for_stream(name) == Some(settings.replicas) => Ok(()),
@@ -254,7 +264,7 @@ impl NatsConnection {
 
     /// Makes the stream `stream` with `make`, and asks again where the servers do not answer: some
     /// that have just started do not at first.
-    pub async fn until_answered<T, F>(
+    pub async fn retry_until_available<T, F>(
         &self,
         stream: &str,
         make: impl Fn() -> F,
@@ -304,7 +314,7 @@ impl NatsConnection {
             bytes_max: Some(1 << 20),
             first: 1,
         };
-        self.create(name, settings)?;
+        self.create_stream_if_missing(name, settings)?;
         let written = self
             .changelog(name)
             .append(&Bytes::from_static(b"check"), None);
