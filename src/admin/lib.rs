@@ -124,7 +124,7 @@ pub use self::{
     history::{FILE as HISTORY_FILE, record_history},
     placement::{Merge, Placement, SpreadScope, TopicName, placement, placement_of_body},
     routes::{GridhookRoute, Operation},
-    shard::{FollowDelay, ShardCore, ShardOwners},
+    shard::{FollowDelay, ShardOwners, ShardPlacement},
 };
 use gridhook_api::server::SettingView;
 use gridhook_clock::Clock;
@@ -170,7 +170,7 @@ pub struct Control {
     pub edition_tables: EditionTables,
     settings: RwLock<Vec<SettingView>>,
     /// Set for the core of a shard, which has others beside it in its process.
-    pub shard: Option<ShardCore>,
+    pub shard: Option<ShardPlacement>,
     /// The rules by which callers may use resources that bodies refer to.
     pub uses: uses::UseRules,
     /// Whether deployments leave out the resources of other services.

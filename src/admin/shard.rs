@@ -41,7 +41,7 @@ pub trait ShardOwners: Send + Sync {
 pub struct FollowDelay(pub String);
 
 /// The place of a core among the shards.
-pub struct ShardCore {
+pub struct ShardPlacement {
     /// The number of the core's shard.
     pub own: usize,
     /// The number of shards with topics.

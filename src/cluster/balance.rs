@@ -30,7 +30,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
-/// The name of a node, unique to one start of its process.
+/// The identifier of a node, unique to one start of its process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub String);
 
@@ -111,7 +111,7 @@ pub fn next_steps(view: &ClusterView<'_>) -> Vec<BalanceStep> {
     }
     plan.claim_free_shards();
     // Shards that are free, or will be, even out the shares without a move.
-    if plan.free.is_empty() && !plan.is_any_left {
+    if plan.free.is_empty() && !plan.has_leaving_owner {
         plan.request_shards();
     }
     plan.steps
@@ -135,7 +135,7 @@ struct BalancePlan<'a> {
     /// The shards of other nodes that this one may own, with their owners.
     candidates: Vec<(usize, &'a NodeId)>,
     /// Whether the owner of one of them is about to stop.
-    is_any_left: bool,
+    has_leaving_owner: bool,
 }
 
 impl<'a> BalancePlan<'a> {
@@ -153,7 +153,7 @@ impl<'a> BalancePlan<'a> {
             counts,
             free: Vec::new(),
             candidates: Vec::new(),
-            is_any_left: false,
+            has_leaving_owner: false,
         }
     }
 
@@ -196,7 +196,7 @@ impl<'a> BalancePlan<'a> {
             (Some(owner), Some(_) | None) => {
                 if owner != me && self.view.is_eligible(me, number) {
                     self.candidates.push((number, owner));
-                    self.is_any_left |= leaving.contains(owner);
+                    self.has_leaving_owner |= leaving.contains(owner);
                 }
                 owner
             }
@@ -313,7 +313,7 @@ fn plan_drains(view: &ClusterView<'_>) -> Vec<BalanceStep> {
     steps
 }
 
-/// A number that differs from node to node.
+/// The order in which nodes prefer shards: the same at each call, and another one for each node.
 fn rank_node(node: &NodeId, shard: usize) -> u64 {
     let mut hasher = SipHasher13::new();
     (node, shard).hash(&mut hasher);

@@ -91,10 +91,10 @@ pub struct Claims {
     revision: u64,
     renewals: u64,
     /// The time at which the last renewal was sent.
-    sent: Option<Duration>,
+    last_sent_at: Option<Duration>,
     /// The time at which the last confirmed renewal was sent.
-    confirmed: Option<Duration>,
-    read: Option<Duration>,
+    confirmed_at: Option<Duration>,
+    last_read_at: Option<Duration>,
     /// The process that had the name when this one started, as long as it may run, and the revision
     /// of its record.
     namesake: Option<(NodeId, u64)>,
@@ -107,25 +107,25 @@ pub struct Claims {
     /// The claims and the times from which their leases count.
     leases: BTreeMap<usize, (u64, Duration)>,
     /// The shards that are taken by force, and from when on the node may act.
-    forced: BTreeMap<usize, Option<Duration>>,
-    draining: BTreeSet<usize>,
+    forced_shards: BTreeMap<usize, Option<Duration>>,
+    draining_shards: BTreeSet<usize>,
     /// The claims that the server has given up.
-    given_up: BTreeSet<(usize, u64)>,
+    given_up_claims: BTreeSet<(usize, u64)>,
     /// Nodes whose processes have ended, as far as can be seen from here, and the last revisions of
     /// their records. A renewal proves the opposite.
-    gone: BTreeMap<NodeId, u64>,
+    gone_nodes: BTreeMap<NodeId, u64>,
     leaving: bool,
     /// For each shard, whether the node has had all of its changelog: once, or since an operator
     /// removed its record.
-    complete: Vec<bool>,
+    complete_shards: Vec<bool>,
     /// Whether an operator has removed the node's record while it ran, and it has not caught up
     /// since. It writes none before: the changelog would be kept for a node that may not be able to
     /// follow it.
     is_forgotten: bool,
     /// The shards that the node could not serve, and until when it leaves each to others.
-    failed: BTreeMap<usize, Duration>,
+    paused_shards: BTreeMap<usize, Duration>,
     /// The shards that the node cannot serve before an operator has acted, and why.
-    failures: BTreeMap<usize, String>,
+    failure_causes: BTreeMap<usize, String>,
     marks: ShardMarks,
 }
 
@@ -133,7 +133,7 @@ impl Claims {
     /// A node that has read nothing.
     pub fn new(settings: ClaimSettings) -> Self {
         let live = LiveNodes::new(settings.intervals);
-        let complete = vec![false; settings.shards];
+        let complete_shards = vec![false; settings.shards];
         let marks = ShardMarks::new(settings.shards);
         Self {
             settings,
@@ -141,23 +141,23 @@ impl Claims {
             live,
             revision: 0,
             renewals: 0,
-            sent: None,
-            confirmed: None,
-            read: None,
+            last_sent_at: None,
+            confirmed_at: None,
+            last_read_at: None,
             namesake: None,
             namesake_since: None,
             lost_since: None,
             requests: BTreeMap::new(),
             leases: BTreeMap::new(),
-            forced: BTreeMap::new(),
-            draining: BTreeSet::new(),
-            given_up: BTreeSet::new(),
-            gone: BTreeMap::new(),
+            forced_shards: BTreeMap::new(),
+            draining_shards: BTreeSet::new(),
+            given_up_claims: BTreeSet::new(),
+            gone_nodes: BTreeMap::new(),
             leaving: false,
-            complete,
+            complete_shards,
             is_forgotten: false,
-            failed: BTreeMap::new(),
-            failures: BTreeMap::new(),
+            paused_shards: BTreeMap::new(),
+            failure_causes: BTreeMap::new(),
             marks,
         }
     }
@@ -171,16 +171,16 @@ impl Claims {
         &self.records
     }
 
-    /// Takes the shards that the node cannot serve before an operator has acted, and why.
+    /// Records the shards that the node cannot serve before an operator has acted, and why.
     pub fn note_failures(&mut self, failures: BTreeMap<usize, String>) {
         failures.keys().for_each(|shard| self.give_up_owned(*shard));
-        self.failures = failures;
+        self.failure_causes = failures;
     }
 
     /// Gives up a claim that cannot be served.
     fn give_up_owned(&mut self, shard: usize) {
         if let Some(claim) = self.claim_number(shard) {
-            self.given_up.insert((shard, claim));
+            self.given_up_claims.insert((shard, claim));
         }
     }
 
@@ -197,7 +197,7 @@ impl Claims {
                 .partition(|node| shard.value.owner_id.as_ref() == Some(&node.id));
             for node in named.into_iter().chain(unnamed) {
                 let address = NodeAddress {
-                    node: node.id.clone(),
+                    id: node.id.clone(),
                     address: shard_address(&node.address, number),
                 };
                 addresses.push((number, address));
@@ -211,11 +211,11 @@ impl Claims {
         self.marks.known(shard)
     }
 
-    /// Takes note that a node's process has ended, as far as can be seen from here, if it has not
+    /// Records that a node's process has ended, as far as can be seen from here, if it has not
     /// renewed its record since the last read.
     pub fn note_gone(&mut self, node: &NodeId) {
         if let Some((node, revision)) = self.records.revisions().find(|(id, _)| id == node) {
-            self.gone.insert(node, revision);
+            self.gone_nodes.insert(node, revision);
         }
     }
 
@@ -224,23 +224,23 @@ impl Claims {
         self.leaving = true;
     }
 
-    /// Takes whether the server has everything of each shard, by its number.
+    /// Records whether the server has everything of each shard, by its number.
     pub fn note_complete(&mut self, complete: impl IntoIterator<Item = bool>) {
-        self.complete.clear();
-        self.complete.extend(complete);
-        self.complete.resize(self.settings.shards, false);
+        self.complete_shards.clear();
+        self.complete_shards.extend(complete);
+        self.complete_shards.resize(self.settings.shards, false);
         self.is_forgotten &= self.is_behind();
     }
 
     /// Whether the node has not everything of a shard. An owner has all that the changelog has.
     fn is_behind(&self) -> bool {
-        let mut shards = self.complete.iter().enumerate();
+        let mut shards = self.complete_shards.iter().enumerate();
         shards.any(|(shard, is_complete)| !is_complete && self.claim_number(shard).is_none())
     }
 
     /// The sequence up to which the changelog of a shard may be trimmed.
-    pub fn trimmable_before(&self, shard: usize) -> u64 {
-        self.records.trimmable_before(shard)
+    pub fn trimmable_through(&self, shard: usize) -> u64 {
+        self.records.trimmable_through(shard)
     }
 
     /// The sequence up to which the changelog of a shard may be trimmed once it is large.
@@ -275,20 +275,22 @@ impl Claims {
     pub fn give_up(&mut self, shard: usize, claim: u64, pause: Option<Duration>, now: Duration) {
         // The claim may have been lost meanwhile, and another one won.
         if self.claim_number(shard) == Some(claim) {
-            self.given_up.insert((shard, claim));
+            self.given_up_claims.insert((shard, claim));
         }
         if let Some(pause) = pause {
-            self.failed.insert(shard, now + pause);
+            self.paused_shards.insert(shard, now + pause);
         }
     }
 
     /// The role of the node for a shard.
     pub fn role_for(&self, shard: usize) -> ShardRole {
         match self.claim_number(shard) {
-            Some(claim) if self.given_up.contains(&(shard, claim)) => ShardRole::Standby(None),
+            Some(claim) if self.given_up_claims.contains(&(shard, claim)) => {
+                ShardRole::Standby(None)
+            }
             Some(claim) => ShardRole::Owner {
                 claim,
-                draining: self.draining.contains(&shard),
+                draining: self.draining_shards.contains(&shard),
             },
             None => ShardRole::Standby(self.owner_address(shard)),
         }
@@ -304,20 +306,20 @@ impl Claims {
 
     pub fn alive_nodes(&self) -> BTreeSet<NodeId> {
         let mut alive = self.live.alive_nodes();
-        alive.retain(|node| !self.gone.contains_key(node));
+        alive.retain(|node| !self.gone_nodes.contains_key(node));
         alive
     }
 
     /// Whether the owner before this one has noticed that it lost the shard. Until then this node
     /// neither acts nor gives the shard to a node that would act at once.
     fn is_past_force(&self, shard: usize, now: Duration) -> bool {
-        self.forced
+        self.forced_shards
             .get(&shard)
             .is_none_or(|from| from.is_some_and(|from| from <= now))
     }
 
     fn has_lease(&self, now: Duration) -> bool {
-        self.confirmed
+        self.confirmed_at
             .is_some_and(|confirmed| self.settings.intervals.may_act(confirmed, now))
     }
 
@@ -327,9 +329,12 @@ impl Claims {
     }
 
     fn avoids_shard(&self, shard: usize, now: Duration) -> bool {
-        let is_paused = self.failed.get(&shard).is_some_and(|until| now < *until);
+        let is_paused = self
+            .paused_shards
+            .get(&shard)
+            .is_some_and(|until| now < *until);
         let has_conflict = self.marks.known(shard).conflict.is_some();
-        is_paused || has_conflict || self.failures.contains_key(&shard)
+        is_paused || has_conflict || self.failure_causes.contains_key(&shard)
     }
 
     /// The number of this node's claim of a shard.
@@ -345,27 +350,28 @@ impl Claims {
             .find_node(id)
             .filter(|_| self.alive_nodes().contains(id))?;
         Some(NodeAddress {
-            node: id.clone(),
+            id: id.clone(),
             address: shard_address(&record.address, shard),
         })
     }
 
-    /// An owner by force may act once the one before it has noticed.
+    /// Updates what is kept for a shard after its record was read or written. An owner by force may
+    /// act once the one before it has noticed.
     fn note_owner(&mut self, shard: usize, now: Duration) {
         match self.claim_number(shard) {
             Some(claim) => {
-                self.given_up
+                self.given_up_claims
                     .retain(|(of, given)| *of != shard || *given == claim);
-                if let Some(from @ None) = self.forced.get_mut(&shard) {
+                if let Some(from @ None) = self.forced_shards.get_mut(&shard) {
                     *from = Some(now + self.settings.intervals.act_wait());
                 }
             }
             None => {
-                self.draining.remove(&shard);
-                // One that is still being asked for keeps its mark: the response may have been
-                // lost.
-                if self.forced.get(&shard).is_some_and(Option::is_some) {
-                    self.forced.remove(&shard);
+                self.draining_shards.remove(&shard);
+                // A shard that this node still tries to take by force stays in `forced_shards`: the
+                // response to its claim may have been lost.
+                if self.forced_shards.get(&shard).is_some_and(Option::is_some) {
+                    self.forced_shards.remove(&shard);
                 }
             }
         }

@@ -21,8 +21,9 @@ use super::balance::NodeId;
 /// The interval of renewals where the expiry has at least four of them.
 const RENEWAL: Duration = Duration::from_millis(500);
 
-/// The longest limit of a call, whatever the expiry is: a node does nothing else meanwhile.
-const CALL_MAX: Duration = Duration::from_secs(1);
+/// The limit of a call starts at no more than this, however long the expiry is: a node does nothing
+/// else meanwhile.
+const FIRST_CALL_LIMIT_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseIntervals {
@@ -31,7 +32,7 @@ pub struct LeaseIntervals {
 }
 
 impl LeaseIntervals {
-    /// Intervals with an expiry of at least three renewals: one late renewal ends no lease.
+    /// The expiry must be at least three renewals, so that one late renewal ends no lease.
     #[must_use]
     pub fn new(renewal: Duration, expiry: Duration) -> Self {
         Self { renewal, expiry }
@@ -53,15 +54,17 @@ impl LeaseIntervals {
         self.expiry
     }
 
-    /// The longest time for one call to the store of the records. A busy machine may respond later
-    /// than after a short renewal, and several calls fit into a lease.
+    /// The least limit of one call to the store of the records ([`CallLimit`]). A busy machine may
+    /// respond later than after a short renewal, and several calls fit into a lease.
     pub fn call_limit(self) -> Duration {
-        self.renewal.max((self.expiry / 4).min(CALL_MAX))
+        self.renewal
+            .max((self.expiry / 4).min(FIRST_CALL_LIMIT_MAX))
     }
 
     /// Whether an owner whose last confirmed renewal was sent at `confirmed` may still act at
-    /// `now`, both on its monotonic clock. Checked before each delivery attempt. Neither a claim
-    /// nor a record of the changelog is a renewal: readers of leases do not see them.
+    /// `now`, both on its monotonic clock. Checked before a node claims, requests or gives up a
+    /// shard; deliveries check `Lease::may_act`. Neither a claim nor a record of the changelog is a
+    /// renewal: readers of leases do not see them.
     pub fn may_act(self, confirmed: Duration, now: Duration) -> bool {
         now.saturating_sub(confirmed) < self.act_wait()
     }
@@ -95,12 +98,12 @@ impl CallLimit {
         Duration::from_micros(self.limit.load(Ordering::Relaxed))
     }
 
-    /// Takes how long a call took: twice that is enough for the next one.
+    /// Records how long a call took: twice that is enough for the next one.
     pub fn note_response(&self, took: Duration) {
         self.set(2 * took);
     }
 
-    /// Takes that a call had no response within the limit.
+    /// Records that a call had no response within the limit.
     pub fn note_timeout(&self) {
         self.set(2 * self.get());
     }
@@ -142,10 +145,10 @@ impl LiveNodes {
         }
     }
 
-    /// Takes a successful read of all records at `now`, on the reader's monotonic clock: each node
-    /// and the revision of its record. A record that is seen for the first time is of a node that
+    /// Records a successful read of all records at `now`, on the reader's monotonic clock: each
+    /// node and the revision of its record. A record that is seen for the first time is of a node that
     /// is alive, until it proves silent.
-    pub fn read(&mut self, now: Duration, records: impl IntoIterator<Item = (NodeId, u64)>) {
+    pub fn record_read(&mut self, now: Duration, records: impl IntoIterator<Item = (NodeId, u64)>) {
         // A longer gap is one of the reader's own: it was paused, or could not read.
         let readable = 2 * self.intervals.renewal;
         let elapsed = self.read.map_or(Duration::ZERO, |read| {

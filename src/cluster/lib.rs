@@ -2,8 +2,8 @@
 //! or gives up (`balance`). Every node has a copy of each shard.
 //!
 //! Both are pure: what a node has read and the time are arguments. [`ShardClaim`] and
-//! [`ClaimDriver`] are the two ends of a channel: the driver reads and writes the records of the
-//! cluster and says which [`Role`] this node has for a shard; the server holds the claim and
+//! [`MemberEnd`] are the two ends of a channel: the member ([`member::Member`]) reads and writes the
+//! records of the cluster and says which [`Role`] this node has for a shard; the server holds the claim and
 //! serves.
 //!
 //! These rules decide who *should* own a shard. That no two nodes ever write to one is the fence of
@@ -59,6 +59,11 @@ pub fn control_of(all: usize) -> Option<usize> {
     all.checked_sub(1).filter(|last| *last > 0)
 }
 
+/// The name of the bucket with the records of a cluster.
+pub fn bucket_name(cluster: &str) -> String {
+    format!("GH_{cluster}")
+}
+
 /// The name of the stream with the changelog of a shard, one of `all` with the control plane.
 pub fn stream_name(cluster: &str, shard: usize, all: usize) -> String {
     if control_of(all) == Some(shard) {
@@ -83,8 +88,8 @@ pub fn shard_address(first: &str, shard: usize) -> String {
 /// A node, and how other nodes reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAddress {
-    /// The name of the node, unique to one start of its process.
-    pub node: NodeId,
+    /// The identifier of the node, unique to one start of its process.
+    pub id: NodeId,
     /// Host and port of the node's listener for other nodes.
     pub address: String,
 }
@@ -122,7 +127,7 @@ impl Role {
     }
 }
 
-/// Positions in the changelog of a shard.
+/// What the server and the member report to each other about a shard.
 #[derive(Debug, Default)]
 pub struct ShardProgress {
     /// The last sequence of the changelog that the local store has applied. Written by the server.
@@ -138,24 +143,24 @@ pub struct ShardProgress {
     /// after the time.
     pub epoch: AtomicU64,
     /// The sequence up to which the changelog may be trimmed, as far as all nodes are concerned
-    /// (`ClusterRecords::trimmable_before`). Written by the driver; 0 while it is not known.
+    /// (`ClusterRecords::trimmable_through`). Written by the member; 0 while it is not known.
     pub trimmable: AtomicU64,
     /// The sequence up to which the changelog may be trimmed once it is large
-    /// (`ClusterRecords::trimmable_if_large`). Written by the driver; 0 while it is not known.
+    /// (`ClusterRecords::trimmable_if_large`). Written by the member; 0 while it is not known.
     pub trimmable_if_large: AtomicU64,
     /// The size of the changelog. Written by the server that owns the shard.
     pub stream_bytes: AtomicU64,
-    /// The newest format of records that all living nodes read. Written by the driver.
+    /// The newest format of records that all living nodes read. Written by the member.
     pub format: AtomicU8,
     /// Whether the local store has applied all that the changelog had: once, or since an operator
-    /// removed the record of the node. Written by the server; the driver takes it back.
+    /// removed the record of the node. Written by the server; the member takes it back.
     is_complete: AtomicBool,
     /// The copy of the owner's store that this node fetches. Written by the server.
     copy: Mutex<Option<CopyProgress>>,
     /// The last record that the local store has applied. Written by the server.
     mark: Mutex<StreamMark>,
     /// The known marks: records that the changelog has acknowledged, as far as any node knows.
-    /// Written by the driver.
+    /// Written by the member.
     known_marks: Mutex<KnownMarks>,
     /// Why this node cannot serve the shard before an operator has acted. Written by the server.
     failure: Mutex<Option<String>>,
@@ -166,12 +171,13 @@ fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ShardProgress {
-    /// Continues the clock that an earlier process of this node has reported.
-    pub fn continue_clock(&self, earlier: ShardPosition) {
-        self.time.store(earlier.time, Ordering::Release);
+    /// Records the time and the epoch of an owner's clock: of this process, or of an earlier one of
+    /// this node.
+    pub fn record_clock(&self, clock: ShardPosition) {
+        self.time.store(clock.time, Ordering::Release);
         self.expiry_paused
-            .store(earlier.expiry_paused, Ordering::Release);
-        self.epoch.store(earlier.epoch, Ordering::Release);
+            .store(clock.expiry_paused, Ordering::Release);
+        self.epoch.store(clock.epoch, Ordering::Release);
     }
 
     /// The position of this node in the shard, for its record.
@@ -263,9 +269,9 @@ pub enum GivenUp {
 /// The server's end of the claim of a shard.
 pub struct ShardClaim {
     pub shard: usize,
-    /// The role of this node for the shard. The sender is gone when the driver has ended.
+    /// The role of this node for the shard. The sender is gone when the member has ended.
     pub role: watch::Receiver<Role>,
-    /// State that both ends share: what the server reports, and what the driver returns.
+    /// State that both ends share: what the server reports, and what the member returns.
     pub progress: Arc<ShardProgress>,
     given_up: mpsc::UnboundedSender<(Lease, GivenUp)>,
 }
@@ -276,24 +282,24 @@ impl ShardClaim {
     /// its place.
     pub fn give_up(&self, claim: &Lease, why: GivenUp) {
         claim.end_for_good();
-        // A driver that has ended writes no record any more, so the claim expires.
+        // A member that has ended writes no record any more, so the claim expires.
         self.given_up.send((claim.clone(), why)).ok();
     }
 }
 
-/// The driver's end of the claim of a shard.
-pub struct ClaimDriver {
+/// The member's end of the claim of a shard.
+pub struct MemberEnd {
     pub shard: usize,
     /// The role of this node for the shard.
     pub role: watch::Sender<Role>,
-    /// State that both ends share: what the server reports, and what the driver returns.
+    /// State that both ends share: what the server reports, and what the member returns.
     pub progress: Arc<ShardProgress>,
     /// The claims that the server has given up.
     pub given_up: mpsc::UnboundedReceiver<(Lease, GivenUp)>,
 }
 
 /// Makes both ends of the claim of a shard, as a standby of an unknown owner that is not complete.
-pub fn shard_claim(shard: usize) -> (ShardClaim, ClaimDriver) {
+pub fn shard_claim(shard: usize) -> (ShardClaim, MemberEnd) {
     let (role_sender, role) = watch::channel(Role::Standby { owner: None });
     let (given_up_sender, given_up) = mpsc::unbounded_channel();
     let progress: Arc<ShardProgress> = Arc::default();
@@ -305,7 +311,7 @@ pub fn shard_claim(shard: usize) -> (ShardClaim, ClaimDriver) {
     };
     (
         claim,
-        ClaimDriver {
+        MemberEnd {
             shard,
             role: role_sender,
             progress,

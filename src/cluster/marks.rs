@@ -36,8 +36,8 @@ impl ShardMarks {
         }
     }
 
-    /// Takes the marks of all records.
-    pub(super) fn read(&mut self, records: &ClusterRecords) {
+    /// Records the marks of all records.
+    pub(super) fn note_records(&mut self, records: &ClusterRecords) {
         for shard in 0..self.0.len() {
             records.marks(shard).for_each(|mark| self.note(shard, mark));
         }

@@ -2,8 +2,8 @@
 //! `claim` decides.
 //!
 //! A turn is one renewal, one read and the changes that follow, each with a limit of time, once in
-//! an interval. An event between two turns (a request, an owner that vanished) reads and decides at
-//! once, without another renewal.
+//! an interval. An owner that vanished or a claim that was given up leads to a read and a decision
+//! at once, without another renewal; a request of an operator leads to a whole turn.
 //!
 //! To see at once that an owner was killed, a node holds a connection to a listener for nodes of
 //! each other owner. If it ends and the address refuses a new one, the owner counts as dead, unless
@@ -29,7 +29,8 @@ use tokio::{
 pub use self::owners::{OwnerConnection, OwnerHandshake};
 use self::owners::{OwnerWatches, wait_until_any_closed, wait_until_closed};
 use super::{
-    ClaimDriver, GivenUp, NodeAddress, Role,
+    GivenUp, MemberEnd, NodeAddress, Role,
+    balance::NodeId,
     claim::{ClaimSettings, Claims, OwnershipChange, ReadProblem, ShardRole},
     lease::CallLimit,
     membership::{ClusterSnapshot, Command, Membership, MembershipEnd},
@@ -45,16 +46,17 @@ const STALE_TRIES: u32 = 3;
 const STALE_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long a node that could not serve a shard leaves it to others.
-const FAILED_PAUSE: Duration = Duration::from_secs(5);
+const FAILED_SHARD_PAUSE: Duration = Duration::from_secs(5);
 
-/// The driver of a node's claims.
+/// The driver of a node's claims: it reads and writes the records of the cluster, and publishes the
+/// node's role for each shard.
 pub struct Member<S> {
     store: S,
     claims: Claims,
-    shards: Vec<ClaimDriver>,
+    claim_ends: Vec<MemberEnd>,
     handshake: OwnerHandshake,
-    /// The numbers of the claims that the roles stand for.
-    served: Vec<Option<u64>>,
+    /// For each shard, the number of the claim that its role was published for.
+    published_claims: Vec<Option<u64>>,
     began: Instant,
     snapshot: watch::Sender<ClusterSnapshot>,
     commands: mpsc::UnboundedReceiver<Command>,
@@ -69,10 +71,14 @@ pub struct Member<S> {
 
 impl<S: RecordStore> Member<S> {
     /// A node with these records, and the handle on it. It does nothing before [`Self::run`].
-    pub fn new(store: S, settings: ClaimSettings, shards: Vec<ClaimDriver>) -> (Self, Membership) {
+    pub fn new(
+        store: S,
+        settings: ClaimSettings,
+        claim_ends: Vec<MemberEnd>,
+    ) -> (Self, Membership) {
         let (sender, commands) = mpsc::unbounded_channel();
         let (snapshot_sender, snapshot) = watch::channel(ClusterSnapshot::default());
-        let served = vec![None; shards.len()];
+        let published_claims = vec![None; claim_ends.len()];
         let limit = CallLimit::new(settings.intervals);
         let claims = Claims::new(settings);
         let began = Instant::now();
@@ -81,9 +87,9 @@ impl<S: RecordStore> Member<S> {
         let member = Self {
             store,
             claims,
-            shards,
+            claim_ends,
             handshake,
-            served,
+            published_claims,
             began,
             snapshot: snapshot_sender,
             commands,
@@ -112,11 +118,11 @@ impl<S: RecordStore> Member<S> {
     pub async fn run(mut self) -> MembershipEnd {
         let interval = self.claims.settings().intervals.renewal();
         let mut watches = OwnerWatches::new();
-        let mut turn = Instant::now();
+        let mut next_turn = Instant::now();
         let mut renews = true;
         loop {
             if renews {
-                turn = Instant::now() + interval;
+                next_turn = Instant::now() + interval;
             }
             let outcome = self.take_turn(renews).await;
             self.publish_roles();
@@ -137,17 +143,12 @@ impl<S: RecordStore> Member<S> {
             }
             self.watch_owners(&mut watches);
             renews = tokio::select! {
-                () = sleep_until(turn) => true,
+                () = sleep_until(next_turn) => true,
                 node = wait_until_any_closed(&mut watches) => {
-                    if let Some((owner, _)) = watches.remove(&node)
-                        && !self.has_ended(&owner).await
-                    {
-                        let closed = wait_until_closed(owner.address.clone(), Arc::clone(&self.handshake), true);
-                        watches.insert(node, (owner, Box::pin(closed)));
-                    }
+                    self.note_closed(node, &mut watches).await;
                     false
                 }
-                (index, lease, why) = wait_until_given_up(&mut self.shards) => {
+                (index, lease, why) = wait_until_given_up(&mut self.claim_ends) => {
                     self.note_given_up(index, &lease, why);
                     false
                 }
@@ -157,6 +158,19 @@ impl<S: RecordStore> Member<S> {
                 }
             };
         }
+    }
+
+    /// Finds out whether the process of an owner has ended whose connection was closed. Watches it
+    /// again if it has not.
+    async fn note_closed(&mut self, node: NodeId, watches: &mut OwnerWatches) {
+        let Some((owner, _)) = watches.remove(&node) else {
+            return;
+        };
+        if self.has_ended(&owner).await {
+            return;
+        }
+        let closed = wait_until_closed(owner.address.clone(), Arc::clone(&self.handshake), true);
+        watches.insert(node, (owner, Box::pin(closed)));
     }
 
     fn now(&self) -> Duration {
@@ -177,7 +191,7 @@ impl<S: RecordStore> Member<S> {
         } else {
             true
         };
-        let confirmed = self.claims.confirmed();
+        let confirmed_at = self.claims.confirmed_at();
         if !self.read_records().await? {
             return Ok(());
         }
@@ -185,7 +199,7 @@ impl<S: RecordStore> Member<S> {
         if !is_current {
             // The revisions are known now.
             self.renew_record().await;
-        } else if self.claims.confirmed() != confirmed {
+        } else if self.claims.confirmed_at() != confirmed_at {
             // The read has confirmed the renewal of the node's own record only.
             self.renew_shards(self.claims.shard_renewals()).await;
         }
@@ -202,16 +216,16 @@ impl<S: RecordStore> Member<S> {
 
     /// Passes what the server has reported of its shards to the claims.
     fn note_progress(&mut self) {
-        let drivers = self.shards.iter();
-        let complete = drivers.map(|driver| driver.progress.is_complete());
+        let claim_ends = self.claim_ends.iter();
+        let complete = claim_ends.map(|claim_end| claim_end.progress.is_complete());
         self.claims.note_complete(complete);
-        let mut drivers = self.shards.iter();
-        if drivers.any(|driver| driver.progress.copy_progress().is_some()) {
+        let mut claim_ends = self.claim_ends.iter();
+        if claim_ends.any(|claim_end| claim_end.progress.copy_progress().is_some()) {
             self.claims.note_copy();
         }
-        let drivers = self.shards.iter();
-        let failures =
-            drivers.filter_map(|driver| Some((driver.shard, driver.progress.failure()?)));
+        let claim_ends = self.claim_ends.iter();
+        let failures = claim_ends
+            .filter_map(|claim_end| Some((claim_end.shard, claim_end.progress.failure()?)));
         self.claims.note_failures(failures.collect());
     }
 
@@ -222,15 +236,15 @@ impl<S: RecordStore> Member<S> {
             return true;
         }
         let positions = self
-            .shards
+            .claim_ends
             .iter()
-            .map(|shard| shard.progress.position())
+            .map(|claim_end| claim_end.progress.position())
             .collect();
         let sent = self.now();
-        let (record, revision) = self.claims.renewal(sent, positions);
+        let (record, revision) = self.claims.begin_renewal(sent, positions);
         let changes = self.claims.shard_renewals();
         let key = node_key(&record.name);
-        // The renewals of shards are sent behind it, and do not wait for the response.
+        // The renewals of shards are sent right behind it, without waiting for the response.
         let write = self.write_record(&key, encode_record(&record), revision);
         let (own_result, shard_results) = tokio::join!(biased; write, self.write_all(&changes));
         let is_current = match own_result {
@@ -300,7 +314,7 @@ impl<S: RecordStore> Member<S> {
                     return Ok(false);
                 }
             };
-            match self.claims.read(self.now(), &stored) {
+            match self.claims.record_read(self.now(), &stored) {
                 // The server that responded has not the last renewal yet.
                 Err(ReadProblem::Stale) if tries > 0 => {
                     tries -= 1;
@@ -317,10 +331,10 @@ impl<S: RecordStore> Member<S> {
                         "an operator has removed the record of this node: it joins again once it \
                          has caught up"
                     );
-                    for driver in &self.shards {
+                    for claim_end in &self.claim_ends {
                         // An owner has all that the changelog has.
-                        if matches!(self.claims.role_for(driver.shard), ShardRole::Standby(_)) {
-                            driver.progress.note_doubt();
+                        if matches!(self.claims.role_for(claim_end.shard), ShardRole::Standby(_)) {
+                            claim_end.progress.note_doubt();
                         }
                     }
                 }
@@ -421,14 +435,16 @@ impl<S: RecordStore> Member<S> {
 
     /// Notes that the server has given a claim up.
     fn note_given_up(&mut self, index: usize, lease: &Lease, why: GivenUp) {
-        let driver = &self.shards[index];
+        let claim_end = &self.claim_ends[index];
         // A claim that was lost before needs no release.
-        let Some(claim) = self.served[index].filter(|_| driver.role.borrow().is_of(lease)) else {
+        let Some(claim) =
+            self.published_claims[index].filter(|_| claim_end.role.borrow().is_of(lease))
+        else {
             return;
         };
-        let pause = (why == GivenUp::Failed).then_some(FAILED_PAUSE);
+        let pause = (why == GivenUp::Failed).then_some(FAILED_SHARD_PAUSE);
         self.claims
-            .give_up(driver.shard, claim, pause, self.began.elapsed());
+            .give_up(claim_end.shard, claim, pause, self.began.elapsed());
     }
 
     fn note_problem(&mut self, why: String) {
@@ -440,19 +456,19 @@ impl<S: RecordStore> Member<S> {
 
     /// Publishes the role of this node for each shard to the server, and the snapshot of the cluster.
     fn publish_roles(&mut self) {
-        for index in 0..self.shards.len() {
+        for index in 0..self.claim_ends.len() {
             self.publish_limits(index);
             if let Some(role) = self.change_role(index) {
-                self.shards[index].role.send_replace(role);
+                self.claim_ends[index].role.send_replace(role);
             }
         }
         self.renew_leases();
-        let leased = self.shards.iter().filter(|driver| {
-            let role = driver.role.borrow();
+        let leased = self.claim_ends.iter().filter(|claim_end| {
+            let role = claim_end.role.borrow();
             role.lease().is_some_and(Lease::may_act)
         });
         let snapshot = ClusterSnapshot {
-            leased: leased.map(|driver| driver.shard).collect(),
+            leased: leased.map(|claim_end| claim_end.shard).collect(),
             end: None,
             me: Some(self.claims.settings().me.clone()),
             records: self.claims.records().clone(),
@@ -471,12 +487,12 @@ impl<S: RecordStore> Member<S> {
     /// Publishes up to where the server may trim the changelog of a shard, and in which format it
     /// may write.
     fn publish_limits(&self, index: usize) {
-        let ClaimDriver {
+        let MemberEnd {
             shard, progress, ..
-        } = &self.shards[index];
+        } = &self.claim_ends[index];
         progress
             .trimmable
-            .store(self.claims.trimmable_before(*shard), Ordering::Release);
+            .store(self.claims.trimmable_through(*shard), Ordering::Release);
         progress
             .trimmable_if_large
             .store(self.claims.trimmable_if_large(*shard), Ordering::Release);
@@ -488,15 +504,17 @@ impl<S: RecordStore> Member<S> {
 
     /// The new role for a shard, if the claims changed it. Ends the lease of a claim that is lost.
     fn change_role(&mut self, index: usize) -> Option<Role> {
-        let ClaimDriver { shard, role, .. } = &self.shards[index];
-        let served = &mut self.served[index];
+        let MemberEnd { shard, role, .. } = &self.claim_ends[index];
+        let published_claim = &mut self.published_claims[index];
         let shard_role = match self.found_owners.get(shard) {
             Some(owner) => ShardRole::Standby(Some(owner.clone())),
             None => self.claims.role_for(*shard),
         };
         let current_role = role.borrow().clone();
         match (shard_role, current_role) {
-            (ShardRole::Owner { claim, draining }, current_role) if *served == Some(claim) => {
+            (ShardRole::Owner { claim, draining }, current_role)
+                if *published_claim == Some(claim) =>
+            {
                 match (draining, current_role) {
                     (false, Role::Draining(lease)) => Some(Role::Owner(lease)),
                     (true, Role::Owner(lease)) => Some(Role::Draining(lease)),
@@ -505,7 +523,7 @@ impl<S: RecordStore> Member<S> {
             }
             (ShardRole::Owner { claim, draining }, current_role) => {
                 end_lease(&current_role);
-                *served = Some(claim);
+                *published_claim = Some(claim);
                 self.takeovers += 1;
                 tracing::info!(shard, claim, "the shard is claimed");
                 let lease = Lease::new_unrenewed();
@@ -520,7 +538,7 @@ impl<S: RecordStore> Member<S> {
             }
             (ShardRole::Standby(owner), current_role) => {
                 end_lease(&current_role);
-                *served = None;
+                *published_claim = None;
                 tracing::info!(shard, "the shard is owned no longer");
                 Some(Role::Standby { owner })
             }
@@ -530,17 +548,17 @@ impl<S: RecordStore> Member<S> {
     /// Moves the ends of the leases of what the node owns.
     fn renew_leases(&self) {
         let now = self.now();
-        for (driver, served) in self.shards.iter().zip(&self.served) {
-            let claim = match self.claims.role_for(driver.shard) {
+        for (claim_end, published_claim) in self.claim_ends.iter().zip(&self.published_claims) {
+            let claim = match self.claims.role_for(claim_end.shard) {
                 ShardRole::Owner { claim, .. } => Some(claim),
                 ShardRole::Standby(_) => None,
             };
-            if claim.is_none() || claim != *served {
+            if claim.is_none() || claim != *published_claim {
                 continue;
             }
-            let until = self.claims.acts_until(driver.shard, now);
+            let until = self.claims.acts_until(claim_end.shard, now);
             if let (Some(until), Role::Owner(lease) | Role::Draining(lease)) =
-                (until, &*driver.role.borrow())
+                (until, &*claim_end.role.borrow())
             {
                 lease.renew_until(self.began + until);
             }
@@ -563,9 +581,9 @@ impl<S: RecordStore> Member<S> {
     }
 
     fn end_leases(&self) {
-        for driver in &self.shards {
-            end_lease(&driver.role.borrow());
-            driver.role.send_replace(Role::Standby { owner: None });
+        for claim_end in &self.claim_ends {
+            end_lease(&claim_end.role.borrow());
+            claim_end.role.send_replace(Role::Standby { owner: None });
         }
     }
 }
@@ -577,10 +595,10 @@ fn end_lease(role: &Role) {
 }
 
 /// Waits until the server gives a claim up. The number is the index of its shard.
-async fn wait_until_given_up(shards: &mut [ClaimDriver]) -> (usize, Lease, GivenUp) {
-    let receivers = shards.iter_mut().enumerate().map(|(index, driver)| {
+async fn wait_until_given_up(claim_ends: &mut [MemberEnd]) -> (usize, Lease, GivenUp) {
+    let receivers = claim_ends.iter_mut().enumerate().map(|(index, claim_end)| {
         Box::pin(async move {
-            match driver.given_up.recv().await {
+            match claim_end.given_up.recv().await {
                 Some((lease, why)) => (index, lease, why),
                 None => pending().await,
             }

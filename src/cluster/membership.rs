@@ -75,15 +75,30 @@ pub enum MembershipEnd {
     NameTaken,
 }
 
+/// Where the result of a request goes.
+pub(super) type Reply = oneshot::Sender<Result<(), RequestError>>;
+
 /// A request to the member.
 pub(super) enum Command {
     Leave,
-    Move(usize, String, oneshot::Sender<Result<(), RequestError>>),
-    Drain(String, bool, oneshot::Sender<Result<(), RequestError>>),
-    Forget(String, oneshot::Sender<Result<(), RequestError>>),
+    Move {
+        shard: usize,
+        node: String,
+        reply: Reply,
+    },
+    Drain {
+        node: String,
+        /// Whether the node is to be drained, or takes shards again.
+        drained: bool,
+        reply: Reply,
+    },
+    Forget {
+        node: String,
+        reply: Reply,
+    },
 }
 
-/// A handle on a node's part. Clones refer to the same one.
+/// A handle on the `Member` of this process. Clones refer to the same one.
 #[derive(Clone)]
 pub struct Membership {
     /// The cluster as the node sees it.
@@ -104,7 +119,7 @@ impl Membership {
     /// # Errors
     /// If there is no such shard or node, or the request was not written.
     pub async fn move_shard(&self, shard: usize, node: String) -> Result<(), RequestError> {
-        self.send_request(|reply| Command::Move(shard, node, reply))
+        self.send_request(|reply| Command::Move { shard, node, reply })
             .await
     }
 
@@ -114,8 +129,12 @@ impl Membership {
     /// # Errors
     /// If no node has this name, or the request was not written.
     pub async fn drain_node(&self, node: String, drained: bool) -> Result<(), RequestError> {
-        self.send_request(|reply| Command::Drain(node, drained, reply))
-            .await
+        self.send_request(|reply| Command::Drain {
+            node,
+            drained,
+            reply,
+        })
+        .await
     }
 
     /// Removes the record of a node that is gone for good: the changelog keeps nothing for it any
@@ -124,13 +143,13 @@ impl Membership {
     /// # Errors
     /// If no node has this name, if the node is alive, or if the record was not removed.
     pub async fn forget_node(&self, node: String) -> Result<(), RequestError> {
-        self.send_request(|reply| Command::Forget(node, reply))
+        self.send_request(|reply| Command::Forget { node, reply })
             .await
     }
 
     async fn send_request(
         &self,
-        command: impl FnOnce(oneshot::Sender<Result<(), RequestError>>) -> Command,
+        command: impl FnOnce(Reply) -> Command,
     ) -> Result<(), RequestError> {
         let (reply_sender, reply) = oneshot::channel();
         self.commands

@@ -69,7 +69,7 @@ impl NatsRecords {
         };
         let context = records.context.clone();
         connection
-            .until_answered(&records.stream, || {
+            .retry_until_available(&records.stream, || {
                 context.get_or_create_stream(config.clone())
             })
             .await?;

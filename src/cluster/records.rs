@@ -210,7 +210,8 @@ pub struct ClusterRecords {
 }
 
 const ID: &str = "id";
-const SHARDS: &str = "shards";
+/// The key of the record with the number of shards.
+pub const SHARDS: &str = "shards";
 const NODE: &str = "node.";
 const SHARD: &str = "shard.";
 const DRAINED: &str = "drained.";
@@ -293,8 +294,12 @@ pub(super) fn encode_record(record: &impl Serialize) -> Bytes {
 }
 
 impl ClusterRecords {
-    /// Reads the records of a cluster with `shards` shards. The record of a shard that cannot be
-    /// read counts as absent: of a newer release, or written by hand.
+    /// Reads the records of a cluster with `shards` shards.
+    ///
+    /// The record of a shard that cannot be read counts as one without an owner. Otherwise no node
+    /// would ever serve a shard whose record was written by hand. So a release may only add fields
+    /// to that record, as long as nodes of older releases may run beside it: they would claim each
+    /// shard from its owner again and again.
     pub fn from_stored(stored: &[StoredRecord], shards: usize) -> Self {
         let mut records = Self {
             shards: vec![Versioned::default(); shards],
@@ -418,7 +423,7 @@ impl ClusterRecords {
     ///
     /// A node that is dead keeps what it needs. What a record that cannot be read says is not
     /// known.
-    pub fn trimmable_before(&self, shard: usize) -> u64 {
+    pub fn trimmable_through(&self, shard: usize) -> u64 {
         let is_unknown = |(is_there, _): &(bool, u64)| *is_there;
         if self.unreadable.values().any(is_unknown) {
             return 0;

@@ -59,7 +59,7 @@ pub use self::{
         RestoreReport, rehearse_restore, restore_folder, restore_stored, with_readable_copy,
     },
     seal::{SealKey, SealKeyError},
-    transfer::{SentStore, TransferError, receive_store},
+    transfer::{SentStore, StoreReceiver, TransferError, receive_store},
 };
 use data_encoding::HEXLOWER;
 

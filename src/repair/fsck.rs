@@ -10,7 +10,7 @@
 //! - A pending delivery has exactly one due record. A dead letter pins its event. A pending or
 //!   pinned event can be read. A carried event is needed.
 //!
-//! Each family has a file, and each check a line in `SECTIONS`.
+//! The checks are grouped in files by what they read, and each check has a line in `SECTIONS`.
 //!
 //! Invariants:
 //! - The store is streamed. Memory grows with partitions and subscriptions, not with events; the
@@ -110,8 +110,10 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), RecordError> {
     }
 }
 
+/// How far a check is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckProgress {
+    /// The section, as the report calls it.
     pub at: &'static str,
     /// Number of records checked so far.
     pub records: u64,
@@ -130,12 +132,16 @@ pub enum CheckStop {
     Canceled,
 }
 
+/// Checks the whole store, and only reads.
+///
+/// # Errors
+/// If the store cannot be read, or the observer cancels the check.
 pub fn check_store(
     store: &dyn Store,
     decoders: RecordDecoders,
-    watch: &mut CheckObserver<'_>,
+    observer: &mut CheckObserver<'_>,
 ) -> Result<CheckReport, CheckStop> {
-    check_all(store, decoders, watch).map(|(report, _)| report)
+    check_all(store, decoders, observer).map(|(report, _)| report)
 }
 
 type CheckSection = fn(&mut StoreCheck<'_>) -> Result<(), CheckStop>;
@@ -150,7 +156,9 @@ const SECTIONS: [(&str, CheckSection); 13] = [
     ("carried", |check| check.check_carried()),
     ("cursors", |check| check.check_cursors()),
     ("due", |check| check.check_due()),
-    ("dead-letter totals", |check| check.dead_letter_totals()),
+    ("dead-letter totals", |check| {
+        check.check_dead_letter_totals()
+    }),
     ("subscriptions", |check| check.check_subscriptions()),
     ("ledger", |check| check.check_ledger()),
     ("ids", |check| check.check_ids()),
@@ -161,12 +169,12 @@ const SECTIONS: [(&str, CheckSection); 13] = [
 fn check_all(
     store: &dyn Store,
     decoders: RecordDecoders,
-    watch: &mut CheckObserver<'_>,
+    observer: &mut CheckObserver<'_>,
 ) -> Result<(CheckReport, Batch), CheckStop> {
     let mut check = StoreCheck {
         store,
         decoders,
-        watch,
+        observer,
         at: "",
         records: 0,
         report: CheckReport::default(),
@@ -242,7 +250,7 @@ struct CheckedSubscription {
 struct StoreCheck<'a> {
     store: &'a dyn Store,
     decoders: RecordDecoders,
-    watch: &'a mut CheckObserver<'a>,
+    observer: &'a mut CheckObserver<'a>,
     at: &'static str,
     records: u64,
     report: CheckReport,
@@ -272,11 +280,11 @@ impl StoreCheck<'_> {
         family: Family,
         visit: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), CheckStop>,
     ) -> Result<(), CheckStop> {
-        self.each_in(family, &keys::family_range(family), visit)
+        self.visit_range(family, &keys::family_range(family), visit)
     }
 
     /// Visits all records of a range.
-    fn each_in(
+    fn visit_range(
         &mut self,
         family: Family,
         range: &Range<Vec<u8>>,
@@ -300,7 +308,7 @@ impl StoreCheck<'_> {
         if !self.records.is_multiple_of(SLICE) {
             return Ok(());
         }
-        match (self.watch)(CheckProgress {
+        match (self.observer)(CheckProgress {
             at: self.at,
             records: self.records,
         }) {
@@ -336,8 +344,8 @@ impl StoreCheck<'_> {
     }
 
     /// Reports a leftover that `op` removes.
-    fn left_over(&mut self, repair: Repair, what: String, op: WriteOp) {
-        self.report.left_over(repair, what);
+    fn add_leftover(&mut self, repair: Repair, what: String, op: WriteOp) {
+        self.report.add_leftover(repair, what);
         self.keep_operation(op);
     }
 
@@ -350,7 +358,7 @@ impl StoreCheck<'_> {
 
     /// Reports an event that is needed and cannot be read, unless its subscription was deleted.
     /// Returns whether it can be read.
-    fn is_there(
+    fn check_readable(
         &mut self,
         subscription_key: SubscriptionKey,
         seq: Seq,

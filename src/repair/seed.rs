@@ -11,9 +11,8 @@ use std::{
 };
 
 use gridhook_store::{
-    Family, Store as _, StoreError,
-    keys::{self, MetaKind},
-    records::{AppliedPosition, StoredRecord as _},
+    StoreError,
+    records::AppliedPosition,
     rocks::{OpenError, ReadOnlyStore, RocksOptions},
 };
 
@@ -51,10 +50,7 @@ impl SeedStore {
     /// If it cannot be read, or a node has it open.
     pub fn open(folder: &Path, options: &RocksOptions) -> Result<Self, SeedError> {
         let store = ReadOnlyStore::open(folder, options)?;
-        let position = store.get(Family::Meta, &keys::meta_key(MetaKind::Applied, b""))?;
-        let position = position
-            .map(|value| AppliedPosition::decode(&value).map_err(StoreError::damaged))
-            .transpose()?;
+        let position = AppliedPosition::read(&store)?;
         let cluster = match fs::read_to_string(folder.join(CLUSTER_ID)) {
             Ok(id) => Some(id.trim().to_owned()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -60,16 +60,16 @@ fn retry_after_failure(error: &BackupError, schedule: &BackupSchedule, clock: &C
     retry
 }
 
-/// Runs `work` on a thread of its own, because the process would wait for a thread of the pool of
-/// blocking threads.
+/// Runs `work` on a thread of its own: a thread of tokio's blocking pool would keep the process from
+/// ending.
 async fn run_blocking<T: Send + 'static>(
     backups: &Arc<Backups>,
     work: impl FnOnce(&Backups) -> Result<T, BackupError> + Send + 'static,
 ) -> Result<T, BackupError> {
     let (result_sender, result) = oneshot::channel();
     let backups = Arc::clone(backups);
-    // The receiver waits until the end of the system.
     let span = tracing::Span::current();
+    // If the server has ended, nobody receives the result.
     let run = move || drop(result_sender.send(span.in_scope(|| work(&backups))));
     std::thread::Builder::new()
         .name("backup".to_owned())
@@ -85,7 +85,8 @@ fn thread_error(source: io::Error) -> BackupError {
     BackupError::Io { path, source }
 }
 
-/// Stops a running backup before the store is closed. What it wrote is used by the next one.
+/// Asks a running backup to stop, and waits for that for [`STOP_POLLS`] times [`STOP_POLL`]. What
+/// the backup wrote is used by the next one.
 pub(super) async fn stop(backups: &Backups) {
     for _ in 0..STOP_POLLS {
         if backups.stop() {
@@ -93,4 +94,5 @@ pub(super) async fn stop(backups: &Backups) {
         }
         actix_rt::time::sleep(STOP_POLL).await;
     }
+    tracing::warn!("a backup still runs: it did not stop in time");
 }

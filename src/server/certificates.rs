@@ -10,7 +10,7 @@ use std::{
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use x509_parser::parse_x509_certificate;
 
-use super::{client_address::ClientAddress, tls::ReloadableCertificate};
+use super::{client_listeners::ClientListeners, tls::ReloadableCertificate};
 use gridhook_admin::metrics::CertificateEnds;
 use gridhook_config::{Config, IdentityConfig, IdentityProofConfig};
 use gridhook_deliver::trust::{self, ClientCertificates};
@@ -30,7 +30,7 @@ pub(super) type ShownCertificates = Arc<dyn Fn() -> Vec<ShownCertificate> + Send
 /// The certificates of a server that delivers. `node` has the certificates of a node of a cluster.
 pub(super) fn certificates_of_owner(
     config: &Config,
-    address: &ClientAddress,
+    address: &ClientListeners,
     node: &[Arc<ReloadableCertificate>],
     clients: &ClientCertificates,
 ) -> ShownCertificates {
@@ -42,7 +42,7 @@ pub(super) fn certificates_of_owner(
 /// so their files are read.
 pub(super) fn certificates_of_standby(
     config: &Config,
-    address: &ClientAddress,
+    address: &ClientListeners,
     node: &[Arc<ReloadableCertificate>],
 ) -> ShownCertificates {
     list_certificates(config, address, node, trust::end_entities)
@@ -50,7 +50,7 @@ pub(super) fn certificates_of_standby(
 
 fn list_certificates(
     config: &Config,
-    address: &ClientAddress,
+    address: &ClientListeners,
     node: &[Arc<ReloadableCertificate>],
     clients: impl Fn(&Path) -> Vec<(String, CertificateDer<'static>)> + Send + Sync + 'static,
 ) -> ShownCertificates {

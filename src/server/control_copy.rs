@@ -96,7 +96,7 @@ impl ControlCopy {
             haste,
             end: node.changelog_end(),
             catch_ups: Arc::default(),
-            cluster: node.id.as_str().into(),
+            cluster: node.cluster_id.as_str().into(),
         }
     }
 

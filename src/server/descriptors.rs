@@ -93,23 +93,32 @@ pub struct SharedBudget {
     pub core: DescriptorBudget,
 }
 
+/// The threads of a process with a core for each shard.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessThreads {
+    pub cores: usize,
+    /// The threads that serve clients.
+    pub front: usize,
+    /// The threads of each core.
+    pub of_core: usize,
+}
+
 impl SharedBudget {
-    /// Divides `limit` descriptors among `shards` cores with `threads` threads each, and
-    /// `front_threads` that serve clients.
+    /// Divides `limit` descriptors among the cores, and the threads that serve clients.
     ///
     /// # Errors
     /// If `limit` is too low.
-    pub fn with_limit(
-        limit: usize,
-        shards: usize,
-        front_threads: usize,
-        threads: usize,
-    ) -> Result<Self, ServerError> {
+    pub fn with_limit(limit: usize, threads: ProcessThreads) -> Result<Self, ServerError> {
+        let ProcessThreads {
+            cores,
+            front,
+            of_core,
+        } = threads;
         let front_limit = limit / FRONT_SHARE;
-        let front = DescriptorBudget::with_limit(front_limit, front_threads)
+        let front = DescriptorBudget::with_limit(front_limit, front)
             .map_err(|error| scale_error(error, limit, FRONT_SHARE))?;
-        let parts = (shards * FRONT_SHARE).div_ceil(FRONT_SHARE - 1);
-        let core = DescriptorBudget::with_limit((limit - front_limit) / shards, threads)
+        let parts = (cores * FRONT_SHARE).div_ceil(FRONT_SHARE - 1);
+        let core = DescriptorBudget::with_limit((limit - front_limit) / cores, of_core)
             .map_err(|error| scale_error(error, limit, parts))?;
         Ok(Self { front, core })
     }

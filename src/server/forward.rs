@@ -1,4 +1,5 @@
-//! A standby's listeners: each request is forwarded to the owner of the store.
+//! Forwards requests to the owner of a shard: those of the listeners of a standby, and of the router
+//! of a node with several shards.
 //!
 //! The request goes on as it came, but for its hop-by-hop headers and a header with the address of
 //! its client, so that the owner authenticates it and records it as if the client had called there.
@@ -278,20 +279,19 @@ impl Hops {
         &self.forwarder
     }
 
-    /// The owner's response to a client. It ends early with `early_end`.
+    /// Forwards a request to the owner and relays the response. Both end early with `early_end`.
     pub(super) async fn forward_request(
         self: &Rc<Self>,
         request: &HttpRequest,
         outgoing: OutgoingRequest,
         side: ListenerSide,
-        early_end: Option<EarlyEnd>,
+        mut early_end: Option<EarlyEnd>,
     ) -> HttpResponse {
         let peer = request.conn_data::<Peer>().cloned().unwrap_or_default();
         let counters = Arc::clone(&self.forwarder.counters);
         // A client may close its side and read on. Only one that waits for events counts as gone
         // then, as at the owner.
         let waits_for_events = request.path().ends_with(":receive");
-        let mut early_end = early_end;
         let wait_for_early_end = async {
             match &mut early_end {
                 Some(early_end) => early_end.await,

@@ -2,14 +2,15 @@
 //!
 //! Start: the addresses are bound and an interim server responds there; the store is opened and
 //! recovered; the actors of subscriptions with pending deliveries run before `/readyz` returns 200.
-//! Stop: long polls return; publishers are served for up to one second and then refused;
-//! requests in flight finish within `server.shutdown_timeout`; the journal is flushed. A second
-//! signal ends the process at once.
+//! Stop: long polls return; publishers are served until they have disconnected or for up to
+//! [`shutdown::HAND_OVER`], by the owner of a cluster's store until its deliveries have finished, and
+//! then refused; requests in flight finish within `server.shutdown_timeout`; the journal is flushed.
+//! A second signal ends the process at once.
 
 mod backup_schedule;
 mod certificates;
 mod chaos;
-mod client_address;
+mod client_listeners;
 mod control_copy;
 pub mod core_dumps;
 mod core_span;
@@ -50,14 +51,14 @@ use tracing::Span;
 #[cfg(feature = "nats")]
 pub use self::node::check::ClusterFindings;
 use self::{
-    client_address::ClientAddress,
+    client_listeners::ClientListeners,
     control_copy::{ControlCopy, FollowedControl, FollowingShards},
     descriptors::DescriptorBudget,
     error::io_error,
     local_store::LocalStore,
     node::ClusterNode,
     router::OtherShards,
-    serve::{Served, run_server},
+    serve::{RunOutcome, run_server},
     service_notifier::ActorThreads,
     shutdown::StopSignals,
 };
@@ -102,14 +103,15 @@ pub fn run(
             shards,
         );
     }
-    let budget = descriptors::claim_descriptors(2 * available_cores() + worker_threads(&config))?;
+    let budget =
+        descriptors::claim_descriptors(2 * available_processors() + worker_threads(&config))?;
     let mut launch = Launch {
         config,
         sources,
         log,
         declared: declaration,
         budget,
-        arbiters: available_cores(),
+        delivery_threads: available_processors(),
         threads: ActorThreads::default(),
         core: None,
     };
@@ -122,16 +124,16 @@ pub fn run(
     outcome
 }
 
-/// Serves as often as the process, or the core of a shard, owns its store, and again by a clock that
-/// was set back.
+/// Runs the server once for each ownership of the store (once without a cluster), and again after
+/// the clock was set back, until the process stops.
 fn serve_until_stopped(launch: &mut Launch, state: &mut ProcessState) -> Result<(), ServerError> {
     loop {
         // All tasks of a run end with its system, and so do the times that they hold.
         let system =
             actix_rt::System::with_tokio_rt(|| core_span::spanned_runtime(Span::current()));
         match system.block_on(run_server(launch, state)) {
-            Ok(Served::Run) => reload::refresh(&mut launch.config, &launch.sources),
-            Ok(Served::All) => return Ok(()),
+            Ok(RunOutcome::RunAgain) => reload::refresh(&mut launch.config, &launch.sources),
+            Ok(RunOutcome::ProcessEnds) => return Ok(()),
             Err(error) => return Err(error),
         }
     }
@@ -158,7 +160,7 @@ pub fn living_nodes(config: &Config) -> Result<Vec<String>, ServerError> {
 /// If a server could not start with these files.
 pub fn check_files(config: &Config) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     tls::listener_tls(&config.server)?;
-    let budget = descriptors::claim_descriptors(available_cores())?;
+    let budget = descriptors::claim_descriptors(available_processors())?;
     let client = settings::client_options(config, &[], &budget)?;
     use_rules::read(config, client.connections)?;
     issuer::check_issuer(config)?;
@@ -205,7 +207,7 @@ struct Launch {
     declared: Option<Declared>,
     budget: DescriptorBudget,
     /// The number of threads of the actors. With 0 they run on that of the core.
-    arbiters: usize,
+    delivery_threads: usize,
     threads: ActorThreads,
     /// Set for the core of a shard, which has others beside it in its process.
     core: Option<ShardCore>,
@@ -213,7 +215,7 @@ struct Launch {
 
 /// State that the core of a shard receives from its process.
 struct ShardCore {
-    address: ClientAddress,
+    address: ClientListeners,
     /// The health that `/readyz` of the process returns for the shard.
     health: CoreHealth,
     others: OtherShards,
@@ -242,7 +244,7 @@ impl ShardCore {
     }
 
     /// The place of this core among the shards. Its own store is `store`.
-    fn describe(&self, store: &Arc<RocksStore>) -> gridhook_admin::ShardCore {
+    fn placement(&self, store: &Arc<RocksStore>) -> gridhook_admin::ShardPlacement {
         let owners = self.has_control().then(|| {
             Box::new(FollowingShards {
                 others: self.others.clone(),
@@ -250,7 +252,7 @@ impl ShardCore {
                 store: Arc::clone(store),
             }) as _
         });
-        gridhook_admin::ShardCore {
+        gridhook_admin::ShardPlacement {
             own: self.others.own,
             shards: self.others.shards(),
             owners,
@@ -317,12 +319,12 @@ impl Drop for Arbiters {
 /// The number of threads that serve HTTP.
 fn worker_threads(config: &Config) -> usize {
     if config.server.workers == 0 {
-        available_cores()
+        available_processors()
     } else {
         config.server.workers
     }
 }
 
-fn available_cores() -> usize {
+fn available_processors() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }

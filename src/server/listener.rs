@@ -15,11 +15,14 @@ use actix_web::web;
 use rustls::ServerConfig;
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::services::{ListenerShared, listener_services};
 pub(super) use self::{nodes::NodeListener, services::ListenerContext};
+use self::{
+    nodes::NodeServices,
+    services::{ListenerShared, listener_services},
+};
 use super::{
     ServerError,
-    client_address::ClientAddress,
+    client_listeners::ClientListeners,
     descriptors::DescriptorBudget,
     forward::Forwarder,
     front::{
@@ -161,8 +164,8 @@ impl HttpListener {
     }
 
     /// The addresses and counters of these listeners, for the rest of the server.
-    pub(super) fn client_address(&self) -> ClientAddress {
-        ClientAddress {
+    pub(super) fn client_listeners(&self) -> ClientListeners {
+        ClientListeners {
             bound: self.addresses.clone(),
             public_url: self.public_url.clone(),
             own_url: self.own_url(),
@@ -275,11 +278,7 @@ impl HttpListener {
         stop_wait: Duration,
         configure: impl Fn(&mut web::ServiceConfig, ListenerSide) + Clone + Send + Sync + 'static,
     ) -> Result<RunningServer, ServerError> {
-        let mut server = ServerBuilder::new()
-            .workers(workers)
-            .disable_signals()
-            .shutdown_timeout(stop_wait.as_secs())
-            .max_concurrent_connections(usize::MAX);
+        let mut server = new_server_builder(workers, stop_wait);
         let server_connections = ServerConnections::new(budget.refusals);
         // The rest is for the connections to the owner, or for the server that takes over.
         let shares = self.connection_shares(config, budget.inbound / 2);
@@ -289,12 +288,14 @@ impl HttpListener {
             .as_ref()
             .map(|admin| (admin, ListenerSide::Operators, shares.operators));
         for (socket, side, connections) in publishers.into_iter().chain(operators) {
-            let address_connections = if side == ListenerSide::Operators {
-                share_of_operator(connections)
-            } else {
-                connections
+            let connections = ConnectionMaxima {
+                total: connections,
+                of_address: if side == ListenerSide::Operators {
+                    share_of_operator(connections)
+                } else {
+                    connections
+                },
             };
-            let connections = (connections, address_connections);
             let settings = listener_settings(
                 config,
                 socket.try_clone()?,
@@ -340,14 +341,14 @@ impl HttpListener {
                 "limits.connections is reduced to fit the limit of open files"
             );
         }
-        let server = server_of(config);
+        let server = new_server_builder(workers, config.server.shutdown_timeout);
         let server_connections = ServerConnections::new(budget.refusals);
         let role = if self.admin.is_some() {
             ListenerRole::Publishers
         } else {
             ListenerRole::Both
         };
-        let publishers = (connections, connections);
+        let publishers = ConnectionMaxima::without_share(connections);
         let settings = listener_settings(
             config,
             self.listener,
@@ -359,7 +360,10 @@ impl HttpListener {
             .add_to(server, listener_services(&shared, role))
             .map_err(io_error("cannot listen"))?;
         if let Some(admin) = self.admin {
-            let operators = (operators, share_of_operator(operators));
+            let operators = ConnectionMaxima {
+                total: operators,
+                of_address: share_of_operator(operators),
+            };
             let settings =
                 listener_settings(config, admin, self.tls, operators, &server_connections);
             let services = listener_services(&shared, ListenerRole::Operators);
@@ -368,12 +372,13 @@ impl HttpListener {
                 .map_err(io_error("cannot listen"))?;
         }
         if let Some(nodes) = self.nodes {
+            let services = NodeServices::new(&shared, role);
             server = nodes.add_to(
                 server,
                 config,
-                (node_connections, &server_connections),
-                &shared,
-                role,
+                node_connections,
+                &server_connections,
+                services,
             )?;
         }
         let validation = if config.delivery.validate.enabled {
@@ -408,11 +413,11 @@ impl HttpListener {
     }
 }
 
-fn server_of(config: &Config) -> ServerBuilder {
+fn new_server_builder(workers: usize, stop_wait: Duration) -> ServerBuilder {
     ServerBuilder::new()
-        .workers(worker_threads(config))
+        .workers(workers)
         .disable_signals()
-        .shutdown_timeout(config.server.shutdown_timeout.as_secs())
+        .shutdown_timeout(stop_wait.as_secs())
         // `ConnectionLimiter` counts instead, because it responds on a rejected connection.
         .max_concurrent_connections(usize::MAX)
 }
@@ -430,6 +435,24 @@ pub(super) fn announce_url(url: &str) {
     println!("gridhook listens on {url}");
 }
 
+/// The maximum numbers of connections of a listener.
+#[derive(Clone, Copy)]
+struct ConnectionMaxima {
+    total: usize,
+    /// Of one address.
+    of_address: usize,
+}
+
+impl ConnectionMaxima {
+    /// One address may have all of them.
+    fn without_share(total: usize) -> Self {
+        Self {
+            total,
+            of_address: total,
+        }
+    }
+}
+
 /// The maximum of the operators' connections that one address can have, so that another operator
 /// can still connect.
 fn share_of_operator(connections: usize) -> usize {
@@ -440,7 +463,7 @@ fn listener_settings(
     config: &Config,
     BoundSocket { listener, counters }: BoundSocket,
     tls: Option<ServerConfig>,
-    (connections, address_connections): (usize, usize),
+    maxima: ConnectionMaxima,
     server_connections: &ServerConnections,
 ) -> ListenerSettings {
     let limits = &config.limits;
@@ -450,8 +473,8 @@ fn listener_settings(
         connections: server_connections.clone(),
         tls,
         limit: ConnectionLimit {
-            total: connections,
-            of_address: limits.connections_per_address.min(address_connections),
+            total: maxima.total,
+            of_address: limits.connections_per_address.min(maxima.of_address),
             proxies: config.auth.trusted_proxies.clone(),
         },
         timeouts: HeadTimeouts {

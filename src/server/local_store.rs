@@ -4,6 +4,7 @@
 use std::{
     fs::{self, File},
     io::{self, Write as _},
+    mem,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -22,12 +23,17 @@ const CLOSE_POLLS: u32 = 5000;
 pub(super) struct LocalStore {
     data_dir: PathBuf,
     options: RocksOptions,
-    /// The open store; [`None`] once it was closed.
-    open: Mutex<Option<Arc<RocksStore>>>,
+    state: Mutex<StoreState>,
     /// Held while the folder for a store that arrives is used.
     arriving: Mutex<()>,
-    /// Why the store cannot be opened.
-    failure: Option<String>,
+}
+
+enum StoreState {
+    Open(Arc<RocksStore>),
+    /// The store was closed, because the process ends.
+    Closed,
+    /// Why the store cannot be opened. It stays closed until the next start.
+    Failed(String),
 }
 
 impl LocalStore {
@@ -36,9 +42,8 @@ impl LocalStore {
         Ok(Self {
             data_dir: data_dir.to_owned(),
             options,
-            open: Mutex::new(Some(Arc::new(store))),
+            state: Mutex::new(StoreState::Open(Arc::new(store))),
             arriving: Mutex::default(),
-            failure: None,
         })
     }
 
@@ -47,14 +52,17 @@ impl LocalStore {
         Self {
             data_dir: data_dir.to_owned(),
             options,
-            open: Mutex::default(),
+            state: Mutex::new(StoreState::Failed(failure)),
             arriving: Mutex::default(),
-            failure: Some(failure),
         }
     }
 
-    pub(super) fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
+    /// Why the store cannot be opened.
+    pub(super) fn failure(&self) -> Option<String> {
+        match &*self.lock() {
+            StoreState::Failed(failure) => Some(failure.clone()),
+            StoreState::Open(_) | StoreState::Closed => None,
+        }
     }
 
     pub(super) fn data_dir(&self) -> &Path {
@@ -65,17 +73,17 @@ impl LocalStore {
         &self.options
     }
 
-    /// The store as it is open now.
+    /// The store as it is open now. A store with a [`Self::failure`] has none.
     pub(super) fn open_store(&self) -> Arc<RocksStore> {
-        Arc::clone(
-            self.lock()
-                .as_ref()
-                .expect("the store is closed only at the end"),
-        )
+        match &*self.lock() {
+            StoreState::Open(store) => Arc::clone(store),
+            StoreState::Closed => panic!("the store is closed only at the end"),
+            StoreState::Failed(failure) => panic!("the store is not open: {failure}"),
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<RocksStore>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, StoreState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks the folder in which a store arrives: a transfer that was given up may still write
@@ -94,29 +102,41 @@ impl LocalStore {
     ///
     /// # Errors
     /// If the store is still in use, or the new one does not open. It is in place then, or will be
-    /// at the next start.
+    /// at the next start; until then the store has a [`Self::failure`].
     pub(super) fn replace_store(&self) -> Result<(), OpenError> {
-        let mut open = self.lock();
-        let old = open.take().expect("the store is closed only at the end");
+        let mut state = self.lock();
+        let StoreState::Open(old) = mem::replace(&mut *state, StoreState::Closed) else {
+            panic!("only a store that is open is replaced");
+        };
         if let Err(old) = close_last(old) {
-            *open = Some(old);
+            *state = StoreState::Open(old);
             return Err(self.folder_error(io::Error::other(
                 "its store is still in use, and cannot be replaced",
             )));
         }
+        let opening = self.open_arrived();
+        *state = match &opening {
+            Ok(store) => StoreState::Open(Arc::clone(store)),
+            Err(error) => StoreState::Failed(error.to_string()),
+        };
+        opening.map(drop)
+    }
+
+    fn open_arrived(&self) -> Result<Arc<RocksStore>, OpenError> {
         received::accept_arrived(&self.data_dir).map_err(|error| self.folder_error(error))?;
-        *open = Some(Arc::new(RocksStore::open(&self.data_dir, &self.options)?));
-        Ok(())
+        RocksStore::open(&self.data_dir, &self.options).map(Arc::new)
     }
 
     /// Closes the store on this thread once no other thread holds it. RocksDB must not be used or
     /// closed on another thread while the process destroys its globals.
     pub(super) fn close(&self) {
-        let store = self.lock().take();
-        if let Some(Err(store)) = store.map(close_last) {
+        let state = mem::replace(&mut *self.lock(), StoreState::Closed);
+        if let StoreState::Open(store) = state
+            && let Err(store) = close_last(store)
+        {
             tracing::warn!("the store is still in use at the end");
             // Closing it here could race with its user. The writer has ended, so nothing is lost.
-            std::mem::forget(store);
+            mem::forget(store);
         }
     }
 

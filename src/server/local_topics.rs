@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
-use crate::router::OtherShards;
+use crate::router::{OtherShards, json_array};
 use gridhook_deliver::resource::{LocalTopics, PublishFailure};
 use gridhook_engine::control::registry::{Registry, TopicHandle};
 use gridhook_publish::http::Publisher;
@@ -74,7 +74,7 @@ impl LocalTopics for NamespaceTopics {
                     }),
                 };
             };
-            let events = Bytes::from([b"[", &*events.join(&b","[..]), b"]"].concat());
+            let events = Bytes::from(json_array(&events));
             let result = publisher.forward_events(&topic, events).await;
             result.map_err(|refusal| PublishFailure {
                 status: refusal.status().0.as_u16(),

@@ -13,6 +13,7 @@ use std::{fs, hint::black_box, path::Path};
 use bytesize::ByteSize;
 
 use super::ServerError;
+use gridhook_cluster::count_with_control;
 use gridhook_config::Config;
 
 /// A size that the allocator serves with a page of its own.
@@ -158,25 +159,32 @@ impl Proportion {
     }
 }
 
-/// Divides the memory budgets of a process among its cores. Each core can accept the largest
-/// request.
-pub fn divide_budgets(config: &mut Config, cores: usize) {
-    let part = |bytes: usize, min: u64| {
-        bytes.min((bytes / cores).max(usize::try_from(min).unwrap_or(usize::MAX)))
+/// Divides the memory budgets of a process among its cores: one for each of `shards`, and one for
+/// the control plane. Each core can accept the largest request.
+pub fn divide_budgets(config: &mut Config, shards: usize) {
+    let divide = |bytes: usize, parts: usize, min: u64| {
+        bytes.min((bytes / parts).max(usize::try_from(min).unwrap_or(usize::MAX)))
     };
-    config.publish.bytes_in_flight = part(
+    // The control plane takes no events, so it uses no budget for them.
+    let divide_among_shards = |bytes: usize, min: u64| divide(bytes, shards, min);
+    let cores = count_with_control(shards);
+    let divide_among_cores = |bytes: usize, min: u64| divide(bytes, cores, min);
+    config.publish.bytes_in_flight = divide_among_shards(
         config.publish.bytes_in_flight,
         config.publish.request_bytes as u64,
     );
-    config.topic.recent_events_bytes = part(config.topic.recent_events_bytes, TAIL_MIN);
-    config.journal.block_cache_bytes = part(config.journal.block_cache_bytes, CACHE_MIN);
-    config.journal.write_buffer_bytes = part(config.journal.write_buffer_bytes, BUFFERS_MIN);
-    config.limits.read_bytes = part(config.limits.read_bytes, READS_MIN);
-    config.limits.compute_bytes = part(config.limits.compute_bytes, COMPUTE_MIN);
-    config.delivery.bytes_in_flight = part(
+    config.topic.recent_events_bytes =
+        divide_among_shards(config.topic.recent_events_bytes, TAIL_MIN);
+    config.delivery.bytes_in_flight = divide_among_shards(
         config.delivery.bytes_in_flight,
         config.publish.event_bytes as u64,
     );
+    config.journal.block_cache_bytes =
+        divide_among_cores(config.journal.block_cache_bytes, CACHE_MIN);
+    config.journal.write_buffer_bytes =
+        divide_among_cores(config.journal.write_buffer_bytes, BUFFERS_MIN);
+    config.limits.read_bytes = divide_among_cores(config.limits.read_bytes, READS_MIN);
+    config.limits.compute_bytes = divide_among_cores(config.limits.compute_bytes, COMPUTE_MIN);
 }
 
 /// Frees a page, so that the allocator returns the other free pages. To be called periodically, at

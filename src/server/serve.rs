@@ -17,10 +17,12 @@ use std::{rc::Rc, sync::Arc};
 use actix_web::web;
 
 pub(super) use self::{
-    bound::Bound, delivery::Delivery, owned_store::JournalTarget, recovered::Recovered,
+    bound::{Bound, StartEnd},
+    delivery::Delivery,
+    owned_store::JournalTarget,
+    recovered::Recovered,
 };
 use self::{
-    bound::StartEnd,
     listening::Listening,
     owned_store::OwnedStore,
     stop::{RunEnd, Running},
@@ -36,15 +38,15 @@ use super::{
 };
 use gridhook_admin as admin;
 use gridhook_admin::{ChaosTargets, Control, metrics::MetricSources};
+use gridhook_engine::control::registry::StartQueue;
 use gridhook_pull::LockTokenSealer;
 use gridhook_store::rocks::RocksStore;
 
 /// How a run has ended.
-pub(super) enum Served {
+pub(super) enum RunOutcome {
     /// Another run follows.
-    Run,
-    /// The process ends.
-    All,
+    RunAgain,
+    ProcessEnds,
 }
 
 /// Runs the server until a signal stops it, its ownership of a cluster's store has ended, or its
@@ -52,7 +54,7 @@ pub(super) enum Served {
 pub(super) async fn run_server(
     launch: &Launch,
     state: &mut ProcessState,
-) -> Result<Served, ServerError> {
+) -> Result<RunOutcome, ServerError> {
     // The first step, because a signal without a handler ends the process.
     let reload_signals = ReloadSignals::install().map_err(io_error("cannot handle signals"))?;
     let mut bound = Bound::open(launch, state)?;
@@ -66,7 +68,7 @@ pub(super) async fn run_server(
     else {
         return bound.stop(state).await;
     };
-    let mut targets = ChaosTargets::default();
+    let targets = ChaosTargets::default();
     let (recovered, starts) =
         match Recovered::read(launch, &bound, &local, target, &targets, ownership.as_ref()) {
             Ok(recovered) => recovered,
@@ -76,41 +78,21 @@ pub(super) async fn run_server(
                     .await;
             }
         };
-    let delivery = match Delivery::start(
+    let preparation = Prepared::open(
         launch,
         &recovered,
-        &bound,
-        starts,
-        &mut targets,
-        ownership.as_ref(),
-    )
-    .await
-    {
-        Ok(delivery) => delivery,
-        Err(error) => {
-            return recovered
-                .abandon_start(bound, ownership, StartEnd::Failed(error))
-                .await;
-        }
-    };
-    let control = match build_control(
-        launch,
-        &recovered,
-        &delivery,
         &bound,
         &local,
+        starts,
         targets,
-        ownership.as_ref(),
-    ) {
-        Ok(control) => control,
-        Err(error) => {
-            return recovered
-                .abandon_start(bound, ownership, StartEnd::Failed(error))
-                .await;
-        }
-    };
-    let tokens = match write_declared(&control, launch, &recovered, ownership.as_mut()).await {
-        Ok(tokens) => web::Data::new(tokens),
+        ownership.as_mut(),
+    );
+    let Prepared {
+        delivery,
+        control,
+        tokens,
+    } = match preparation.await {
+        Ok(prepared) => prepared,
         Err(end) => return recovered.abandon_start(bound, ownership, end).await,
     };
     actix_rt::spawn(admin::record_history(control.clone()));
@@ -157,6 +139,36 @@ pub(super) async fn run_server(
     Ok(outcome)
 }
 
+/// All that a server needs before it listens.
+struct Prepared {
+    delivery: Delivery,
+    control: web::Data<Control>,
+    tokens: web::Data<LockTokenSealer>,
+}
+
+impl Prepared {
+    async fn open(
+        launch: &Launch,
+        recovered: &Recovered,
+        bound: &Bound,
+        local: &Arc<RocksStore>,
+        starts: StartQueue,
+        mut targets: ChaosTargets,
+        ownership: Option<&mut Ownership<'_>>,
+    ) -> Result<Self, StartEnd> {
+        let owner = ownership.as_deref();
+        let delivery =
+            Delivery::start(launch, recovered, bound, starts, &mut targets, owner).await?;
+        let control = build_control(launch, recovered, &delivery, bound, local, targets, owner)?;
+        let tokens = write_declared(&control, launch, recovered, ownership).await?;
+        Ok(Self {
+            delivery,
+            control,
+            tokens: web::Data::new(tokens),
+        })
+    }
+}
+
 /// The control plane with all its parts. Redrives that the last process had not finished go on.
 fn build_control(
     launch: &Launch,
@@ -168,32 +180,33 @@ fn build_control(
     ownership: Option<&Ownership<'_>>,
 ) -> Result<web::Data<Control>, ServerError> {
     let Recovered {
-        core,
+        parts,
         backups,
         started,
         ..
     } = recovered;
-    let redrives = startup::resume_redrives(core, &delivery.stores)?;
+    let redrives = startup::resume_redrives(parts, &delivery.stores)?;
     let cluster = ownership.map(|ownership| ownership.node.cluster_context.clone());
     let sources = MetricSources {
         cluster,
-        ..startup::metric_sources(recovered, delivery, bound)
+        ..startup::build_metric_sources(recovered, delivery, bound)
     };
-    let exposition = settings::metrics_exposition(&core.config, sources, *started)
+    let exposition = settings::metrics_exposition(&parts.config, sources, *started)
         .map_err(io_error("metrics.token"))?;
-    let mut control = startup::build_control(core, &bound.address, delivery.system_topic.as_ref())?
-        .with_dead_letters(redrives)
-        .with_tools(targets)
-        .with_dashboard(core.config.server.dashboard);
-    if core.config.server.dashboard {
-        control = control.with_history_file(core.config.server.data_dir.join(admin::HISTORY_FILE));
+    let mut control =
+        startup::build_control(parts, &bound.address, delivery.system_topic.as_ref())?
+            .with_dead_letters(redrives)
+            .with_tools(targets)
+            .with_dashboard(parts.config.server.dashboard);
+    if parts.config.server.dashboard {
+        control = control.with_history_file(parts.config.server.data_dir.join(admin::HISTORY_FILE));
     }
     control.backups = Some(Arc::clone(backups));
     control.failed_auth = Arc::clone(&delivery.failed_auth);
     control.operators.clone_from(&delivery.operators);
     control.exposition = exposition;
-    control.uses = use_rules::read(&core.config, recovered.client.connections.clone())?;
-    control.shard = launch.core.as_ref().map(|core| core.describe(local));
+    control.uses = use_rules::read(&parts.config, recovered.client.connections.clone())?;
+    control.shard = launch.core.as_ref().map(|core| core.placement(local));
     Ok(web::Data::new(control))
 }
 
@@ -207,7 +220,7 @@ async fn write_declared(
 ) -> Result<LockTokenSealer, StartEnd> {
     let write = async {
         startup::apply_declared(control, launch.declared.clone()).await?;
-        let tokens = LockTokenSealer::load_or_create(&recovered.core.journal).await?;
+        let tokens = LockTokenSealer::load_or_create(&recovered.parts.journal).await?;
         Ok(match &launch.core {
             Some(core) => tokens.with_shard(core.others.own),
             None => tokens,
@@ -215,11 +228,7 @@ async fn write_declared(
     };
     match ownership {
         None => write.await.map_err(StartEnd::Failed),
-        Some(ownership) => match ownership.run_unless_ended(write).await {
-            Ok(result) => result.map_err(StartEnd::Failed),
-            Err(None) => Err(StartEnd::Signal),
-            Err(Some(end)) => Err(StartEnd::Tenure(end)),
-        },
+        Some(ownership) => ownership.run_unless_ended(write).await,
     }
 }
 

@@ -71,8 +71,9 @@ impl ServiceNotifier {
             tokio::time::sleep(period / 2).await;
             for (number, thread) in threads.running_threads() {
                 let (reply, answer) = oneshot::channel();
-                // A stuck thread blocks this loop. One that has ended drops the sender, and was
-                // stopped if it is not there any more.
+                // This waits for ever at a stuck thread, so the watchdog is not served. A thread
+                // that was stopped on purpose is removed from `threads`; one that ended otherwise
+                // ends the watchdog.
                 let is_asked = thread.spawn_fn(move || reply.send(()).unwrap_or_default());
                 if (!is_asked || answer.await.is_err()) && threads.has_thread(number) {
                     return;

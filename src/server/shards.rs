@@ -13,7 +13,7 @@
 //! - The events of a topic or domain are in one core (`cluster::shard_of`), those of a spread topic
 //!   in all but that with the control plane.
 //! - A core fails alone: this node does not claim its shard any more, and reports the failure. The
-//!   failure of the last core ends the process.
+//!   process ends when all cores have failed.
 //! - The stores are closed on the main thread, when no other thread uses them.
 
 use std::{
@@ -26,12 +26,16 @@ use std::{
 
 use actix_web::web;
 use futures_util::future::join_all;
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
 
 use super::{
-    Launch, Process, ProcessState, ServerError, ShardCore, available_cores,
+    Launch, Process, ProcessState, ServerError, ShardCore, available_processors,
+    client_listeners::ClientListeners,
     control_copy::ControlCopy,
-    descriptors::{self, SharedBudget},
+    descriptors::{self, ProcessThreads, SharedBudget},
     io_error,
     listener::{self, Front, HttpListener},
     local_store::LocalStore,
@@ -39,13 +43,17 @@ use super::{
     node::{self, ClusterNode, Joined},
     reload::ReloadSignals,
     router::{OtherShards, ShardRouter},
+    running_server::RunningServer,
     serve_until_stopped,
     service_notifier::{ActorThreads, ServiceNotifier},
     shutdown::{self, StopSignals},
     startup, worker_threads,
 };
 use gridhook_admin::health::{CoreHealth, ServerHealth, StartPhase, StartStep};
-use gridhook_cluster::count_with_control;
+use gridhook_cluster::{
+    count_with_control,
+    membership::{Membership, MembershipEnd},
+};
 use gridhook_config::{Config, ObjectStoreConfig};
 use gridhook_policy::dead_letter_store::StoreKind;
 use gridhook_store::rocks::STORE;
@@ -116,21 +124,21 @@ fn foreign_folder_error(folder: &Path, content: &str, shards: usize) -> ServerEr
 /// Runs a node until a signal stops it.
 ///
 /// # Errors
-/// If a core cannot start, or cannot stop cleanly.
+/// If no core can start, or one cannot stop cleanly.
 pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
     let front_threads = worker_threads(&process.config);
     let workers = share_of(front_threads, shards);
     // Most machines have fewer processors than shards.
-    let arbiters = available_cores() / shards;
+    let delivery_threads = available_processors() / shards;
     let cores = count_with_control(shards);
     let limit = descriptors::raise_limit();
-    // A core has two more threads: its own, and one that accepts connections.
-    let budget = SharedBudget::with_limit(
-        limit,
+    let threads = ProcessThreads {
         cores,
-        front_threads + available_cores(),
-        arbiters + workers + 2,
-    )?;
+        front: front_threads + available_processors(),
+        // A core has two more: its own, and one that accepts connections.
+        of_core: delivery_threads + workers + 2,
+    };
+    let budget = SharedBudget::with_limit(limit, threads)?;
     tracing::info!(
         limit,
         shards,
@@ -148,7 +156,7 @@ pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
         shards,
         cores,
         workers,
-        arbiters,
+        delivery_threads,
         folder: &folder,
         budget,
     };
@@ -166,7 +174,7 @@ struct CorePlan<'a> {
     /// The number of threads of each core that serve HTTP.
     workers: usize,
     /// The number of threads of each core that deliver; 0: its own thread does.
-    arbiters: usize,
+    delivery_threads: usize,
     /// The folder of the stores.
     folder: &'a Path,
     budget: SharedBudget,
@@ -177,7 +185,6 @@ impl CorePlan<'_> {
         let mut config = process.config.clone();
         config.server.data_dir = self.folder.join(shard.to_string());
         config.server.workers = self.workers;
-        // The control plane takes no events.
         memory::divide_budgets(&mut config, self.shards);
         if let Some(store) = &mut config.backup.store {
             store.address.path.push(format!("shard-{shard}"));
@@ -192,7 +199,7 @@ impl CorePlan<'_> {
             log,
             declared: declaration,
             budget: self.budget.core,
-            arbiters: self.arbiters,
+            delivery_threads: self.delivery_threads,
             threads,
             core: None,
         }
@@ -207,87 +214,150 @@ async fn serve_cores(
 ) -> Result<(), ServerError> {
     // The first step, because a signal without a handler ends the process.
     let _signals = ReloadSignals::install().map_err(io_error("cannot handle signals"))?;
-    let config = &process.config;
-    let cluster = config
-        .cluster
-        .as_ref()
-        .expect("a server without a cluster has one shard");
-    let listener = HttpListener::open(config, &mut Vec::new())?;
-    let address = listener.client_address();
-    let health = web::Data::new(ServerHealth::starting());
-    let interim = listener.serve_interim(config, &plan.budget.front, health.clone())?;
-    let threads = ActorThreads::default();
-    let mut launches: Vec<Launch> = (0..plan.cores)
-        .map(|shard| plan.build_launch(process, shard, threads.clone()))
-        .collect();
-    open_stores(&launches, &health, stores).await?;
-    health.set_step(StartStep::new("following the changelogs"));
-    let Joined { nodes, member } = node::join(cluster, config, stores.clone()).await?;
-    // Its health would be wrong from the announcement of the address on.
-    interim.end().await;
-    let cores: Vec<CoreHealth> = nodes.iter().map(|_| CoreHealth::default()).collect();
-    let context = node::standby_context(&nodes, &cores, config, &address, &health)?;
-    let mut forwarders = Vec::with_capacity(nodes.len());
-    for (node, core) in nodes.iter().zip(&cores) {
-        forwarders.push(node.build_forwarder(config).with_core(core.clone()));
-    }
-    let control = nodes.last().expect("the control plane has a node");
-    let control_copy = ControlCopy::begin(control).await;
-    let router = ShardRouter::new(forwarders, control_copy.clone(), config);
-    for (shard, (launch, health)) in launches.iter_mut().zip(cores).enumerate() {
-        launch.core = Some(ShardCore {
-            address: address.clone(),
-            health,
-            others: OtherShards::new(router.clone(), shard),
-            control_copy: control_copy.clone(),
-            process_dir: config.server.data_dir.clone(),
-        });
-    }
-    let front = Front { context, router };
-    let responder = listener.serve_front(config, &plan.budget.front, front)?;
-    listener::announce_url(&address.own_url);
-    let mut signals = StopSignals::install()?;
-    let watchdog = startup::notify_standby(&address.own_url, threads);
-    let membership = nodes[0].membership.clone();
-    let stop = watch::Sender::new(false);
-    let mut ended_cores = start_cores(launches, nodes, stores, &stop);
+    let mut running = RunningCores::start(process, plan, stores).await?;
+    let failed_cores = running.wait_for_signal_or_failures(plan.cores).await?;
+    running.stop(failed_cores, plan.cores).await
+}
 
-    let mut ends = wait_for_signal_or_failures(&mut ended_cores, plan.cores, &mut signals).await?;
-    let are_all_failed = ends.len() == plan.cores;
-    health.enter_phase(StartPhase::Stopping);
-    ServiceNotifier::from_environment().notify_stopping();
-    stop.send_replace(true);
-    membership.begin_leave();
-    let other_ends = async {
-        while let Some(core) = ended_cores.recv().await {
-            ends.push(core);
+/// The cores of a process, and what it serves to clients.
+struct RunningCores {
+    health: web::Data<ServerHealth>,
+    address: ClientListeners,
+    listener: HttpListener,
+    responder: RunningServer,
+    watchdog: JoinHandle<()>,
+    signals: StopSignals,
+    membership: Membership,
+    member: JoinHandle<MembershipEnd>,
+    /// Tells the cores that the process stops.
+    stop: watch::Sender<bool>,
+    ended_cores: mpsc::UnboundedReceiver<EndedCore>,
+}
+
+impl RunningCores {
+    async fn start(
+        process: &Process,
+        plan: &CorePlan<'_>,
+        stores: &mut Vec<Arc<LocalStore>>,
+    ) -> Result<Self, ServerError> {
+        let config = &process.config;
+        let cluster = config
+            .cluster
+            .as_ref()
+            .expect("a server without a cluster has one shard");
+        let listener = HttpListener::open(config, &mut Vec::new())?;
+        let address = listener.client_listeners();
+        let health = web::Data::new(ServerHealth::starting());
+        let interim = listener.serve_interim(config, &plan.budget.front, health.clone())?;
+        let threads = ActorThreads::default();
+        let mut launches: Vec<Launch> = (0..plan.cores)
+            .map(|shard| plan.build_launch(process, shard, threads.clone()))
+            .collect();
+        open_stores(&launches, &health, stores).await?;
+        health.set_step(StartStep::new("following the changelogs"));
+        let Joined { nodes, member } = node::join(cluster, config, stores.clone()).await?;
+        // The interim server would go on to say that the node starts, after `announce_url` has said
+        // that it listens.
+        interim.end().await;
+        let cores: Vec<CoreHealth> = nodes.iter().map(|_| CoreHealth::default()).collect();
+        let context = node::become_standby(&nodes, &cores, config, &address, &health)?;
+        let mut forwarders = Vec::with_capacity(nodes.len());
+        for (node, core) in nodes.iter().zip(&cores) {
+            forwarders.push(node.build_forwarder(config).with_core(core.clone()));
         }
-    };
-    // Clients are served meanwhile: by the cores until their ends, then by the next owners.
-    tokio::join!(
-        shutdown::serve_until_disconnected(&address.counters),
-        other_ends
-    );
-    let nodes: Vec<ClusterNode> = ends
-        .iter_mut()
-        .filter_map(|core| core.node.take())
-        .collect();
-    node::wait_until_left(member, &nodes).await;
-    // New clients are refused while requests in flight finish.
-    drop(listener);
-    responder.stop().await;
-    watchdog.abort();
-    for core in ends {
-        // A core that failed before was reported then; others have served on without it.
-        if are_all_failed || !core.has_failed {
-            core.outcome.map_err(|error| ServerError::Shard {
-                shard: core.shard,
-                error: Box::new(error),
-            })?;
+        let control = nodes.last().expect("the control plane has a node");
+        let control_copy = ControlCopy::begin(control).await;
+        let router = ShardRouter::new(forwarders, control_copy.clone(), config);
+        for (shard, (launch, health)) in launches.iter_mut().zip(cores).enumerate() {
+            launch.core = Some(ShardCore {
+                address: address.clone(),
+                health,
+                others: OtherShards::new(router.clone(), shard),
+                control_copy: control_copy.clone(),
+                process_dir: config.server.data_dir.clone(),
+            });
         }
+        let front = Front { context, router };
+        let responder = listener.serve_front(config, &plan.budget.front, front)?;
+        listener::announce_url(&address.own_url);
+        let signals = StopSignals::install()?;
+        let watchdog = startup::notify_standby(&address.own_url, threads);
+        let membership = nodes[0].membership.clone();
+        let stop = watch::Sender::new(false);
+        let ended_cores = start_cores(launches, nodes, stores, &stop);
+        Ok(Self {
+            health,
+            address,
+            listener,
+            responder,
+            watchdog,
+            signals,
+            membership,
+            member,
+            stop,
+            ended_cores,
+        })
     }
-    tracing::info!("stopped");
-    Ok(())
+
+    /// Waits for a signal, or until all cores have failed. Returns the cores that have failed by
+    /// then.
+    async fn wait_for_signal_or_failures(
+        &mut self,
+        cores: usize,
+    ) -> Result<Vec<EndedCore>, ServerError> {
+        let mut failed_cores = Vec::new();
+        while failed_cores.len() < cores {
+            let core = tokio::select! {
+                result = shutdown::begin_stop_on_signal(&mut self.signals) => {
+                    result.map(|()| None)?
+                }
+                core = self.ended_cores.recv() => core,
+            };
+            let Some(mut core) = core else { break };
+            core.note_failure();
+            failed_cores.push(core);
+        }
+        Ok(failed_cores)
+    }
+
+    /// Stops the cores of which these have failed, and then the server for clients.
+    async fn stop(mut self, mut ends: Vec<EndedCore>, cores: usize) -> Result<(), ServerError> {
+        let are_all_failed = ends.len() == cores;
+        self.health.enter_phase(StartPhase::Stopping);
+        ServiceNotifier::from_environment().notify_stopping();
+        self.stop.send_replace(true);
+        self.membership.begin_leave();
+        let other_ends = async {
+            while let Some(core) = self.ended_cores.recv().await {
+                ends.push(core);
+            }
+        };
+        // Clients are served meanwhile: by the cores until their ends, then by the next owners.
+        tokio::join!(
+            shutdown::serve_until_disconnected(&self.address.counters),
+            other_ends
+        );
+        let nodes: Vec<ClusterNode> = ends
+            .iter_mut()
+            .filter_map(|core| core.node.take())
+            .collect();
+        node::wait_until_left(self.member, &nodes).await;
+        // New clients are refused while requests in flight finish.
+        drop(self.listener);
+        self.responder.stop().await;
+        self.watchdog.abort();
+        for core in ends {
+            // A core that failed before was reported then; others have served on without it.
+            if are_all_failed || !core.has_failed {
+                core.outcome.map_err(|error| ServerError::Shard {
+                    shard: core.shard,
+                    error: Box::new(error),
+                })?;
+            }
+        }
+        tracing::info!("stopped");
+        Ok(())
+    }
 }
 
 /// Opens the stores of all cores. A core whose store does not open fails alone, unless none opens.
@@ -303,33 +373,16 @@ async fn open_stores(
     let has_any = results.iter().any(Result::is_ok);
     for (result, core) in results.into_iter().zip(launches) {
         let store = match result {
-            Err(error) if has_any => {
-                Arc::new(startup::unopened_store(&core.config, &core.budget, &error))
-            }
+            Err(error) if has_any => Arc::new(startup::build_unopened_store(
+                &core.config,
+                &core.budget,
+                &error,
+            )),
             result => result?,
         };
         stores.push(store);
     }
     Ok(())
-}
-
-/// Waits for a signal, or until all cores have failed. Returns the cores that have failed by then.
-async fn wait_for_signal_or_failures(
-    ended_cores: &mut mpsc::UnboundedReceiver<EndedCore>,
-    cores: usize,
-    signals: &mut StopSignals,
-) -> Result<Vec<EndedCore>, ServerError> {
-    let mut failed_cores = Vec::new();
-    while failed_cores.len() < cores {
-        let core = tokio::select! {
-            result = shutdown::wait_for_signal(signals) => result.map(|()| None)?,
-            core = ended_cores.recv() => core,
-        };
-        let Some(mut core) = core else { break };
-        core.note_failure();
-        failed_cores.push(core);
-    }
-    Ok(failed_cores)
 }
 
 /// Starts a thread for each core. The channel ends with the last one.

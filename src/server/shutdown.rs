@@ -51,33 +51,26 @@ impl StopSignals {
 
     /// Makes the next signal end the process at once.
     pub(super) fn end_at_next(&self) -> Result<(), ServerError> {
-        match self {
-            Self::Process(..) => end_at_next_signal(),
-            Self::Core(_) => Ok(()),
+        if matches!(self, Self::Core(_)) {
+            return Ok(());
         }
+        let mut second = Self::install()?;
+        actix_rt::spawn(async move {
+            second.wait_for_signal().await;
+            tracing::warn!("stopping at once");
+            std::process::exit(EX_AT_ONCE);
+        });
+        Ok(())
     }
 }
 
 /// Waits for SIGTERM or SIGINT. From then on a second signal ends the process at once.
-pub(super) async fn wait_for_signal(signals: &mut StopSignals) -> Result<(), ServerError> {
+pub(super) async fn begin_stop_on_signal(signals: &mut StopSignals) -> Result<(), ServerError> {
     signals.wait_for_signal().await;
     if matches!(signals, StopSignals::Process(..)) {
-        tracing::info!(
-            "stopping: publishers are served for up to one second, requests in flight finish"
-        );
+        tracing::info!("stopping: publishers are served for a moment, requests in flight finish");
     }
     signals.end_at_next()
-}
-
-/// Makes the next signal end the process at once.
-fn end_at_next_signal() -> Result<(), ServerError> {
-    let mut second = StopSignals::install()?;
-    actix_rt::spawn(async move {
-        second.wait_for_signal().await;
-        tracing::warn!("stopping at once");
-        std::process::exit(EX_AT_ONCE);
-    });
-    Ok(())
 }
 
 /// Serves publishers for up to [`HAND_OVER`] after `/readyz` has changed, so that a load balancer

@@ -12,7 +12,7 @@ use actix_web::web;
 
 use super::{
     Launch, ServerError, backup_schedule, certificates, chaos,
-    client_address::ClientAddress,
+    client_listeners::ClientListeners,
     dead_letter_routing::{DeadLetterActorFactory, DeadLetterRouting},
     descriptors::DescriptorBudget,
     file_modes, io_error, issuer,
@@ -66,10 +66,10 @@ use gridhook_telemetry::trace::{self, TraceExporter, Tracer};
 const EX_IOERR: i32 = 74;
 
 /// The interval of saving the clock and of returning free memory.
-const KEEP_UP_INTERVAL: Duration = Duration::from_secs(5);
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The parts that every later step needs.
-pub(super) struct Core {
+pub(super) struct ServerParts {
     pub(super) config: Config,
     pub(super) clock: Clock,
     pub(super) journal: Journal,
@@ -100,7 +100,7 @@ pub(super) async fn open_store(
 }
 
 /// A store that cannot be opened, of a shard beside others.
-pub(super) fn unopened_store(
+pub(super) fn build_unopened_store(
     config: &Config,
     budget: &DescriptorBudget,
     error: &ServerError,
@@ -130,22 +130,22 @@ pub(super) fn start_clock(
 ) -> (Clock, Rc<Timekeeper>) {
     let (clock, timekeeper) = timekeeping::start_clock(config, targets.skew.clone(), owner);
     let timekeeper = Rc::new(timekeeper);
-    actix_rt::spawn(keep_up(Rc::clone(&timekeeper)));
+    actix_rt::spawn(run_periodic_upkeep(Rc::clone(&timekeeper)));
     (clock, timekeeper)
 }
 
-/// Does what an idle server does now and then. One task, because each wake of an idle processor
-/// costs more than any of it.
-async fn keep_up(timekeeper: Rc<Timekeeper>) {
+/// Saves the clock and returns free memory at each [`UPKEEP_INTERVAL`], in one task: on an idle
+/// machine a wake costs more than the work.
+async fn run_periodic_upkeep(timekeeper: Rc<Timekeeper>) {
     loop {
         timekeeper.observe_clock();
         memory::return_free_pages();
-        actix_rt::time::sleep(KEEP_UP_INTERVAL).await;
+        actix_rt::time::sleep(UPKEEP_INTERVAL).await;
     }
 }
 
 /// Reads or creates the admin token, and prints where a new one is.
-pub(super) fn admin_token(config: &Config) -> Result<admin_token::AdminToken, ServerError> {
+pub(super) fn load_admin_token(config: &Config) -> Result<admin_token::AdminToken, ServerError> {
     let data_dir = &config.server.data_dir;
     let configured_token = config.server.admin_token.as_ref().map(Secret::expose);
     let token = admin_token::load_or_create(configured_token, data_dir)
@@ -172,17 +172,26 @@ pub(super) fn share_token(token: &admin_token::AdminToken) {
     }
 }
 
-/// Prepares backups, of the cluster with the identifier `cluster` if this server is a node. They
-/// hold the store weakly, so that a backup does not delay the end of the process.
+/// The node that makes backups of a cluster's store.
+pub(super) struct BackupOwner {
+    /// The identifier of the cluster.
+    pub(super) cluster_id: String,
+    pub(super) fence: FileFence,
+}
+
+/// Prepares backups. On a node they belong to its cluster. They hold the store weakly, so that a
+/// backup does not delay the end of the process.
 pub(super) fn build_backups(
     config: &Config,
     budget: &DescriptorBudget,
     store: &Arc<RocksStore>,
     clock: &Clock,
-    cluster: Option<String>,
-    fence: Option<FileFence>,
+    owner: Option<BackupOwner>,
     process_dir: Option<PathBuf>,
 ) -> Result<Arc<Backups>, ServerError> {
+    let (cluster_id, fence) = owner
+        .map(|BackupOwner { cluster_id, fence }| (cluster_id, fence))
+        .unzip();
     let data_dir = config.server.data_dir.clone();
     let destination = backup_destination(&config.backup, None)?;
     let destination = destination.map(|destination| destination.with_fence(fence));
@@ -197,7 +206,7 @@ pub(super) fn build_backups(
     let backups = backups
         .with_process_dir(process_dir)
         .with_destination(destination)
-        .owned_by(cluster);
+        .owned_by(cluster_id);
     let rate = config
         .cluster
         .as_ref()
@@ -206,12 +215,12 @@ pub(super) fn build_backups(
 }
 
 /// Starts scheduled backups, where the settings have a schedule.
-pub(super) fn start_backups(core: &Core, backups: &Arc<Backups>) {
-    if let Some(schedule) = core.config.backup.schedule {
+pub(super) fn start_backups(parts: &ServerParts, backups: &Arc<Backups>) {
+    if let Some(schedule) = parts.config.backup.schedule {
         actix_rt::spawn(backup_schedule::run(
             Arc::clone(backups),
             schedule,
-            core.clock.clone(),
+            parts.clock.clone(),
         ));
     }
 }
@@ -265,17 +274,17 @@ pub(super) struct DeadLetterService {
 
 /// Starts one actor for each dead-letter store, and routes the dead letters of the journal to them.
 pub(super) fn start_dead_letters(
-    core: &Core,
+    parts: &ServerParts,
     system_topic: Option<&Arc<SystemTopic>>,
     fence: Option<&FileFence>,
 ) -> Result<DeadLetterService, ServerError> {
-    let Core {
+    let ServerParts {
         config,
         clock,
         journal,
         registry,
         ..
-    } = core;
+    } = parts;
     let notifier = system_topic.map(SystemTopic::notifier);
     let sinks = settings::open_sinks(config)?.into_iter();
     let sinks = sinks.map(|(name, sink)| (name, sink.with_fence(fence.cloned())));
@@ -328,12 +337,12 @@ pub(super) fn start_dead_letters(
 
 /// Starts the export of traces, where the settings name a collector.
 pub(super) fn start_tracing(
-    core: &Core,
-    address: &ClientAddress,
+    parts: &ServerParts,
+    address: &ClientListeners,
 ) -> Result<(Tracer, Option<TraceExporter>), ServerError> {
     let (tracer, exporter) = trace::start(
-        &core.config.telemetry,
-        core.clock.clone(),
+        &parts.config.telemetry,
+        parts.clock.clone(),
         address.public_url.clone(),
     )
     .map_err(io_error("the thread that exports traces"))?
@@ -341,8 +350,8 @@ pub(super) fn start_tracing(
     Ok((tracer.unwrap_or_default(), exporter))
 }
 
-pub(super) fn subscription_context(
-    core: &Core,
+pub(super) fn build_subscription_context(
+    parts: &ServerParts,
     client: &ClientOptions,
     targets: &ChaosTargets,
     tracer: &Tracer,
@@ -350,17 +359,17 @@ pub(super) fn subscription_context(
     stores: DeadLetterStores,
 ) -> SubscriptionContext {
     SubscriptionContext {
-        journal: core.journal.clone(),
-        clock: core.clock.clone(),
+        journal: parts.journal.clone(),
+        clock: parts.clock.clone(),
         client: client.clone(),
         on_dead_letter: Arc::new(move |shared: &SharedState, due| {
             routing.notify_stores(&stores, shared, due)
         }),
         response_faults: Arc::clone(&targets.response_faults),
         tracer: tracer.clone(),
-        feed: Arc::clone(core.registry.feed()),
-        read_budget: ReadBudget::new(core.config.limits.read_bytes),
-        compute: core.compute.clone(),
+        feed: Arc::clone(parts.registry.feed()),
+        read_budget: ReadBudget::new(parts.config.limits.read_bytes),
+        compute: parts.compute.clone(),
     }
 }
 
@@ -383,17 +392,24 @@ pub(super) fn start_service_notifier(launch: &Launch) -> Rc<ServiceNotifier> {
     notifier
 }
 
-pub(super) fn start_validation(core: &Core, client: ClientOptions, address: &ClientAddress) {
-    let settings = settings::validation_settings(&core.config, address.public_url.clone());
-    core.registry
-        .set_validator(EndpointValidator::new(client, core.clock.clone(), settings));
+pub(super) fn start_validation(
+    parts: &ServerParts,
+    client: ClientOptions,
+    address: &ClientListeners,
+) {
+    let settings = settings::validation_settings(&parts.config, address.public_url.clone());
+    parts.registry.set_validator(EndpointValidator::new(
+        client,
+        parts.clock.clone(),
+        settings,
+    ));
 }
 
 /// Starts the deletion of event subscriptions that have expired.
-pub(super) async fn start_expiry(core: &Core) {
-    let Core {
+pub(super) async fn start_expiry(parts: &ServerParts) {
+    let ServerParts {
         clock, registry, ..
-    } = core;
+    } = parts;
     // Before the actors start, so that a subscription that expired meanwhile sends no event but its
     // deletion event.
     if !clock.expiry_is_paused() {
@@ -402,26 +418,26 @@ pub(super) async fn start_expiry(core: &Core) {
     actix_rt::spawn(expiry::run(Arc::clone(registry), clock.clone()));
 }
 
-/// Starts the tasks that run beside the actors.
-pub(super) fn start_background_tasks(core: &Core) {
-    let Core {
+/// Starts the removal of versions of filters that no event needs any more.
+pub(super) fn start_filter_version_sweep(parts: &ServerParts) {
+    let ServerParts {
         journal, registry, ..
-    } = core;
+    } = parts;
     actix_rt::spawn(filter_versions::run(Arc::clone(registry), journal.clone()));
 }
 
 pub(super) fn build_publisher(
-    core: &Core,
+    parts: &ServerParts,
     gate: Authenticator,
     tracer: Tracer,
 ) -> web::Data<Publisher> {
-    let Core {
+    let ServerParts {
         config,
         clock,
         journal,
         registry,
         compute,
-    } = core;
+    } = parts;
     let limits = settings::publish_limits(config);
     let publisher = Publisher::new(
         Arc::clone(registry),
@@ -435,12 +451,12 @@ pub(super) fn build_publisher(
 
 /// Lets event subscriptions deliver to the topics of namespaces.
 pub(super) fn attach_topics(
-    core: &Core,
+    parts: &ServerParts,
     client: &ClientOptions,
     publisher: &web::Data<Publisher>,
     others: Option<OtherShards>,
 ) {
-    let registry = Arc::downgrade(&core.registry);
+    let registry = Arc::downgrade(&parts.registry);
     let publisher = Arc::downgrade(&publisher.clone().into_inner());
     client.topics.get_or_init(|| {
         Arc::new(NamespaceTopics {
@@ -461,16 +477,16 @@ pub(super) fn attach_journal(health: &health::ServerHealth, journal: &Journal) {
 
 /// Resumes the redrives that the last process had not finished.
 pub(super) fn resume_redrives(
-    core: &Core,
+    parts: &ServerParts,
     stores: &DeadLetterStores,
 ) -> Result<Redrives, journal::Error> {
-    let Core {
+    let ServerParts {
         config,
         clock,
         journal,
         registry,
         ..
-    } = core;
+    } = parts;
     let subscriptions = LiveSubscriptions {
         registry: Arc::clone(registry),
         limits: settings::publish_limits(config),
@@ -486,13 +502,13 @@ pub(super) fn resume_redrives(
 }
 
 /// The sources of `/metrics`, without the cluster.
-pub(super) fn metric_sources(
+pub(super) fn build_metric_sources(
     recovered: &Recovered,
     delivery: &Delivery,
     bound: &Bound,
 ) -> MetricSources {
     let Recovered {
-        core,
+        parts,
         client,
         backups,
         ..
@@ -510,16 +526,16 @@ pub(super) fn metric_sources(
     let sockets = client.sockets.clone();
     let health = health.clone();
     let backups = Arc::clone(backups);
-    let interval = core
+    let interval = parts
         .config
         .backup
         .schedule
         .map(|schedule| schedule.interval());
     MetricSources {
-        journal: Some(core.journal.clone()),
+        journal: Some(parts.journal.clone()),
         publisher: Some(publisher.clone()),
         listeners: address.counters.clone(),
-        clock: Some(core.clock.clone()),
+        clock: Some(parts.clock.clone()),
         sockets: Some(Box::new(move || {
             (
                 sockets.available_permits() as u64,
@@ -537,17 +553,17 @@ pub(super) fn metric_sources(
 
 /// The control plane, without its optional parts.
 pub(super) fn build_control(
-    core: &Core,
-    address: &ClientAddress,
+    parts: &ServerParts,
+    address: &ClientListeners,
     system_topic: Option<&Arc<SystemTopic>>,
 ) -> Result<Control, registry::Error> {
-    let Core {
+    let ServerParts {
         config,
         clock,
         journal,
         registry,
         compute,
-    } = core;
+    } = parts;
     let limits = AuditLimits {
         records: config.journal.audit_records,
         retention: config.journal.audit_retention,

@@ -22,7 +22,8 @@ use tokio::sync::mpsc;
 
 use self::watch::Watch;
 use super::{
-    certificates::ShownCertificates, local_topics, router::OtherShards, settings, startup::Core,
+    certificates::ShownCertificates, local_topics, router::OtherShards, settings,
+    startup::ServerParts,
 };
 use gridhook_cluster::shard_of;
 use gridhook_config as config;
@@ -63,17 +64,17 @@ enum PublishError {
 /// Starts the publisher and the watch of event subscriptions, certificates and the disk, if the
 /// settings name a topic. `others` are the other shards of a cluster with several.
 pub(super) fn start(
-    core: &Core,
+    parts: &ServerParts,
     certificates: ShownCertificates,
     others: Option<&OtherShards>,
 ) -> Option<Arc<SystemTopic>> {
-    let Core {
+    let ServerParts {
         config,
         clock,
         journal,
         registry,
         ..
-    } = core;
+    } = parts;
     let config::SystemTopic {
         name,
         interval,

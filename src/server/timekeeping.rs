@@ -1,7 +1,8 @@
 //! Saves the clock for the next process in `DATA/clock`, and logs steps of the wall clock.
 //!
-//! The file is written in place and not synced. After a power cut it is some seconds old or, at
-//! worst, unreadable; then the next process trusts the wall clock, as the first one does.
+//! The file is replaced as a whole, so a process that is killed leaves the clock that it saved last.
+//! It is not synced. After a power cut it is some seconds old or, at worst, unreadable; then the
+//! next process trusts the wall clock, as the first one does.
 
 use std::{
     cell::Cell,
@@ -136,7 +137,9 @@ impl Timekeeper {
             return;
         };
         let text = serde_json::to_vec(&past).expect("numbers and texts are JSON");
-        if let Err(error) = fs::write(&self.path, text) {
+        let draft = self.path.with_extension("new");
+        let result = fs::write(&draft, text).and_then(|()| fs::rename(&draft, &self.path));
+        if let Err(error) = result {
             tracing::debug!(%error, path = %self.path.display(), "the clock was not saved");
         }
     }

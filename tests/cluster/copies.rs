@@ -136,7 +136,7 @@ impl Machine {
         if !claims.may_renew()
             && let Ok(stored) = self.records.get()
         {
-            let read = claims.read(now, &stored);
+            let read = claims.record_read(now, &stored);
             assert_ne!(
                 read,
                 Err(ReadProblem::NameTaken),
@@ -144,12 +144,12 @@ impl Machine {
             );
             // Its process has ended.
             if let Some(namesake) = claims.namesake() {
-                claims.note_gone(&namesake.node);
+                claims.note_gone(&namesake.id);
             }
         }
         if !claims.is_forgotten() && claims.may_renew() {
             let (record, revision) =
-                claims.renewal(now, shards.iter().zip(&self.disks).map(position).collect());
+                claims.begin_renewal(now, shards.iter().zip(&self.disks).map(position).collect());
             let value = serde_json::to_vec(&record).expect("a record");
             if let Ok(revision) = self.records.set(&node_key(&name), value.into(), revision) {
                 claims.note_renewal(now, revision);
@@ -159,7 +159,10 @@ impl Machine {
             }
         }
         let was_forgotten = claims.is_forgotten();
-        let read = self.records.get().map(|stored| claims.read(now, &stored));
+        let read = self
+            .records
+            .get()
+            .map(|stored| claims.record_read(now, &stored));
         assert_ne!(
             read,
             Ok(Err(ReadProblem::NameTaken)),
@@ -284,7 +287,7 @@ impl SimulatedCopies {
                 (stream.last + appends, stream.last + appends);
             (disk.flushed, serving.flushed) = (disk.applied, disk.applied);
             let through = match self.trim {
-                Trim::AsTheRecordsSay => claims.trimmable_before(shard),
+                Trim::AsTheRecordsSay => claims.trimmable_through(shard),
                 Trim::AsFarAsItHasSynced => disk.flushed,
             };
             return if step.is_multiple_of(2) {

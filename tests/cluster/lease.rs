@@ -57,7 +57,7 @@ fn an_owner_stops_one_renewal_before_its_lease_ends() {
 fn check(reads: &[(u64, u64, bool)]) {
     let mut nodes = LiveNodes::new(intervals());
     for (index, (at, revision, is_alive)) in reads.iter().enumerate() {
-        nodes.read(ms(*at), [(node(1), *revision)]);
+        nodes.record_read(ms(*at), [(node(1), *revision)]);
         let expected = if *is_alive {
             BTreeSet::from([node(1)])
         } else {
@@ -113,8 +113,8 @@ fn time_in_which_nothing_could_be_read_ends_no_connection() {
 #[test]
 fn a_node_without_a_record_is_not_alive() {
     let mut nodes = LiveNodes::new(intervals());
-    nodes.read(ms(0), [(node(1), 1), (node(2), 1)]);
+    nodes.record_read(ms(0), [(node(1), 1), (node(2), 1)]);
     assert_eq!(nodes.alive_nodes(), BTreeSet::from([node(1), node(2)]));
-    nodes.read(ms(1), [(node(2), 2)]);
+    nodes.record_read(ms(1), [(node(2), 2)]);
     assert_eq!(nodes.alive_nodes(), BTreeSet::from([node(2)]));
 }

@@ -96,7 +96,7 @@ fn a_large_changelog_is_trimmed_to_what_two_living_copies_have() {
             flushed,
             ..ShardPosition::default()
         };
-        let (record, revision) = node.claims.renewal(now, vec![at]);
+        let (record, revision) = node.claims.begin_renewal(now, vec![at]);
         let value = serde_json::to_vec(&record).expect("a record");
         let written = node
             .records
@@ -107,9 +107,11 @@ fn a_large_changelog_is_trimmed_to_what_two_living_copies_have() {
     nodes[0].look(now);
     let read = |node: &mut Node| {
         let stored = node.records.get().expect("readable");
-        node.claims.read(now, &stored).expect("a read that counts");
+        node.claims
+            .record_read(now, &stored)
+            .expect("a read that counts");
         let claims = &node.claims;
-        (claims.trimmable_before(0), claims.trimmable_if_large(0))
+        (claims.trimmable_through(0), claims.trimmable_if_large(0))
     };
     // The node's own record has its last look.
     assert_eq!(read(&mut nodes[1]), (0, 10));

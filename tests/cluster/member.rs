@@ -1,4 +1,4 @@
-//! The driver of claims, on records in memory and in NATS: what the server learns, and how much is
+//! The member, which drives the claims, on records in memory and in NATS: what the server learns, and how much is
 //! written.
 
 use std::{
@@ -17,7 +17,7 @@ use gridhook::admin::ClusterContext;
 use gridhook::api::cluster::NodeState;
 use gridhook::clock::Lease;
 use gridhook::cluster::{
-    self, ClaimDriver, GivenUp, Role, ShardClaim,
+    self, GivenUp, MemberEnd, Role, ShardClaim,
     balance::NodeId,
     claim::ClaimSettings,
     lease::LeaseIntervals,
@@ -66,10 +66,10 @@ fn start(number: usize, store: impl RecordStore, intervals: LeaseIntervals) -> R
 }
 
 /// Both ends of the claim of a shard of which the node has everything.
-fn complete_claim(shard: usize) -> (ShardClaim, ClaimDriver) {
-    let (claim, driver) = cluster::shard_claim(shard);
+fn complete_claim(shard: usize) -> (ShardClaim, MemberEnd) {
+    let (claim, claim_end) = cluster::shard_claim(shard);
     claim.progress.note_complete();
-    (claim, driver)
+    (claim, claim_end)
 }
 
 fn start_with(settings: ClaimSettings, store: impl RecordStore) -> Running {
@@ -79,8 +79,8 @@ fn start_with(settings: ClaimSettings, store: impl RecordStore) -> Running {
         address: address.to_string(),
         ..settings
     };
-    let (claim, driver) = complete_claim(0);
-    let (member, membership) = Member::new(store, settings, vec![driver]);
+    let (claim, claim_end) = complete_claim(0);
+    let (member, membership) = Member::new(store, settings, vec![claim_end]);
     Running {
         claim,
         membership,
@@ -104,13 +104,13 @@ fn start_sharded(number: usize, shards: u16, store: impl RecordStore) -> Sharded
         .map(ReservedPort::listen)
         .collect();
     let address = listeners[0].local_addr().expect("an address").to_string();
-    let (claims, drivers): (Vec<_>, Vec<_>) = (0..shards.into()).map(complete_claim).unzip();
+    let (claims, claim_ends): (Vec<_>, Vec<_>) = (0..shards.into()).map(complete_claim).unzip();
     let settings = ClaimSettings {
         address,
         intervals: long_leases(),
         ..settings(number, shards.into())
     };
-    let (member, membership) = Member::new(store, settings, drivers);
+    let (member, membership) = Member::new(store, settings, claim_ends);
     Sharded {
         claims,
         membership,
@@ -1183,7 +1183,7 @@ fn the_last_owner_is_that_of_the_last_fence_whatever_its_clock_says() {
         let nodes =
             [(0, ahead), (1, right), (2, ShardPosition::default())].map(|(number, earlier)| {
                 let node = start(number, store.for_other(), long_leases());
-                node.claim.progress.continue_clock(earlier);
+                node.claim.progress.record_clock(earlier);
                 node
             });
         let seen = &mut nodes[2].membership.snapshot.clone();

@@ -147,7 +147,7 @@ impl Node {
             mark: self.mark,
             ..ShardPosition::default()
         };
-        let (record, revision) = self.claims.renewal(mine, vec![at]);
+        let (record, revision) = self.claims.begin_renewal(mine, vec![at]);
         let value = serde_json::to_vec(&record).expect("a record");
         if let Ok(revision) = self
             .records
@@ -165,7 +165,7 @@ impl Node {
     fn read(&mut self, mine: Duration) -> bool {
         self.records
             .get()
-            .is_ok_and(|stored| self.claims.read(mine, &stored).is_ok())
+            .is_ok_and(|stored| self.claims.record_read(mine, &stored).is_ok())
     }
 
     /// Acts on what it has read.
@@ -211,7 +211,7 @@ pub(super) fn make(
             Err(RecordError::Conflict)
                 if records
                     .get()
-                    .is_ok_and(|stored| claims.read(now, &stored).is_ok()) =>
+                    .is_ok_and(|stored| claims.record_read(now, &stored).is_ok()) =>
             {
                 next = claims.retry_change(change);
             }
@@ -439,7 +439,7 @@ fn a_node_of_the_same_name_that_starts_later_is_refused_until_the_earlier_one_is
     let mut look = || {
         now += intervals().renewal();
         first.look(now);
-        let read = second.claims.read(now, &records.all());
+        let read = second.claims.record_read(now, &records.all());
         assert!(!second.claims.may_renew());
         read
     };
@@ -467,7 +467,7 @@ fn a_node_of_the_same_name_that_starts_later_is_refused_until_the_earlier_one_is
     let stored = records.all();
     let problem = first
         .claims
-        .read(now, &stored)
+        .record_read(now, &stored)
         .expect_err("another process");
     assert_eq!(problem, gridhook::cluster::claim::ReadProblem::NameTaken);
 }

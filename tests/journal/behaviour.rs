@@ -22,7 +22,7 @@ fn check(rule: impl Fn(&dyn Store)) {
     let rocks =
         Arc::new(RocksStore::open(folder.path(), &RocksOptions::default()).expect("a new store"));
     let log = Arc::new(MemoryChangelog::default());
-    let replicated = ReplicatedStore::open(
+    let replicated = ReplicatedStore::take_shard(
         rocks,
         log,
         "node",

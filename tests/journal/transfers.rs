@@ -5,7 +5,7 @@ use std::{fs, io, path::Path, sync::Arc};
 
 use gridhook::{
     clock::Clock,
-    repair::backup::{self, Backups, SentStore, TransferError},
+    repair::backup::{self, Backups, SentStore, StoreReceiver, TransferError},
     storage::record_decoders,
     store::{
         Family,
@@ -20,6 +20,37 @@ use super::{keys_in, put};
 
 /// The last record that the sender has applied.
 const APPLIED: u64 = 700;
+
+/// A receiver that notes what it is told, and refuses what it shall.
+#[derive(Default)]
+struct TestReceiver {
+    begun: Option<(u64, u64)>,
+    progress: Vec<u64>,
+    refuses_begin: bool,
+    refuses_whole: bool,
+}
+
+fn refuse_if(refuses: bool) -> Result<(), TransferError> {
+    if refuses {
+        return Err(TransferError::Refused("not wanted".to_owned()));
+    }
+    Ok(())
+}
+
+impl StoreReceiver for TestReceiver {
+    fn begin(&mut self, sent: &SentStore) -> Result<(), TransferError> {
+        self.begun = Some((sent.applied, sent.total_bytes()));
+        refuse_if(self.refuses_begin)
+    }
+
+    fn note_arrived(&mut self, bytes: u64) {
+        self.progress.push(bytes);
+    }
+
+    fn accept(&mut self, _: &SentStore) -> Result<(), TransferError> {
+        refuse_if(self.refuses_whole)
+    }
+}
 
 /// A store that was sent, and the folder of another one.
 struct StoreTransfer {
@@ -74,15 +105,16 @@ impl StoreTransfer {
         self.folder.path().join("data")
     }
 
-    fn receive(&self, mut sent: &[u8]) -> Result<SentStore, TransferError> {
-        let options = RocksOptions::default();
-        backup::receive_store(
-            &self.data(),
-            &mut sent,
-            &options,
-            &mut |_| Ok(()),
-            &mut |_| {},
-        )
+    fn receive(&self, sent: &[u8]) -> Result<SentStore, TransferError> {
+        self.receive_with(sent, &mut TestReceiver::default())
+    }
+
+    fn receive_with(
+        &self,
+        mut sent: &[u8],
+        receiver: &mut TestReceiver,
+    ) -> Result<SentStore, TransferError> {
+        backup::receive_store(&self.data(), &mut sent, &RocksOptions::default(), receiver)
     }
 }
 
@@ -109,22 +141,11 @@ fn a_store_that_was_received_takes_the_place_of_the_one_before_once_it_is_accept
     let fixture = StoreTransfer::new();
     let data = fixture.data();
     fs::write(data.join("spared"), "meta\n").expect("a file");
-    let mut progress = Vec::new();
-    let mut begun = None;
-    let begin = &mut |sent: &SentStore| {
-        begun = Some((sent.applied, sent.total_bytes()));
-        Ok(())
-    };
-    let options = RocksOptions::default();
-    let received = backup::receive_store(
-        &data,
-        &mut &fixture.sent[..],
-        &options,
-        begin,
-        &mut |bytes| progress.push(bytes),
-    );
+    let mut receiver = TestReceiver::default();
+    let received = fixture.receive_with(&fixture.sent, &mut receiver);
     let received = received.expect("it is whole");
-    assert_eq!(begun, Some((APPLIED, received.total_bytes())));
+    assert_eq!(receiver.begun, Some((APPLIED, received.total_bytes())));
+    let progress = receiver.progress;
     assert!(
         progress.is_sorted() && progress.last() == Some(&received.total_bytes()),
         "{progress:?}"
@@ -194,17 +215,20 @@ fn a_transfer_that_was_cut_or_altered_is_refused_and_leaves_nothing() {
 #[test]
 fn a_transfer_that_the_receiver_does_not_want_changes_nothing() {
     let fixture = StoreTransfer::new();
-    let options = RocksOptions::default();
-    let mut begin = |_: &SentStore| Err(TransferError::Refused("not wanted".to_owned()));
-    let received = backup::receive_store(
-        &fixture.data(),
-        &mut &fixture.sent[..],
-        &options,
-        &mut begin,
-        &mut |_| {},
-    );
-    assert!(matches!(received, Err(TransferError::Refused(_))));
-    assert!(!received::arriving_folder(&fixture.data()).exists());
+    let at_begin = TestReceiver {
+        refuses_begin: true,
+        ..TestReceiver::default()
+    };
+    let once_whole = TestReceiver {
+        refuses_whole: true,
+        ..TestReceiver::default()
+    };
+    for mut receiver in [at_begin, once_whole] {
+        let received = fixture.receive_with(&fixture.sent, &mut receiver);
+        assert!(matches!(received, Err(TransferError::Refused(_))));
+        assert!(!received::arriving_folder(&fixture.data()).exists());
+        assert_eq!(topics(&fixture.data()), 3);
+    }
 }
 
 #[test]

@@ -86,6 +86,20 @@ fn publish_at(server: &Server, at: Timestamp, id: &str) {
 }
 
 #[test]
+fn the_stored_clock_is_replaced_as_a_whole() {
+    let mut server = Server::start(&[]);
+    server.terminate();
+    // A process that is killed while it stores the next one must leave this one.
+    let file = fs::File::open(server.data_dir().join("clock")).expect("it was noted");
+    let before = noted(&server);
+    server.restart();
+    server.terminate();
+    assert_ne!(noted(&server), before);
+    let left: Value = serde_json::from_reader(file).expect("JSON");
+    assert_eq!(left, before);
+}
+
+#[test]
 fn after_a_start_with_a_clock_long_ago_nothing_expires_before_an_operator_confirms() {
     let mut server = Server::start(&[("DELIVERY__RESPONSE_TIMEOUT", "3s")]);
     let sink = Sink::start();

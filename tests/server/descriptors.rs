@@ -3,7 +3,7 @@
 
 use std::{fs, io::Read, net::TcpStream, path::PathBuf, process::Command, time::Duration};
 
-use gridhook::server::descriptors::{DescriptorBudget, MIN, SharedBudget};
+use gridhook::server::descriptors::{DescriptorBudget, MIN, ProcessThreads, SharedBudget};
 use serde_json::json;
 
 use super::LONG;
@@ -248,6 +248,15 @@ fn a_store_that_can_open_no_file_ends_the_process_and_what_was_acknowledged_is_t
     server.assert_sound();
 }
 
+/// A process of which six threads serve clients.
+fn process_threads(cores: usize, of_core: usize) -> ProcessThreads {
+    ProcessThreads {
+        cores,
+        front: 6,
+        of_core,
+    }
+}
+
 #[test]
 fn the_cores_of_a_node_and_its_clients_share_the_descriptors() {
     for (limit, shards, threads) in [
@@ -257,14 +266,14 @@ fn the_cores_of_a_node_and_its_clients_share_the_descriptors() {
         (20_000, 2, 12),
     ] {
         let SharedBudget { front, core } =
-            SharedBudget::with_limit(limit, shards, 6, threads).expect("enough");
+            SharedBudget::with_limit(limit, process_threads(shards, threads)).expect("enough");
         assert!(
             front.limit + shards * core.limit <= limit,
             "{limit} for {shards} shards"
         );
         assert!(core.limit * shards > limit * 2 / 3, "most is for the cores");
     }
-    let error = SharedBudget::with_limit(4_096, 16, 6, 4)
+    let error = SharedBudget::with_limit(4_096, process_threads(16, 4))
         .err()
         .expect("too few")
         .to_string();
@@ -274,5 +283,5 @@ fn the_cores_of_a_node_and_its_clients_share_the_descriptors() {
         .and_then(|rest| rest.split(';').next()?.parse().ok())
         .expect("it says");
     assert!(error.contains("the limit of open files is 4096"), "{error}");
-    SharedBudget::with_limit(least, 16, 6, 4).expect("what it says is enough");
+    SharedBudget::with_limit(least, process_threads(16, 4)).expect("what it says is enough");
 }

@@ -12,7 +12,7 @@ use std::{
 
 use gridhook::{
     config::{Config, SettingSources},
-    server::memory::{fit_budgets, lowest_limit},
+    server::memory::{divide_budgets, fit_budgets, lowest_limit},
 };
 use serde_json::{Value, json};
 
@@ -80,9 +80,12 @@ fn the_lowest_limit_of_all_control_groups_counts() {
     assert_eq!(lowest_limit("", read), None);
 }
 
+fn default_config() -> Config {
+    Config::load(&SettingSources::default()).expect("the defaults")
+}
+
 #[test]
 fn budgets_are_made_to_fit_and_too_little_is_refused() {
-    let defaults = || Config::load(&SettingSources::default()).expect("the defaults");
     let budgets = |config: &Config| {
         let Config {
             publish,
@@ -106,10 +109,10 @@ fn budgets_are_made_to_fit_and_too_little_is_refused() {
         ];
         (sizes, delivery.bytes_in_flight)
     };
-    let whole = budgets(&defaults());
+    let whole = budgets(&default_config());
     let mut last = ([0; 6], 0);
     for mib in [112, 128, 160, 256, 384, 512, 4096] {
-        let mut config = defaults();
+        let mut config = default_config();
         fit_budgets(&mut config, mib * MIB).expect("it fits");
         let now = budgets(&config);
         let sum: usize = now.0.iter().sum::<usize>() + now.1;
@@ -136,13 +139,32 @@ fn budgets_are_made_to_fit_and_too_little_is_refused() {
         last = now;
     }
     assert_eq!(last, whole, "where there is room nothing is changed");
-    let error = fit_budgets(&mut defaults(), 64 * MIB)
+    let error = fit_budgets(&mut default_config(), 64 * MIB)
         .expect_err("too little")
         .to_string();
     assert!(
         error.contains("64.0 MiB") && error.contains("MemoryMax="),
         "{error}"
     );
+}
+
+#[test]
+fn the_cores_of_a_process_have_no_more_than_its_budgets_together() {
+    let whole = default_config();
+    for shards in [2, 4] {
+        let mut part = default_config();
+        divide_budgets(&mut part, shards);
+        assert_eq!(
+            part.publish.bytes_in_flight,
+            whole.publish.bytes_in_flight / shards
+        );
+        // The control plane has a store, and serves reads.
+        let cores = shards + 1;
+        assert!(cores * part.journal.block_cache_bytes <= whole.journal.block_cache_bytes);
+        assert!(cores * part.journal.write_buffer_bytes <= whole.journal.write_buffer_bytes);
+        assert!(cores * part.limits.read_bytes <= whole.limits.read_bytes);
+        assert!(cores * part.limits.compute_bytes <= whole.limits.compute_bytes);
+    }
 }
 
 /// A control group with a limit of memory, of whichever version the machine has.

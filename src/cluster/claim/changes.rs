@@ -22,12 +22,12 @@ pub struct OwnershipChange {
 }
 
 impl Claims {
-    /// The renewals of the records of what the node owns, to be sent once the renewal of its own
-    /// record was confirmed.
+    /// The renewals of the records of what the node owns, to be sent right behind the renewal of
+    /// its own record.
     pub fn shard_renewals(&self) -> Vec<OwnershipChange> {
         let shards = (0..self.settings.shards).filter(|shard| {
             let claim = self.claim_number(*shard);
-            claim.is_some_and(|claim| !self.given_up.contains(&(*shard, claim)))
+            claim.is_some_and(|claim| !self.given_up_claims.contains(&(*shard, claim)))
         });
         shards
             .map(|shard| self.edit_record(shard, |_| {}))
@@ -72,15 +72,15 @@ impl Claims {
             let next = next_steps(&view).into_iter();
             steps.extend(next.map(|step| step.moved_by(range.start)));
         }
-        self.draining.clear();
+        self.draining_shards.clear();
         let mut changes = Vec::new();
         for step in steps {
             match step {
                 BalanceStep::Claim(shard) | BalanceStep::Force(shard) => {
                     if matches!(step, BalanceStep::Force(_)) {
-                        self.forced.insert(shard, None);
+                        self.forced_shards.insert(shard, None);
                     } else {
-                        self.forced.remove(&shard);
+                        self.forced_shards.remove(&shard);
                     }
                     let change = self.edit_record(shard, |record| {
                         record.owner_id = Some(me.clone());
@@ -98,7 +98,7 @@ impl Claims {
                     changes.push(self.request_handover(shard, &me));
                 }
                 BalanceStep::Drain(shard) if self.is_past_force(shard, now) => {
-                    self.draining.insert(shard);
+                    self.draining_shards.insert(shard);
                 }
                 BalanceStep::Drain(_) => {}
             }
@@ -106,7 +106,7 @@ impl Claims {
         for shard in 0..self.settings.shards {
             let is_given_up = self
                 .claim_number(shard)
-                .is_some_and(|claim| self.given_up.contains(&(shard, claim)));
+                .is_some_and(|claim| self.given_up_claims.contains(&(shard, claim)));
             if is_given_up && self.is_past_force(shard, now) {
                 changes.push(self.edit_record(shard, |record| record.owner_id = None));
             }
@@ -114,8 +114,8 @@ impl Claims {
         changes
     }
 
-    /// Takes the response to a change. One that was sent after the last renewal of the node's
-    /// record renews the lease.
+    /// Records a change that was written. The lease of the claim then counts from the last
+    /// confirmed renewal of the node's own record.
     pub fn note_change(&mut self, change: OwnershipChange, revision: u64, now: Duration) {
         let OwnershipChange { shard, record, .. } = change;
         let written = std::mem::take(&mut self.records.shards[shard].written);
@@ -124,7 +124,7 @@ impl Claims {
             revision,
             written,
         };
-        if let (Some(claim), Some(confirmed)) = (self.claim_number(shard), self.confirmed) {
+        if let (Some(claim), Some(confirmed)) = (self.claim_number(shard), self.confirmed_at) {
             self.leases.insert(shard, (claim, confirmed));
         }
         self.note_owner(shard, now);
@@ -211,6 +211,6 @@ impl Claims {
         let position = node.positions.get(shard);
         let has_copy = position.is_some_and(|position| position.complete && !position.failed);
         let is_me = node.id == self.settings.me;
-        has_copy && (!is_me || (self.complete[shard] && !self.avoids_shard(shard, now)))
+        has_copy && (!is_me || (self.complete_shards[shard] && !self.avoids_shard(shard, now)))
     }
 }

@@ -75,17 +75,17 @@ impl<S: RecordStore> Member<S> {
         if *is_address_bound && *address == namesake.address
             || refuses(&namesake.address, intervals.renewal()).await
         {
-            self.claims.note_gone(&namesake.node);
+            self.claims.note_gone(&namesake.id);
         }
     }
 
     /// Watches the other nodes that own a shard.
     pub(super) fn watch_owners(&self, watches: &mut OwnerWatches) {
         let mut owners = BTreeMap::new();
-        for driver in &self.shards {
-            if let Role::Standby { owner: Some(owner) } = &*driver.role.borrow() {
+        for claim_end in &self.claim_ends {
+            if let Role::Standby { owner: Some(owner) } = &*claim_end.role.borrow() {
                 owners
-                    .entry(owner.node.clone())
+                    .entry(owner.id.clone())
                     .or_insert_with(|| owner.clone());
             }
         }
@@ -99,10 +99,10 @@ impl<S: RecordStore> Member<S> {
         }
     }
 
-    /// Whether the process of an owner has ended, as far as can be seen from here. Its connection
-    /// has.
+    /// Whether the process of an owner has ended, as far as can be seen from here. Called when its
+    /// connection has ended.
     pub(super) async fn has_ended(&mut self, owner: &NodeAddress) -> bool {
-        // Renewals do not wait for an address that does not respond.
+        // This limit keeps renewals in time if the address does not respond.
         let interval = self.claims.settings().intervals.renewal();
         let refuses = refuses(&owner.address, interval).await;
         if !refuses {
@@ -112,11 +112,11 @@ impl<S: RecordStore> Member<S> {
         let has_ended = refuses && self.read_records().await == Ok(true);
         if has_ended {
             tracing::info!(
-                node = owner.node.0,
+                node = owner.id.0,
                 address = owner.address,
                 "the process of the owner has ended"
             );
-            self.claims.note_gone(&owner.node);
+            self.claims.note_gone(&owner.id);
         }
         has_ended
     }

@@ -1,11 +1,10 @@
 //! The requests to a member: to leave, to move a shard, to drain or forget a node.
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
 
 use super::Member;
 use crate::{
-    membership::{Command, RequestError},
+    membership::{Command, Reply, RequestError},
     records::{RecordError, RecordStore, drained_key, node_key},
 };
 
@@ -13,27 +12,27 @@ impl<S: RecordStore> Member<S> {
     pub(super) async fn execute_command(&mut self, command: Command) {
         match command {
             Command::Leave => self.claims.stop_claiming(),
-            Command::Move(shard, name, reply) => {
-                let result = self.move_shard(shard, &name).await;
+            Command::Move { shard, node, reply } => {
+                let result = self.move_shard(shard, &node).await;
                 self.send_reply(reply, result).await;
             }
-            Command::Drain(name, drained, reply) => {
-                let result = self.drain_node(&name, drained).await;
+            Command::Drain {
+                node,
+                drained,
+                reply,
+            } => {
+                let result = self.drain_node(&node, drained).await;
                 self.send_reply(reply, result).await;
             }
-            Command::Forget(name, reply) => {
-                let result = self.forget_node(&name).await;
+            Command::Forget { node, reply } => {
+                let result = self.forget_node(&node).await;
                 self.send_reply(reply, result).await;
             }
         }
     }
 
     /// Replies to a request once the snapshot of the cluster shows the change.
-    async fn send_reply(
-        &mut self,
-        reply: oneshot::Sender<Result<(), RequestError>>,
-        result: Result<(), RequestError>,
-    ) {
+    async fn send_reply(&mut self, reply: Reply, result: Result<(), RequestError>) {
         if result.is_ok() {
             // The next turn reads again.
             self.read_records().await.ok();

@@ -1,10 +1,10 @@
 //! The changelog of a shard: an ordered, replicated list of the batches that its owner writes.
 //!
 //! A [`Changelog`] appends a record only behind the record that the caller expects to be the last
-//! one. That makes it the fence between two owners: a new owner appends a `FENCE` without an
-//! expectation, and from then on every append of the old one fails. `record` defines the bytes,
-//! `nats` keeps them in a stream of NATS JetStream; [`replicated`](super::replicated) makes a store
-//! of them.
+//! one. That makes it the fence between two owners: a new owner appends a `FENCE` behind the last
+//! record that it has read, and finally one without an expectation if the living owner is always
+//! faster. From then on every append of the old one fails. `record` defines the bytes, `nats` keeps
+//! them in a stream of NATS JetStream; [`replicated`](super::replicated) makes a store of them.
 //!
 //! Invariants:
 //! - Sequences begin at 1 and have no gaps. A record never changes.

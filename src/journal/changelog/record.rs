@@ -1,13 +1,17 @@
 //! The bytes of a changelog's records.
 //!
 //! ```text
-//! format 1 | kind 1 | epoch 8 | number 8 | part 2 | parts 2 | previous 4 | body | crc32 of all
-//! before it 4 FENCE    body: incarnation 8 | name of the node GROUP    body: the operations of a
-//! batch, or a part of them RELEASE  body: empty operation: kind 1 | family 1 | length of the key |
-//! key | for a put: length of the value | value
+//! record:       header | body | crc32 of all before it 4
+//! header:       format 1 | kind 1 | epoch 8 | number 8 | part 2 | parts 2 | previous 4
+//! FENCE body:   incarnation 8 | name of the node
+//! GROUP body:   operation*, or a part of these bytes
+//! RELEASE body: empty
+//! operation:    kind 1 | family 1 | length of the key | key
+//!     | length of the value | value, both for a put only
 //! ```
 //!
-//! Numbers are big-endian, lengths are varints. The epoch is the sequence of the owner's `FENCE`,
+//! The number behind a field is its length in bytes. Numbers are big-endian, lengths of keys and
+//! values are varints. The epoch is the sequence of the owner's `FENCE`,
 //! and `number` counts the owner's records behind it, so no two owners write the same bytes. A
 //! batch over the limit is a chain of parts.
 //!
@@ -38,8 +42,22 @@ pub const NEWEST_FORMAT: u8 = FENCE_FORMAT;
 /// The format in which a `FENCE` knows what is before it.
 pub const FENCE_FORMAT: u8 = 2;
 
+/// The bytes of a record before its body.
+const HEADER: usize = 26;
+
+/// The bytes of the checksum behind the body.
+const CHECKSUM: usize = 4;
+
 /// The bytes of a record without its body.
-pub const OVERHEAD: usize = 30;
+pub const OVERHEAD: usize = HEADER + CHECKSUM;
+
+/// The bytes of a `FENCE` before the name of the node.
+const INCARNATION: usize = 8;
+
+/// The kinds of records.
+const FENCE: u8 = 1;
+const GROUP: u8 = 2;
+const RELEASE: u8 = 3;
 
 /// Why a record does not continue the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -133,9 +151,9 @@ impl Record {
     /// Encodes it in the oldest format that can express it.
     pub fn encode(&self) -> Bytes {
         let (kind, part, parts) = match &self.body {
-            Body::Fence { .. } => (1, 0, 0),
-            Body::Group { part, parts, .. } => (2, *part, *parts),
-            Body::Release => (3, 0, 0),
+            Body::Fence { .. } => (FENCE, 0, 0),
+            Body::Group { part, parts, .. } => (GROUP, *part, *parts),
+            Body::Release => (RELEASE, 0, 0),
         };
         let mut out = Vec::with_capacity(OVERHEAD + self.body_len());
         out.extend_from_slice(&[self.format(), kind]);
@@ -161,7 +179,7 @@ impl Record {
 
     fn body_len(&self) -> usize {
         match &self.body {
-            Body::Fence { node, .. } => 8 + node.len(),
+            Body::Fence { node, .. } => INCARNATION + node.len(),
             Body::Group { operations, .. } => operations.len(),
             Body::Release => 0,
         }
@@ -169,18 +187,22 @@ impl Record {
 
     /// [`BrokenRecord::Damaged`] if the checksum at the end is wrong.
     pub fn decode(bytes: &Bytes) -> Result<Self, BrokenRecord> {
-        let body_end = bytes.len().checked_sub(4).ok_or(BrokenRecord::Damaged)?;
+        let body_end = bytes
+            .len()
+            .checked_sub(CHECKSUM)
+            .ok_or(BrokenRecord::Damaged)?;
         if crc_of(bytes) != Some(crc32fast::hash(&bytes[..body_end])) {
             return Err(BrokenRecord::Damaged);
         }
         if bytes[0] > NEWEST_FORMAT {
             return Err(BrokenRecord::Newer(bytes[0]));
         }
-        let record = Self::fields(bytes, body_end).filter(|record| record.format() == bytes[0]);
+        let record =
+            Self::read_fields(bytes, body_end).filter(|record| record.format() == bytes[0]);
         record.ok_or(BrokenRecord::Damaged)
     }
 
-    fn fields(bytes: &Bytes, body_end: usize) -> Option<Self> {
+    fn read_fields(bytes: &Bytes, body_end: usize) -> Option<Self> {
         let mut reader = RecordReader::new(&bytes[1..body_end]);
         let kind = reader.u8()?;
         let epoch = reader.u64()?;
@@ -188,16 +210,16 @@ impl Record {
         let part = reader.u16()?;
         let parts = reader.u16()?;
         let previous = reader.u32()?;
-        let is_fence = kind == 1;
+        let is_fence = kind == FENCE;
         let has_previous = bytes[0] >= FENCE_FORMAT;
         let is_unknown = is_fence && !has_previous;
         if (epoch == 0) != is_fence || (number == 0) != is_fence || (is_unknown && previous != 0) {
             return None;
         }
         let body = match kind {
-            1 => {
+            FENCE => {
                 let incarnation = reader.u64()?;
-                let node = std::str::from_utf8(&bytes[OVERHEAD + 4..body_end])
+                let node = std::str::from_utf8(&bytes[HEADER + INCARNATION..body_end])
                     .ok()?
                     .to_owned();
                 Body::Fence {
@@ -206,12 +228,12 @@ impl Record {
                     has_previous,
                 }
             }
-            2 if (1..=parts).contains(&part) => Body::Group {
+            GROUP if (1..=parts).contains(&part) => Body::Group {
                 part,
                 parts,
-                operations: bytes.slice(OVERHEAD - 4..body_end),
+                operations: bytes.slice(HEADER..body_end),
             },
-            3 if reader.is_empty() => Body::Release,
+            RELEASE if reader.is_empty() => Body::Release,
             _ => return None,
         };
         Some(Self {
@@ -232,7 +254,7 @@ fn crc_of(record: &[u8]) -> Option<u32> {
 /// there.
 #[derive(Clone, Debug, Default)]
 pub struct ChainHead {
-    /// Behind the last record that was checked.
+    /// The position of the last record that was checked.
     pub position: AppliedPosition,
     parts: Vec<Bytes>,
 }
@@ -249,7 +271,7 @@ pub enum Followed {
 }
 
 impl ChainHead {
-    /// Begins behind `position`.
+    /// Begins with the record after `position`.
     pub fn at(position: AppliedPosition) -> Self {
         Self {
             position,
@@ -257,10 +279,10 @@ impl ChainHead {
         }
     }
 
-    /// Checks the record behind this one and moves behind it. Nothing changes if it is broken.
+    /// Checks the next record, and moves to its position. Nothing changes if it is broken.
     pub fn follow(&mut self, bytes: &Bytes) -> Result<Followed, BrokenRecord> {
         let record = Record::decode(bytes)?;
-        let next = position_behind(self.position, bytes, &record);
+        let next = position_after(self.position, bytes, &record);
         match record.body {
             Body::Fence { has_previous, .. } => {
                 if has_previous && record.previous != self.position.chain {
@@ -327,12 +349,8 @@ impl ChainHead {
     }
 }
 
-/// The position behind `record`, whose bytes are `bytes`, if it is the one behind `position`.
-pub fn position_behind(
-    position: AppliedPosition,
-    bytes: &[u8],
-    record: &Record,
-) -> AppliedPosition {
+/// The position of `record`, whose bytes are `bytes`, if it is the next one after `position`.
+pub fn position_after(position: AppliedPosition, bytes: &[u8], record: &Record) -> AppliedPosition {
     let crc = crc_of(bytes).unwrap_or_default();
     let sequence = position.sequence + 1;
     match record.body {

@@ -100,10 +100,10 @@ pub struct ShardCopy {
     store: Arc<dyn Store>,
     log: Arc<dyn Changelog>,
     options: ReplicationOptions,
-    /// Behind the last record that was read.
+    /// The end of what was read.
     head: ChainHead,
-    /// Behind the last record that was applied: before the first part of a batch that is not
-    /// complete.
+    /// The position of the last record that was applied. Parts of a batch that is not complete come
+    /// after it.
     applied: AppliedPosition,
 }
 
@@ -149,10 +149,7 @@ impl ShardCopy {
 
     /// What a store has applied; [`None`] if it has no record of that.
     pub fn read_applied(store: &dyn Store) -> Result<Option<AppliedPosition>, StoreError> {
-        let record = store.get(Family::Meta, &keys::meta_key(MetaKind::Applied, b""))?;
-        record
-            .map(|value| AppliedPosition::decode(&value).map_err(StoreError::damaged))
-            .transpose()
+        AppliedPosition::read(store)
     }
 
     /// Checks that the log has what the store has applied.
@@ -205,7 +202,7 @@ impl ShardCopy {
         self.applied
     }
 
-    /// Behind the last record that was read.
+    /// The position of the last record that was read.
     pub(super) fn last_read(&self) -> AppliedPosition {
         self.head.position
     }

@@ -129,13 +129,23 @@ enum OnFull {
     Wait,
 }
 
+impl OnFull {
+    fn gives_up(self, may_be_in_log: bool) -> bool {
+        match self {
+            Self::Refuse => !may_be_in_log,
+            Self::GiveUp => true,
+            Self::Wait => false,
+        }
+    }
+}
+
 /// The store of a shard's owner.
 pub struct ReplicatedStore {
     store: Arc<dyn Store>,
     log: Arc<dyn Changelog>,
     clock: Clock,
     options: ReplicationOptions,
-    /// Behind the last record in the log. A write holds the lock until it is stored or refused.
+    /// The position of the last record in the log. A write holds the lock until it is stored or refused.
     position: Mutex<AppliedPosition>,
     epoch: u64,
     ended: OnceLock<OwnershipEnd>,
@@ -155,7 +165,7 @@ impl ReplicatedStore {
     /// # Errors
     /// If the log is missing, shorter than `store`, or broken. Then no fence was appended, unless
     /// the log broke since.
-    pub fn open(
+    pub fn take_shard(
         store: Arc<dyn Store>,
         log: Arc<dyn Changelog>,
         node: &str,
@@ -164,27 +174,7 @@ impl ReplicatedStore {
     ) -> Result<Self, FollowError> {
         let mut copy = ShardCopy::open(Arc::clone(&store), Arc::clone(&log), options)?;
         copy.catch_up()?;
-        let incarnation = fastrand::u64(..);
-        let mut expecting = EXPECTING_FENCES;
-        // A lost response makes a second fence of the same node, and the later one counts.
-        let epoch = loop {
-            let last = (expecting > 0).then_some(copy.last_read());
-            let last_sequence = last.map(|last| last.sequence);
-            let previous = last
-                .filter(|_| options.format >= record::FENCE_FORMAT)
-                .map(|last| last.chain);
-            let fence = Record::fence(node, incarnation, previous).encode();
-            let fence_result =
-                copy.ask_until_answered(|log| match log.append(&fence, last_sequence) {
-                    Err(ChangelogError::WrongLast) => Ok(None),
-                    result => result.map(Some),
-                })?;
-            match fence_result {
-                Some(sequence) => break sequence,
-                None => copy.catch_up()?,
-            };
-            expecting -= 1;
-        };
+        let epoch = append_fence(&mut copy, node, options.format)?;
         // The log may have been replaced since the last look.
         copy.check_marks(epoch)?;
         copy.apply_through(epoch)?;
@@ -371,7 +361,7 @@ impl ReplicatedStore {
         &self,
         record: &Record,
         position: &mut AppliedPosition,
-        mut on_full: OnFull,
+        on_full: OnFull,
     ) -> Result<(), NotWritten> {
         if self.is_stopping_within(Duration::ZERO) {
             return Err(NotWritten::Ended(OwnershipEnd::Stopped));
@@ -379,6 +369,7 @@ impl ReplicatedStore {
         let bytes = record.encode();
         let last_sequence = position.sequence;
         let mut tries = Tries::new(self.options);
+        let mut may_be_in_log = false;
         loop {
             let result = self.log.append(&bytes, Some(last_sequence));
             self.is_full.store(
@@ -401,7 +392,7 @@ impl ReplicatedStore {
                     }
                     Ok(_) | Err(_) => {}
                 },
-                Err(ChangelogError::Full) if on_full != OnFull::Wait => {
+                Err(ChangelogError::Full) if on_full.gives_up(may_be_in_log) => {
                     return Err(NotWritten::Full);
                 }
                 Err(ChangelogError::Refused(why)) => {
@@ -411,10 +402,7 @@ impl ReplicatedStore {
                     ChangelogError::Full | ChangelogError::Missing | ChangelogError::Unavailable(_),
                 ) => {}
             }
-            if on_full == OnFull::Refuse {
-                // The record may be in the log already.
-                on_full = OnFull::Wait;
-            }
+            may_be_in_log = true;
             match self.log.bounds() {
                 Err(ChangelogError::Missing) => {
                     return Err(NotWritten::Ended(OwnershipEnd::Missing));
@@ -436,7 +424,7 @@ impl ReplicatedStore {
                 return Err(NotWritten::Ended(OwnershipEnd::Stopped));
             }
         }
-        *position = record::position_behind(*position, &bytes, record);
+        *position = record::position_after(*position, &bytes, record);
         Ok(())
     }
 
@@ -445,6 +433,30 @@ impl ReplicatedStore {
         let stopping = stopping.lock().unwrap_or_else(PoisonError::into_inner);
         let wait_result = changed.wait_timeout_while(stopping, pause, |stopping| !*stopping);
         *wait_result.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// Appends a `FENCE` behind all that the log has, and returns its sequence, the epoch.
+fn append_fence(copy: &mut ShardCopy, node: &str, format: u8) -> Result<u64, FollowError> {
+    let incarnation = fastrand::u64(..);
+    let mut expecting = EXPECTING_FENCES;
+    // A lost response makes a second fence of the same node, and the later one counts.
+    loop {
+        let last = (expecting > 0).then_some(copy.last_read());
+        let last_sequence = last.map(|last| last.sequence);
+        let previous = last
+            .filter(|_| format >= record::FENCE_FORMAT)
+            .map(|last| last.chain);
+        let fence = Record::fence(node, incarnation, previous).encode();
+        let sequence = copy.ask_until_answered(|log| match log.append(&fence, last_sequence) {
+            Err(ChangelogError::WrongLast) => Ok(None),
+            result => result.map(Some),
+        })?;
+        if let Some(sequence) = sequence {
+            return Ok(sequence);
+        }
+        copy.catch_up()?;
+        expecting -= 1;
     }
 }
 

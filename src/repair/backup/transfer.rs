@@ -26,9 +26,8 @@ use crate::fsck::CheckStop;
 use gridhook_clock::Clock;
 use gridhook_event::Timestamp;
 use gridhook_store::{
-    Family, Store as _, StoreError,
-    keys::{self, MetaKind},
-    records::{AppliedPosition, StoredRecord},
+    StoreError,
+    records::AppliedPosition,
     rocks::{OpenError, ReadOnlyStore, RocksOptions, received},
     watermark::Watermark,
 };
@@ -192,8 +191,19 @@ impl Backups {
     }
 }
 
-/// Receives a store for `data_dir`. `begin` is called with what is about to come, and may refuse
-/// it; `arrived` with the bytes of the files so far. Blocks for a long time.
+/// What the receiver of a store decides and learns meanwhile.
+pub trait StoreReceiver {
+    /// Called before the files come, and may refuse them.
+    fn begin(&mut self, sent: &SentStore) -> Result<(), TransferError>;
+
+    /// Called with the bytes of the files that have arrived.
+    fn note_arrived(&mut self, bytes: u64);
+
+    /// Called once the store is whole, and may still refuse it.
+    fn accept(&mut self, sent: &SentStore) -> Result<(), TransferError>;
+}
+
+/// Receives a store for `data_dir`. Blocks for a long time.
 ///
 /// # Errors
 /// If the store is not whole, does not open or is refused, or cannot be written.
@@ -201,12 +211,11 @@ pub fn receive_store(
     data_dir: &Path,
     from: &mut dyn Read,
     options: &RocksOptions,
-    begin: &mut dyn FnMut(&SentStore) -> Result<(), TransferError>,
-    arrived: &mut dyn FnMut(u64),
+    receiver: &mut dyn StoreReceiver,
 ) -> Result<SentStore, TransferError> {
     let mut from = BufReader::with_capacity(PIECE, from);
     let head = read_head(&mut from)?;
-    begin(&head)?;
+    receiver.begin(&head)?;
     let folder = received::arriving_folder(data_dir);
     folders::remove(&folder)?;
     folders::check_room(data_dir, head.total_bytes())?;
@@ -219,7 +228,7 @@ pub fn receive_store(
     for file in &head.files {
         receive_file(&mut from, file, &store.join(&file.name), &mut |bytes| {
             byte_count += bytes;
-            arrived(byte_count);
+            receiver.note_arrived(byte_count);
         })?;
     }
     if !from.fill_buf().map_err(TransferError::Early)?.is_empty() {
@@ -238,6 +247,7 @@ pub fn receive_store(
         )));
     }
     drop(store_copy);
+    receiver.accept(&head)?;
     std::mem::forget(guard);
     Ok(head)
 }
@@ -311,11 +321,9 @@ fn check_crc(from: &mut dyn Read, found: u32, what: &str) -> Result<(), Transfer
 
 /// The last record of the changelog that the store of a node has applied.
 fn last_applied(store: &ReadOnlyStore) -> Result<u64, String> {
-    let record = store
-        .get(Family::Meta, &keys::meta_key(MetaKind::Applied, b""))
-        .map_err(|error| error.to_string())?;
-    let record = record.ok_or_else(|| "it is not the store of a node of a cluster".to_owned())?;
-    AppliedPosition::decode(&record)
-        .map(|position| position.sequence)
-        .map_err(|error| error.to_string())
+    match AppliedPosition::read(store) {
+        Ok(Some(position)) => Ok(position.sequence),
+        Ok(None) => Err("it is not the store of a node of a cluster".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }

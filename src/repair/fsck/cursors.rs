@@ -11,7 +11,7 @@ use gridhook_store::{
 impl StoreCheck<'_> {
     /// Pages of outcomes are part of the cursors and of the ledger, as a store shows them.
     fn outcome_pages(&mut self) -> Result<(), CheckStop> {
-        self.each_in(
+        self.visit_range(
             Family::Cursor,
             &keys::outcome_pages(),
             |check, key, value| {

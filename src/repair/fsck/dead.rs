@@ -32,7 +32,7 @@ impl StoreCheck<'_> {
             if let Err(error) = DeadLetterRecord::decode(value) {
                 check.report.add_problem(format!("{at}: {error}"));
             }
-            check.is_there(subscription_key, seq, &format!("{at} is a dead letter"))?;
+            check.check_readable(subscription_key, seq, &format!("{at} is a dead letter"))?;
             let pin = keys::pin(
                 subscription_key.partition,
                 seq,
@@ -70,8 +70,8 @@ impl StoreCheck<'_> {
         })
     }
 
-    pub(super) fn dead_letter_totals(&mut self) -> Result<(), CheckStop> {
-        self.each_in(
+    pub(super) fn check_dead_letter_totals(&mut self) -> Result<(), CheckStop> {
+        self.visit_range(
             Family::Meta,
             &keys::meta_of(MetaKind::DeadLetters),
             |check, key, value| {

@@ -9,7 +9,7 @@ use gridhook_store::{
 
 impl StoreCheck<'_> {
     pub(super) fn check_ledger(&mut self) -> Result<(), CheckStop> {
-        self.each_in(
+        self.visit_range(
             Family::Ledger,
             &keys::ledgers_range(),
             |check, key, value| {

@@ -19,7 +19,7 @@ use gridhook_store::{
 
 impl StoreCheck<'_> {
     pub(super) fn check_floors(&mut self) -> Result<(), CheckStop> {
-        self.each_in(
+        self.visit_range(
             Family::Meta,
             &keys::meta_of(MetaKind::Floor),
             |check, key, value| {
@@ -41,7 +41,7 @@ impl StoreCheck<'_> {
                 Ok(())
             },
         )?;
-        self.each_in(
+        self.visit_range(
             Family::Meta,
             &keys::meta_of(MetaKind::Loss),
             |check, key, value| {

@@ -47,7 +47,7 @@ impl StoreCheck<'_> {
                 Err(error) => check.report.add_problem(format!("{at}: {error}")),
             }
             check
-                .is_there(subscription_key, seq, &format!("{at} is pending"))
+                .check_readable(subscription_key, seq, &format!("{at} is pending"))
                 .map(drop)
         })
     }
@@ -84,7 +84,7 @@ impl StoreCheck<'_> {
                 // Damage was reported with the pending delivery.
                 Some(Ok(_) | Err(_)) => return Ok(()),
             };
-            check.left_over(
+            check.add_leftover(
                 Repair::StrayDue,
                 what,
                 WriteOp::SingleDelete(Family::Due, key.to_vec()),

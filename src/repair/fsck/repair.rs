@@ -17,12 +17,12 @@ const ROUNDS: usize = 10_000;
 pub fn repair_store(
     store: &dyn Store,
     decoders: RecordDecoders,
-    watch: &mut CheckObserver<'_>,
+    observer: &mut CheckObserver<'_>,
 ) -> Result<CheckReport, CheckStop> {
     let mut repair_count = 0;
     for _ in 0..ROUNDS {
         let (mut report, repairs) = check_all(store, decoders, &mut |progress: CheckProgress| {
-            watch(progress)
+            observer(progress)
         })?;
         if repairs.0.is_empty() {
             report.repaired = Some(repair_count);

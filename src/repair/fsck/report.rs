@@ -169,7 +169,7 @@ impl CheckReport {
         );
     }
 
-    pub(super) fn left_over(&mut self, repair: Repair, what: String) {
+    pub(super) fn add_leftover(&mut self, repair: Repair, what: String) {
         add(
             &mut self.leftovers,
             &mut self.leftovers_omitted,

@@ -16,7 +16,7 @@ impl StoreCheck<'_> {
     /// Checks that each filter version can be decoded. Other unreadable records of the control
     /// plane already prevent a start.
     pub(super) fn check_filters(&mut self) -> Result<(), CheckStop> {
-        self.each_in(
+        self.visit_range(
             Family::Meta,
             &keys::meta_of(MetaKind::Filter),
             |check, key, value| {
@@ -249,7 +249,7 @@ impl StoreCheck<'_> {
         pins: u64,
     ) -> Result<(), CheckStop> {
         let mut dead_letters = HashSet::new();
-        self.each_in(
+        self.visit_range(
             Family::Dead,
             &keys::dead_of(subscription_key),
             |_, key, _| {

@@ -445,8 +445,7 @@ async fn connect_tls(
 }
 
 impl NodeSecret {
-    /// Proves to the owner, within TLS, that this node knows the secret, and checks the owner's
-    /// proof.
+    /// Proves to the owner that this node knows the secret, and checks the owner's proof.
     async fn prove_identity<T>(
         &self,
         mut stream: T,

@@ -107,7 +107,7 @@ impl RequestHeads {
 
     /// Overwrites the fields in `bytes`. Returns how many bytes at the end the library must not
     /// have yet.
-    fn overwrite_expectation(&mut self, bytes: &mut [u8]) -> usize {
+    fn overwrite_fields(&mut self, bytes: &mut [u8]) -> usize {
         let mut rest = bytes;
         while !rest.is_empty() {
             let line_bytes = match &mut self.part {
@@ -257,7 +257,7 @@ impl AsyncRead for RequestHeads {
                 // The end of the stream: the HTTP library gets the incomplete line.
                 return read;
             }
-            let held = this.overwrite_expectation(&mut buf.filled_mut()[start..]);
+            let held = this.overwrite_fields(&mut buf.filled_mut()[start..]);
             let end = buf.filled().len() - held;
             this.held.extend_from_slice(&buf.filled()[end..]);
             buf.set_filled(end);

@@ -7,7 +7,7 @@ use rustls::ServerConfig;
 use tracing::Span;
 
 use super::{
-    BoundSocket, listener_settings, role_of, server_of,
+    BoundSocket, ConnectionMaxima, listener_settings, new_server_builder, role_of,
     services::{ListenerContext, ListenerShared, listener_services},
 };
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
     },
     io_error, router,
     running_server::RunningServer,
+    worker_threads,
 };
 use gridhook_admin::ListenerRole;
 use gridhook_config::Config;
@@ -46,11 +47,11 @@ impl NodeListener {
         );
         let server_connections = ServerConnections::new(budget.refusals);
         let server = self.add_to(
-            server_of(config),
+            new_server_builder(worker_threads(config), config.server.shutdown_timeout),
             config,
-            (budget.inbound, &server_connections),
-            &shared,
-            role,
+            budget.inbound,
+            &server_connections,
+            NodeServices::new(&shared, role),
         )?;
         Ok(RunningServer::start(server.run(), server_connections))
     }
@@ -59,9 +60,9 @@ impl NodeListener {
         self,
         server: ServerBuilder,
         config: &Config,
-        (connections, server_connections): (usize, &ServerConnections),
-        shared: &ListenerShared,
-        role: ListenerRole,
+        connections: usize,
+        server_connections: &ServerConnections,
+        services: NodeServices,
     ) -> Result<ServerBuilder, ServerError> {
         let Self {
             listener,
@@ -73,7 +74,7 @@ impl NodeListener {
             config,
             nodes,
             tls,
-            (connections, connections),
+            ConnectionMaxima::without_share(connections),
             server_connections,
         );
         // Each node forwards the requests of many clients.
@@ -81,11 +82,29 @@ impl NodeListener {
             of_address: settings.limit.total,
             ..settings.limit.clone()
         };
-        let publishers = node_services(shared, role);
-        let operators = node_services(shared, ListenerRole::Operators);
+        let NodeServices {
+            publishers,
+            operators,
+        } = services;
         let result = ListenerSettings { limit, ..settings }
             .add_nodes_to(server, acceptor, publishers, operators);
         result.map_err(io_error("cannot listen"))
+    }
+}
+
+/// What the listener serves to the clients of other nodes, by the side that they called.
+pub(super) struct NodeServices {
+    publishers: ConfigureServices,
+    operators: ConfigureServices,
+}
+
+impl NodeServices {
+    /// `role` is that of the listener for publishers.
+    pub(super) fn new(shared: &ListenerShared, role: ListenerRole) -> Self {
+        Self {
+            publishers: node_services(shared, role),
+            operators: node_services(shared, ListenerRole::Operators),
+        }
     }
 }
 

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use gridhook_clock::Clock;
 use gridhook_cluster::{
-    count_with_control,
+    bucket_name, count_with_control,
     nats::NatsRecords,
-    records::{ClusterRecords, RecordStore as _, StoredRecord},
+    records::{ClusterRecords, RecordStore as _, SHARDS, StoredRecord},
 };
 use gridhook_config::{Cluster, Config, NatsLogin};
 use gridhook_event::Timestamp;
-use gridhook_journal::changelog::nats::{NatsConnection, NatsError};
+use gridhook_journal::changelog::nats::{NatsConnection, NatsError, ServerProblems, SyncReports};
 
 use super::{
     join::{load_nats_tls, read_secret, shared_settings},
@@ -70,8 +70,9 @@ pub(crate) fn examine_cluster(cluster: &Cluster, config: &Config) -> ClusterFind
     }
     if cluster.urls.len() < cluster.replicas {
         findings.problems.push(format!(
-            "cluster.urls has {servers} servers, and cluster.replicas is {}: name as many",
-            cluster.replicas
+            "cluster.urls names {servers} of {replicas} NATS servers (cluster.replicas); name at \
+             least {replicas}",
+            replicas = cluster.replicas
         ));
     }
     match &cluster.system_login {
@@ -101,7 +102,7 @@ fn connect(
     tls: Option<&rustls::ClientConfig>,
 ) -> Result<NatsConnection, String> {
     let credentials = nats_credentials(login).map_err(|error| error.to_string())?;
-    NatsConnection::log_in(urls, &credentials, tls).map_err(|error| error.to_string())
+    NatsConnection::connect(urls, &credentials, tls).map_err(|error| error.to_string())
 }
 
 /// The address of this node for the others.
@@ -116,7 +117,11 @@ fn check_node_address(cluster: &Cluster, findings: &mut ClusterFindings) {
 }
 
 fn examine_servers(system: &NatsConnection, cluster: &Cluster, findings: &mut ClusterFindings) {
-    let Some((problems, found, servers)) = findings.note(system.examine_servers()) else {
+    let Some(ServerProblems {
+        problems,
+        reports: SyncReports { found, servers },
+    }) = findings.note(system.examine_servers())
+    else {
         return;
     };
     if problems.is_empty() {
@@ -177,7 +182,7 @@ fn examine_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mu
                 "the stream {name} has no limit of bytes; set one with nats stream edit"
             ));
         }
-        let replicas = connection.count_replicas(name);
+        let replicas = findings.note(connection.count_replicas(name)).flatten();
         if let Some(replicas) = replicas.filter(|replicas| *replicas != cluster.replicas) {
             findings.problems.push(format!(
                 "the stream {name} is on {replicas} NATS servers, and cluster.replicas is {}",
@@ -198,10 +203,14 @@ fn examine_records(
     config: &Config,
     findings: &mut ClusterFindings,
 ) {
-    let bucket = format!("GH_{}", cluster.name);
-    if connection.count_replicas(&format!("KV_{bucket}")).is_none() {
-        findings.facts.push("no node has joined yet".to_owned());
-        return;
+    let bucket = bucket_name(&cluster.name);
+    match findings.note(connection.has_stream(&format!("KV_{bucket}"))) {
+        Some(true) => {}
+        Some(false) => {
+            findings.facts.push("no node has joined yet".to_owned());
+            return;
+        }
+        None => return,
     }
     let records = NatsRecords::open_bucket(connection, &bucket);
     let Some(stored) = findings.note(connection.runtime().block_on(records.read())) else {
@@ -227,7 +236,7 @@ fn examine_records(
 }
 
 fn check_shards(stored: &[StoredRecord], cluster: &Cluster, findings: &mut ClusterFindings) {
-    let record = stored.iter().find(|record| record.key == "shards");
+    let record = stored.iter().find(|record| record.key == SHARDS);
     let shards = record.and_then(|record| std::str::from_utf8(&record.value).ok()?.parse().ok());
     if let Some(shards) = shards.filter(|shards: &usize| *shards != cluster.shards) {
         findings.problems.push(format!(

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 
 use gridhook_journal::replicated::ReplicatedStore;
 
-/// The longest time for the end of an ownership. Nothing is sent or written meanwhile; a process
-/// that cannot end its threads ends itself.
+/// The longest time for the end of an ownership, from when the server stops to serve: requests in
+/// flight finish within it. A process that cannot end its threads in time ends itself.
 const END_MAX: Duration = Duration::from_secs(30);
 
 /// The time, within [`END_MAX`], after which a write that waits for the changelog ends without a

@@ -36,13 +36,13 @@ use crate::{
 };
 use gridhook_cluster::{GivenUp, NodeAddress, Role, ShardProgress, records::CopyProgress};
 use gridhook_journal::changelog::Changelog as _;
-use gridhook_repair::backup::{self, SentStore, TransferError};
+use gridhook_repair::backup::{self, SentStore, StoreReceiver, TransferError};
 
 /// The longest time without a piece of the store.
 const PIECE_WAIT: Duration = Duration::from_secs(30);
 
 /// The pause before a store is fetched again.
-const AGAIN_PAUSE: Duration = Duration::from_secs(1);
+const FETCH_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pieces that wait for the disk.
 const PIECES_WAITING: usize = 4;
@@ -60,6 +60,17 @@ pub(super) fn may_fetch(store: &LocalStore, id: &str, error: &FollowError) -> bo
     }
 }
 
+/// How a fetch of a store ends.
+#[derive(PartialEq, Eq)]
+enum FetchEnd {
+    /// A store has arrived.
+    Arrived,
+    /// The claims of this node have ended.
+    ClaimsEnded,
+    /// A signal stops the process.
+    Signal,
+}
+
 impl ClusterNode {
     /// Replaces the store by a copy of the owner's.
     ///
@@ -75,12 +86,12 @@ impl ClusterNode {
         let progress = &self.claim.progress;
         progress.note_doubt();
         progress.note_copy(Some(CopyProgress::default()));
-        let is_fetched = tokio::select! {
+        let end = tokio::select! {
             biased;
-            () = signals.wait_for_signal() => None,
-            is_fetched = self.fetch_store() => Some(is_fetched),
+            () = signals.wait_for_signal() => FetchEnd::Signal,
+            end = self.fetch_store() => end,
         };
-        if is_fetched == Some(true) {
+        if end == FetchEnd::Arrived {
             let store = Arc::clone(&self.store);
             let replacement = tokio::task::spawn_blocking(move || store.replace_store()).await;
             replacement
@@ -89,17 +100,19 @@ impl ClusterNode {
             tracing::info!(shard, "the copy of the store is in place");
         }
         progress.note_copy(None);
-        match is_fetched {
-            None => Ok(NextStep::Leave),
-            // The claims of this node have ended.
-            Some(_) if self.claim.role.has_changed().is_err() => self.leave_or_fail(signals).await,
-            Some(_) => Ok(NextStep::Follow),
+        match end {
+            FetchEnd::Signal => Ok(NextStep::Leave),
+            FetchEnd::ClaimsEnded => self.leave_or_fail(signals).await,
+            // The claims may have ended while the store was put in place.
+            FetchEnd::Arrived if self.claim.role.has_changed().is_err() => {
+                self.leave_or_fail(signals).await
+            }
+            FetchEnd::Arrived => Ok(NextStep::Follow),
         }
     }
 
-    /// Fetches the store of the owner, whichever node that is, until one has arrived. Returns false
-    /// once the claims of this node have ended.
-    async fn fetch_store(&self) -> bool {
+    /// Fetches the store of the owner, whichever node that is, until one has arrived.
+    async fn fetch_store(&self) -> FetchEnd {
         let mut role = self.claim.role.clone();
         let mut last_problem = String::new();
         loop {
@@ -113,7 +126,7 @@ impl ClusterNode {
                     self.claim.give_up(&lease, GivenUp::Failed);
                     None
                 }
-                Err(_) => return false,
+                Err(_) => return FetchEnd::ClaimsEnded,
             };
             if let Some(NodeAddress { address, .. }) = owner {
                 let forwarder = self.owner_forwarder();
@@ -122,7 +135,9 @@ impl ClusterNode {
                     () = forwarder.clone().wait_until_lost(address.clone()) => Err(broken_transfer("the owner has \
                         changed")),
                 };
-                let Err(error) = outcome else { return true };
+                let Err(error) = outcome else {
+                    return FetchEnd::Arrived;
+                };
                 self.claim.progress.note_copy(Some(CopyProgress::default()));
                 if last_problem != error.to_string() {
                     tracing::warn!(shard = self.claim.shard, address, %error, "the store was not \
@@ -130,7 +145,7 @@ impl ClusterNode {
                 }
                 last_problem = error.to_string();
             }
-            sleep(AGAIN_PAUSE).await;
+            sleep(FETCH_RETRY_PAUSE).await;
         }
     }
 
@@ -255,38 +270,58 @@ fn receive_store(
     progress: &ShardProgress,
     pieces: mpsc::Receiver<Bytes>,
 ) -> Result<SentStore, TransferError> {
-    let bytes = std::cell::Cell::new(0);
-    let mut begin = |sent: &SentStore| {
-        // From here on the changelog is kept for it.
-        progress.flushed.store(sent.applied, Ordering::Release);
-        bytes.set(sent.total_bytes());
-        progress.note_copy(Some(CopyProgress {
-            received: 0,
-            bytes: bytes.get(),
-        }));
-        check_log_follows(log, sent.applied)
-    };
-    let mut note_progress = |received| {
-        progress.note_copy(Some(CopyProgress {
-            received,
-            bytes: bytes.get(),
-        }))
-    };
     let mut reader = PieceReader {
         pieces,
         piece: Bytes::new(),
     };
+    let mut receiver = FollowableStore {
+        log,
+        progress,
+        bytes: 0,
+    };
     let _turn = store.lock_arrival();
-    let sent_store = backup::receive_store(
+    backup::receive_store(
         store.data_dir(),
         &mut reader,
         store.options(),
-        &mut begin,
-        &mut note_progress,
-    )?;
-    // The log may have been trimmed before the owner has seen the position.
-    check_log_follows(log, sent_store.applied)?;
-    Ok(sent_store)
+        &mut receiver,
+    )
+}
+
+/// A store that arrives, as long as the changelog has the next record of it.
+struct FollowableStore<'a> {
+    log: &'a StoppableLog,
+    progress: &'a ShardProgress,
+    /// The bytes of all its files.
+    bytes: u64,
+}
+
+impl FollowableStore<'_> {
+    fn note_received(&self, received: u64) {
+        self.progress.note_copy(Some(CopyProgress {
+            received,
+            bytes: self.bytes,
+        }));
+    }
+}
+
+impl StoreReceiver for FollowableStore<'_> {
+    fn begin(&mut self, sent: &SentStore) -> Result<(), TransferError> {
+        // From here on the changelog is kept for it.
+        self.progress.flushed.store(sent.applied, Ordering::Release);
+        self.bytes = sent.total_bytes();
+        self.note_received(0);
+        check_log_follows(self.log, sent.applied)
+    }
+
+    fn note_arrived(&mut self, bytes: u64) {
+        self.note_received(bytes);
+    }
+
+    fn accept(&mut self, sent: &SentStore) -> Result<(), TransferError> {
+        // The log may have been trimmed before the owner has seen the position.
+        check_log_follows(self.log, sent.applied)
+    }
 }
 
 /// Checks that the changelog still has what follows a store that has applied records up to

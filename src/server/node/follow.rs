@@ -24,32 +24,33 @@ use gridhook_journal::{
 };
 use gridhook_store::{Store, records::AppliedPosition};
 
-/// How often a changelog must be found to be lost, in a row. Servers that start may not know all
-/// their streams yet.
-pub(super) const LOST_LOOKS: u32 = 12;
+/// The number of looks in a row that find a changelog to be lost, after which it is. Servers that
+/// start may not know all their streams yet.
+const LOST_LOOKS: u32 = 12;
 
-/// The number of reads without a record after which the pause of a follower grows by its first
-/// length, up to [`IDLE_FACTOR`] times that length.
+/// After each [`IDLE_ROUNDS`] reads without a record a follower pauses longer by its interval: up to
+/// [`IDLE_FACTOR`] intervals, and at most [`SYNC_INTERVAL`].
 const IDLE_ROUNDS: u32 = 10;
 const IDLE_FACTOR: u32 = 10;
 
 impl ClusterNode {
-    pub(super) fn follow(&self) -> Follower {
+    /// Starts the thread that applies the changelog.
+    pub(super) fn spawn_follower(&self) -> Follower {
         let (sender, failed) = watch::channel(None);
         let progress = Arc::clone(&self.claim.progress);
         let log = Arc::new(StoppableLog::new(Arc::clone(&self.log) as _, progress));
         let local = Arc::clone(&self.store);
-        let id = self.id.clone();
+        let cluster_id = self.cluster_id.clone();
         let store: Arc<dyn Store> = local.open_store();
         let progress = Arc::clone(&self.claim.progress);
         let stop_log = Arc::clone(&log);
-        let lost = Arc::clone(&self.lost);
+        let lost_looks = Arc::clone(&self.lost_looks);
         let interval = self.follow_interval;
         let span = tracing::Span::current();
         let follow = move || {
-            let opened = || note_cluster(&local, &id);
+            let on_opened = || note_cluster(&local, &cluster_id);
             if let Some(error) =
-                follow_until_stopped(&store, &log, &progress, &lost, interval, &opened)
+                follow_until_stopped(&store, &log, &progress, &lost_looks, interval, &on_opened)
             {
                 sender.send_replace(Some(error));
             }
@@ -86,6 +87,11 @@ pub(super) fn is_lost(error: &FollowError) -> bool {
         )
 }
 
+/// Counts a look that found the changelog to be lost. Returns whether it is lost for good.
+pub(super) fn count_lost_look(lost_looks: &AtomicU32) -> bool {
+    lost_looks.fetch_add(1, Ordering::AcqRel) + 1 >= LOST_LOOKS
+}
+
 fn note_cluster(local: &LocalStore, id: &str) {
     if let Err(error) = local.note_cluster(id) {
         tracing::warn!(%error, "the data folder does not name the cluster");
@@ -98,24 +104,20 @@ fn follow_until_stopped(
     store: &Arc<dyn Store>,
     log: &Arc<StoppableLog>,
     progress: &ShardProgress,
-    lost: &AtomicU32,
+    lost_looks: &AtomicU32,
     interval: Duration,
-    opened: &dyn Fn(),
+    on_opened: &dyn Fn(),
 ) -> Option<FollowError> {
     let mut last_problem = String::new();
     loop {
-        let error = match follow(store, log, progress, lost, interval, opened) {
+        let error = match apply_until_error(store, log, progress, lost_looks, interval, on_opened) {
             Ok(()) => return None,
             Err(_) if log.is_stopped.load(Ordering::Acquire) => return None,
             Err(error) => error,
         };
         let is_lost = is_lost(&error);
-        let looks = if is_lost {
-            lost.fetch_add(1, Ordering::AcqRel)
-        } else {
-            0
-        };
-        if !matches!(error, FollowError::Log(_)) && (!is_lost || looks >= LOST_LOOKS) {
+        let is_lost_for_good = is_lost && count_lost_look(lost_looks);
+        if !matches!(error, FollowError::Log(_)) && (!is_lost || is_lost_for_good) {
             return Some(error);
         }
         if last_problem != error.to_string() {
@@ -127,20 +129,20 @@ fn follow_until_stopped(
 }
 
 /// Applies the changelog until it cannot be read, or is stopped.
-fn follow(
+fn apply_until_error(
     store: &Arc<dyn Store>,
     log: &Arc<StoppableLog>,
     progress: &ShardProgress,
-    lost: &AtomicU32,
+    lost_looks: &AtomicU32,
     interval: Duration,
-    opened: &dyn Fn(),
+    on_opened: &dyn Fn(),
 ) -> Result<(), FollowError> {
     let mut copy = ShardCopy::open(
         Arc::clone(store),
         Arc::clone(log) as _,
         replication_options(),
     )?;
-    opened();
+    on_opened();
     let mut last_sync = None;
     let mut last_position = None;
     let mut idle_rounds = 0;
@@ -153,11 +155,11 @@ fn follow(
         };
         progress.note_applied(mark_at(position));
         if progress.failure().is_some() {
-            tracing::info!("the shard has no failure any more");
+            tracing::info!("this node can serve the shard again");
             progress.note_failure(None);
         }
         progress.note_complete();
-        lost.store(0, Ordering::Release);
+        lost_looks.store(0, Ordering::Release);
         let is_due =
             |(sequence, at): (u64, Instant)| sequence != applied && at.elapsed() >= SYNC_INTERVAL;
         if last_sync.is_none_or(is_due) {

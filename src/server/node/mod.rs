@@ -4,6 +4,19 @@
 //! The store stays open all the time. What belongs to one ownership is a [`Tenure`]: its lease and
 //! its replicated store. Both end for good, so whatever still runs on behalf of an ended tenure
 //! neither sends nor writes. `serve` stops it all the same.
+//!
+//! How an ownership ends:
+//!
+//! - [`Ownership::release`]: the owner has finished, on request or because it stops. It appends a
+//!   `RELEASE` to the changelog and gives the claim up, so the next owner waits for nothing.
+//! - [`Ownership::give_up_store`]: another node has fenced this one. It gives the claim up and
+//!   appends nothing.
+//! - [`Ownership::fail`]: a start has failed. The owner releases the shard; a process with this
+//!   shard alone leaves the cluster, too.
+//! - [`ClusterNode::fail`]: the shard cannot be served before an operator has acted. The claim is
+//!   given up, and the record of the node says why.
+//! - [`Tenure::fence_off`]: nothing is sent or written any more, and nothing is appended. It comes
+//!   before the others if the store was lost.
 
 #[cfg(feature = "nats")]
 pub(super) mod check;
@@ -31,14 +44,14 @@ pub(super) use self::{
     end_guard::EndGuard,
     follow::FollowPace,
     join::{Joined, join, join_alone, list_living_nodes},
-    standby_context::standby_context,
+    standby_context::become_standby,
     standing::Standing,
     tenure::{Ownership, StallReason, Tenure, TenureEnd, WriteStall},
 };
 use self::{follow::StoppableLog, tenure::StreamLimits};
 use super::{
     ServerError,
-    client_address::ClientAddress,
+    client_listeners::ClientListeners,
     forward::Forwarder,
     front::hop::{NodeSecret, OwnerConnector},
     io_error,
@@ -133,7 +146,7 @@ fn advice_for(error: &FollowError) -> &'static str {
 /// A node, as long as its process runs.
 pub(super) struct ClusterNode {
     /// The identifier of the cluster, which no other one has.
-    pub(super) id: String,
+    pub(super) cluster_id: String,
     name: String,
     claim: ShardClaim,
     pub(super) membership: Membership,
@@ -149,21 +162,25 @@ pub(super) struct ClusterNode {
     address: String,
     /// The membership of a node with one shard. With several shards the process has it.
     member: Option<tokio::task::JoinHandle<MembershipEnd>>,
+    /// Whether the shard is all of the process.
+    is_alone: bool,
     log: Arc<StoppableLog>,
-    /// How often the changelog was found to be lost, in a row, also by claims that could not be
-    /// served.
-    lost: Arc<AtomicU32>,
+    /// The number of looks in a row that found the changelog to be lost: by the follower, and by
+    /// claims that failed for it.
+    lost_looks: Arc<AtomicU32>,
     store: Arc<LocalStore>,
     stream: StreamLimits,
-    /// The interval between two reads of a standby, and what ends one.
+    /// The interval between two reads of a standby.
     follow_interval: Duration,
+    /// Ends the pause between two reads.
     pace: Arc<FollowPace>,
     /// Whether the process stops. All nodes of a process share it.
     stopping: Arc<watch::Sender<bool>>,
     /// The listener for other nodes. Bound as long as the process runs, and served by the owner.
     listener: TcpListener,
-    /// The connection that the records of the cluster need.
-    _records: Box<dyn Any + Send>,
+    /// The connections of the records and of the system account. Their threads end with them. Their
+    /// type is hidden, because a build without NATS lacks it.
+    _connections: Box<dyn Any + Send>,
 }
 
 impl ClusterNode {
@@ -186,11 +203,6 @@ impl ClusterNode {
         while let Some(lease) = wait_for_claim(&mut role).await {
             self.claim.give_up(&lease, GivenUp::Released);
         }
-    }
-
-    /// Whether the shard is all of the process.
-    pub(super) fn is_alone(&self) -> bool {
-        self.member.is_some()
     }
 
     /// Records that the shard cannot be served before an operator has acted. Another node takes it.
@@ -260,7 +272,7 @@ impl ClusterNode {
                     ..
                 }) = clock.to_record(None)
                 {
-                    progress.continue_clock(ShardPosition {
+                    progress.record_clock(ShardPosition {
                         time,
                         expiry_paused,
                         epoch,
@@ -272,15 +284,15 @@ impl ClusterNode {
         });
     }
 
-    /// Builds what a standby serves itself, and the forwarder of the rest. From now on `health` is
-    /// that of a standby.
-    pub(super) fn build_standby(
+    /// Makes this node a standby: from now on `health` is that of one. Returns what it serves
+    /// itself, and the forwarder of the rest.
+    pub(super) fn become_standby(
         &self,
         config: &Config,
-        address: &ClientAddress,
+        address: &ClientListeners,
         health: &web::Data<ServerHealth>,
     ) -> Result<Standby, ServerError> {
-        let context = standby_context(
+        let context = become_standby(
             std::slice::from_ref(self),
             &[CoreHealth::default()],
             config,
@@ -320,13 +332,7 @@ impl ClusterNode {
         })
     }
 
-    /// Gives the shard up, and returns once the driver has recorded that.
-    pub(super) async fn give_up(&self, tenure: &Tenure, why: GivenUp) {
-        self.give_claim_up(&tenure.lease, why).await;
-    }
-
-    /// Gives a claim up. The driver has written that afterwards, if it could, and reports
-    /// another role.
+    /// Gives a claim up, and waits up to [`DRAIN_MAX`] until the member has written that.
     async fn give_claim_up(&self, lease: &Lease, why: GivenUp) {
         let mut role = self.claim.role.clone();
         self.claim.give_up(lease, why);

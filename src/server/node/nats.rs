@@ -5,7 +5,7 @@ use std::{fs, path::Path, sync::Arc};
 
 use super::{ClusterError, PAUSE_MAX, tenure::StreamLimits};
 use gridhook_cluster::{
-    control_of, count_with_control,
+    bucket_name, control_of, count_with_control,
     nats::{BUCKET_BYTES, NatsRecords},
     records::{
         self, ClusterRecords, RecordError, RecordStore as _, ShardPosition, StoredRecord, shard_key,
@@ -55,7 +55,7 @@ pub(super) fn open_resources(
 ) -> Result<NatsResources, ClusterError> {
     let connect = |login: &NatsLogin| {
         let credentials = nats_credentials(login)?;
-        NatsConnection::log_in(&cluster.urls, &credentials, tls).map_err(cluster_error_from_nats)
+        NatsConnection::connect(&cluster.urls, &credentials, tls).map_err(cluster_error_from_nats)
     };
     let system_connection = cluster.system_login.as_ref().map(connect).transpose()?;
     if let Some(connection) = &system_connection {
@@ -75,12 +75,12 @@ pub(super) fn open_resources(
         )?
     };
     let cores = first_sequences.len();
-    let bucket = format!("GH_{}", cluster.name);
+    let bucket = bucket_name(&cluster.name);
     let runtime = connection.runtime();
     let records = runtime
         .block_on(NatsRecords::open(&connection, &bucket, cluster.replicas))
         .map_err(cluster_error_from_nats)?;
-    let (stored, id) = read_joined_records(cluster, &connection, &records, cores)?;
+    let (stored, id) = read_records_and_id(cluster, &connection, &records, cores)?;
     if let Err(error) = runtime.block_on(records.remove_deleted(&stored)) {
         tracing::warn!(%error, "records that were deleted stay in the bucket");
     }
@@ -113,7 +113,7 @@ pub(super) fn open_resources(
                 first,
             };
             log_connection
-                .create(&name, settings)
+                .create_stream_if_missing(&name, settings)
                 .map_err(cluster_error_from_nats)?;
         }
         streams.push(check_stream(cluster, &log_connection, &name)?);
@@ -132,28 +132,29 @@ pub(super) fn open_resources(
 
 /// Reads all records and the identifier of the cluster. Refuses a cluster with another number of
 /// shards.
-fn read_joined_records(
+fn read_records_and_id(
     cluster: &Cluster,
     connection: &NatsConnection,
     records: &NatsRecords,
     cores: usize,
 ) -> Result<(Vec<StoredRecord>, String), ClusterError> {
-    let set = control_of(cores).unwrap_or(cores);
+    let configured_shards = control_of(cores).unwrap_or(cores);
     // A bucket that was just made may not have a server that responds yet.
     let mut tries = READ_TRIES;
     let (stored, shards, id) = loop {
-        match connection.runtime().block_on(read_records(records, set)) {
+        let reading = read_records(records, configured_shards);
+        match connection.runtime().block_on(reading) {
             Err(_) if tries > 0 => std::thread::sleep(PAUSE_MAX),
             result => break result.map_err(|error| ClusterError::Engine(error.to_string()))?,
         }
         tries -= 1;
     };
-    if shards == set {
+    if shards == configured_shards {
         return Ok((stored, id));
     }
     let name = &cluster.name;
     let what = format!(
-        "{set}, and the cluster {name} has {shards}; set {shards} on all nodes (the number is \
+        "{configured_shards}, and the cluster {name} has {shards}; set {shards} on all nodes (the number is \
          fixed when a cluster is created)"
     );
     Err(ClusterError::Setting {
@@ -162,15 +163,22 @@ fn read_joined_records(
     })
 }
 
-/// Reads the limits of a stream, and refuses one that is too small for `cluster.stream_keep_bytes`.
+/// Reads the limits of a stream. Refuses one that is too small for `cluster.stream_keep_bytes`, if
+/// `cluster.stream_bytes` is set; otherwise the stream keeps less.
 fn check_stream(
     cluster: &Cluster,
     connection: &NatsConnection,
     name: &str,
 ) -> Result<StreamLimits, ClusterError> {
-    let stream = connection
-        .find_stream(name)
-        .map_err(cluster_error_from_nats)?;
+    let mut tries = READ_TRIES;
+    let stream = loop {
+        match connection.find_stream(name) {
+            // Servers that have just started do not respond at first.
+            Err(NatsError::Use { .. }) if tries > 0 => std::thread::sleep(PAUSE_MAX),
+            stream => break stream.map_err(cluster_error_from_nats)?,
+        }
+        tries -= 1;
+    };
     let bytes_max = stream.and_then(|stream| stream.bytes_max);
     if stream.is_some() && bytes_max.is_none() {
         tracing::warn!(
@@ -182,7 +190,11 @@ fn check_stream(
     if let Some(most) = bytes_max.filter(|most| *most < 2 * cluster.stream_keep_bytes)
         && cluster.stream_bytes > 0
     {
-        let what = format!("the stream {name} takes {most} bytes; expected at most half of that");
+        let what = format!(
+            "{} bytes, and the stream {name} takes {most}; set at most {}",
+            cluster.stream_keep_bytes,
+            most / 2
+        );
         return Err(ClusterError::Setting {
             key: "cluster.stream_keep_bytes",
             what,
@@ -210,39 +222,53 @@ fn derive_stream_bytes(
     let bytes_max = (STREAM_KEEPS * cluster.stream_keep_bytes).max(STREAM_BYTES);
     let mut tries = READ_TRIES;
     loop {
-        let is_there = |name: &str| connection.count_replicas(name).is_some();
-        let missing = names.iter().filter(|name| !is_there(name)).count() as u64;
-        if missing == 0 {
-            return Ok(bytes_max);
-        }
-        let room = match find_room(cluster, connection, system_connection) {
-            // Servers that have just started do not respond at first.
-            Err(_) if tries > 0 => {
-                tries -= 1;
-                continue;
-            }
-            room => room?,
+        let error = match find_share(cluster, names, connection, system_connection) {
+            Ok(share) => return Ok(bytes_max.min(share)),
+            Err(error) => error,
         };
-        // A part is left for other streams, such as that of a check.
-        let share = room.saturating_sub(BUCKET_BYTES) / 4 * 3 / missing;
-        if share >= STREAM_BYTES_MIN {
-            return Ok(bytes_max.min(share));
-        }
         if tries == 0 {
-            let what = format!(
-                "NATS has {room} bytes of free storage for {missing} streams, and each needs \
-                 {STREAM_BYTES_MIN} or more; raise max_file_store of its servers, or the limit \
-                 of the account"
-            );
-            return Err(ClusterError::Setting {
-                key: "cluster.stream_bytes",
-                what,
-            });
+            return Err(error);
         }
-        // Another node may be about to make them.
+        // Servers that have just started do not respond at first, and another node may be about to
+        // make the streams.
         tries -= 1;
         std::thread::sleep(PAUSE_MAX);
     }
+}
+
+/// The bytes that NATS has for each stream that is missing.
+///
+/// # Errors
+/// If NATS does not respond, or has too little room.
+fn find_share(
+    cluster: &Cluster,
+    names: &[String],
+    connection: &NatsConnection,
+    system_connection: Option<&NatsConnection>,
+) -> Result<u64, ClusterError> {
+    let mut missing = 0;
+    for name in names {
+        let is_there = connection.has_stream(name);
+        missing += u64::from(!is_there.map_err(cluster_error_from_nats)?);
+    }
+    if missing == 0 {
+        return Ok(u64::MAX);
+    }
+    let room = find_room(cluster, connection, system_connection)?;
+    // A part is left for other streams, such as that of a check.
+    let share = room.saturating_sub(BUCKET_BYTES) / 4 * 3 / missing;
+    if share >= STREAM_BYTES_MIN {
+        return Ok(share);
+    }
+    let what = format!(
+        "NATS has {room} bytes of free storage for {missing} streams, and each needs \
+         {STREAM_BYTES_MIN} or more; raise max_file_store of its servers, or the limit of the \
+         account"
+    );
+    Err(ClusterError::Setting {
+        key: "cluster.stream_bytes",
+        what,
+    })
 }
 
 /// The bytes that the account and each server have for new streams.
@@ -269,9 +295,10 @@ pub(super) fn list_living_nodes(
     cluster: &Cluster,
     tls: Option<&rustls::ClientConfig>,
 ) -> Result<Vec<String>, ClusterError> {
-    let connection = NatsConnection::log_in(&cluster.urls, &nats_credentials(&cluster.login)?, tls)
-        .map_err(cluster_error_from_nats)?;
-    let records = NatsRecords::open_bucket(&connection, &format!("GH_{}", cluster.name));
+    let connection =
+        NatsConnection::connect(&cluster.urls, &nats_credentials(&cluster.login)?, tls)
+            .map_err(cluster_error_from_nats)?;
+    let records = NatsRecords::open_bucket(&connection, &bucket_name(&cluster.name));
     let read_nodes = || -> Result<_, ClusterError> {
         let stored = connection.runtime().block_on(records.read());
         let stored = stored.map_err(|error| ClusterError::Engine(error.to_string()))?;

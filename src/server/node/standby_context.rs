@@ -7,7 +7,7 @@ use actix_web::web;
 
 use super::ClusterNode;
 use crate::{
-    ServerError, certificates, client_address::ClientAddress, io_error, settings, startup,
+    ServerError, certificates, client_listeners::ClientListeners, io_error, settings, startup,
 };
 use gridhook_admin::{
     StandbyAccess, StandbyContext,
@@ -17,13 +17,13 @@ use gridhook_clock::{Clock, Lease};
 use gridhook_cluster::{Role, ShardProgress};
 use gridhook_config::Config;
 
-/// Makes the context of what a process serves itself, whatever it owns. `nodes` and `cores` have
-/// one of each shard. From now on `health` is that of a standby.
-pub(crate) fn standby_context(
+/// Makes a process a standby: from now on `health` is that of one. Returns the context of what it
+/// serves itself, whatever it owns. `nodes` and `cores` have one of each shard.
+pub(crate) fn become_standby(
     nodes: &[ClusterNode],
     cores: &[CoreHealth],
     config: &Config,
-    address: &ClientAddress,
+    address: &ClientListeners,
     health: &web::Data<ServerHealth>,
 ) -> Result<StandbyContext, ServerError> {
     let expiry = config
@@ -58,7 +58,7 @@ pub(crate) fn standby_context(
     Ok(StandbyContext {
         cluster_context: cluster_context.clone(),
         access: web::Data::new(StandbyAccess {
-            token: startup::admin_token(config)?,
+            token: startup::load_admin_token(config)?,
             failed_auth: settings::failed_auth_limiter(config),
             clock: Clock::system(),
         }),

@@ -10,7 +10,7 @@ use std::{
 use super::{
     ClusterError, ClusterNode,
     fetch::may_fetch,
-    follow::{LOST_LOOKS, is_lost, replication_options},
+    follow::{count_lost_look, is_lost, replication_options},
     tenure::{self, Tenure, TenureEnd, wait_until_claim_ends},
     wait_for_claim,
 };
@@ -26,7 +26,7 @@ use gridhook_journal::{
 const SIGNAL_WAIT: Duration = Duration::from_secs(1);
 
 /// The pause before a store that could not follow the changelog is tried again.
-const FAILED_PAUSE: Duration = Duration::from_secs(10);
+const FAILED_STORE_PAUSE: Duration = Duration::from_secs(10);
 
 /// How the wait of a standby ends.
 pub(crate) enum Standing {
@@ -59,7 +59,7 @@ impl ClusterNode {
         loop {
             let next_step = match self.store.failure() {
                 Some(cause) => {
-                    self.fail(cause.to_owned());
+                    self.fail(cause);
                     self.wait_before_retry(signals).await?
                 }
                 None => self.follow_until_claimed(clock, signals).await?,
@@ -82,7 +82,7 @@ impl ClusterNode {
         clock: &Clock,
         signals: &mut StopSignals,
     ) -> Result<NextStep, ServerError> {
-        let mut follower = self.follow();
+        let mut follower = self.spawn_follower();
         let mut role = self.claim.role.clone();
         let lease = tokio::select! {
             // The claims of a process that stops end at the same time.
@@ -90,10 +90,10 @@ impl ClusterNode {
             () = signals.wait_for_signal() => None,
             failure = follower.wait_for_failure() => {
                 follower.stop().await;
-                return if may_fetch(&self.store, &self.id, &failure) {
+                return if may_fetch(&self.store, &self.cluster_id, &failure) {
                     self.replace_store(&failure, signals).await
                 } else {
-                    self.wait_after_failure(failure, signals).await
+                    self.report_failure_and_wait(failure, signals).await
                 };
             }
             lease = wait_for_claim(&mut role) => {
@@ -161,10 +161,11 @@ impl ClusterNode {
         error: FollowError,
         signals: &mut StopSignals,
     ) -> Result<NextStep, ServerError> {
-        if !self.may_try_again(&error) {
+        let is_lost_for_good = is_lost(&error) && count_lost_look(&self.lost_looks);
+        if !self.may_try_again(&error, is_lost_for_good) {
             // Another node need not wait for the claim to expire.
             self.give_claim_up(lease, GivenUp::Failed).await;
-            return self.wait_after_failure(error, signals).await;
+            return self.report_failure_and_wait(error, signals).await;
         }
         if matches!(error, FollowError::Log(ChangelogError::Full)) {
             // Only an owner trims it otherwise.
@@ -182,18 +183,18 @@ impl ClusterNode {
     }
 
     /// Whether a shard that could not be taken may be served later.
-    fn may_try_again(&self, error: &FollowError) -> bool {
-        let is_lost_now = is_lost(error) && !self.is_lost_for_good();
+    fn may_try_again(&self, error: &FollowError, is_lost_for_good: bool) -> bool {
         matches!(error, FollowError::Log(_))
-            || is_lost_now
-            || may_fetch(&self.store, &self.id, error)
+            || (is_lost(error) && !is_lost_for_good)
+            || may_fetch(&self.store, &self.cluster_id, error)
     }
 
-    /// Waits after the store could not follow the changelog.
+    /// Reports to operators that the store cannot follow the changelog, gives the claim up, and
+    /// waits.
     ///
     /// # Errors
     /// If the claims of this node have ended.
-    async fn wait_after_failure(
+    async fn report_failure_and_wait(
         &self,
         error: FollowError,
         signals: &mut StopSignals,
@@ -202,7 +203,7 @@ impl ClusterNode {
         self.wait_before_retry(signals).await
     }
 
-    /// Waits for [`FAILED_PAUSE`], or until a signal stops the process.
+    /// Waits for [`FAILED_STORE_PAUSE`], or until a signal stops the process.
     ///
     /// # Errors
     /// If the claims of this node have ended.
@@ -213,7 +214,7 @@ impl ClusterNode {
             biased;
             () = signals.wait_for_signal() => Ok(NextStep::Leave),
             () = role_end => self.leave_or_fail(signals).await,
-            () = tokio::time::sleep(FAILED_PAUSE) => Ok(NextStep::Follow),
+            () = tokio::time::sleep(FAILED_STORE_PAUSE) => Ok(NextStep::Follow),
         }
     }
 
@@ -242,11 +243,6 @@ impl ClusterNode {
         .into())
     }
 
-    /// Counts a look that found the changelog to be lost.
-    fn is_lost_for_good(&self) -> bool {
-        self.lost.fetch_add(1, Ordering::AcqRel) >= LOST_LOOKS
-    }
-
     /// Appends the fence, and applies what is before it.
     async fn take_ownership(&self, lease: Lease, clock: Clock) -> Result<Tenure, FollowError> {
         let store = self.store.open_store();
@@ -259,7 +255,7 @@ impl ClusterNode {
             ..replication_options()
         };
         let opening = tokio::task::spawn_blocking(move || {
-            ReplicatedStore::open(store, log, &name, clock, options)
+            ReplicatedStore::take_shard(store, log, &name, clock, options)
         });
         let store = Arc::new(opening.await.expect("opening a store does not panic")?);
         let took = start_clock.now().since(start);

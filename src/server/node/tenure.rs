@@ -12,7 +12,7 @@ use std::{
 use tokio::sync::watch;
 
 use super::{ClusterNode, EndGuard, SYNC_INTERVAL};
-use crate::{shutdown::StopSignals, startup::exit_on_store_error};
+use crate::{ServerError, serve::StartEnd, shutdown::StopSignals, startup::exit_on_store_error};
 use gridhook_clock::Lease;
 use gridhook_cluster::{GivenUp, Role, ShardProgress};
 use gridhook_dead_letter::sink::FileFence;
@@ -149,7 +149,8 @@ impl Tenure {
                 drop(store);
                 stall_sender
                     .send_if_modified(|current| std::mem::replace(current, reason) != reason);
-                // No write has waited for too long before that, also none that begins now.
+                // A write that begins now is stalled after STALL_WAIT at the earliest, and the one
+                // that waits after the rest of it.
                 let pause = STALL_WAIT.saturating_sub(waited).max(STALL_INTERVAL);
                 tokio::time::sleep(pause).await;
             }
@@ -237,18 +238,18 @@ impl Ownership<'_> {
     /// the process.
     ///
     /// # Errors
-    /// How the tenure ends; [`None`] for a signal. From then on nothing is sent.
+    /// Why the start ends. From then on nothing is sent.
     pub(crate) async fn run_unless_ended<T>(
         &mut self,
-        work: impl Future<Output = T>,
-    ) -> Result<T, Option<TenureEnd>> {
+        work: impl Future<Output = Result<T, ServerError>>,
+    ) -> Result<T, StartEnd> {
         let end = tokio::select! {
             biased;
-            () = self.signals.wait_for_signal() => None,
-            end = self.tenure.wait_until_ended() => Some(end),
-            output = work => return Ok(output),
+            () = self.signals.wait_for_signal() => StartEnd::Signal,
+            end = self.tenure.wait_until_ended() => StartEnd::Tenure(end),
+            result = work => return result.map_err(StartEnd::Failed),
         };
-        if matches!(end, Some(TenureEnd::Lost)) {
+        if matches!(end, StartEnd::Tenure(TenureEnd::Lost)) {
             self.tenure.fence_off();
         }
         self.tenure.lease.end_for_good();
@@ -269,12 +270,16 @@ impl Ownership<'_> {
     /// Releases the changelog and gives the store up. The journal must have ended.
     pub(crate) async fn release(&self) {
         self.tenure.release().await;
-        self.node.give_up(&self.tenure, GivenUp::Released).await;
+        self.give_claim_up(GivenUp::Released).await;
+    }
+
+    async fn give_claim_up(&self, why: GivenUp) {
+        self.node.give_claim_up(&self.tenure.lease, why).await;
     }
 
     /// Gives up the store that another node owns, or may own soon.
     pub(crate) async fn give_up_store(&self) {
-        self.node.give_up(&self.tenure, GivenUp::Fenced).await;
+        self.give_claim_up(GivenUp::Fenced).await;
     }
 
     /// Leaves the cluster during a start. The journal must have ended.
@@ -287,7 +292,7 @@ impl Ownership<'_> {
     /// Ends a start that has failed. The journal must have ended. A shard beside others fails
     /// alone.
     pub(crate) async fn fail(self) {
-        if self.node.is_alone() {
+        if self.node.is_alone {
             self.leave_cluster().await;
         } else {
             self.release().await;

@@ -37,7 +37,7 @@ use actix_web::{
 };
 use ipnet::IpNet;
 
-pub(super) use self::topics::OtherShards;
+pub(super) use self::topics::{OtherShards, json_array};
 use self::{ended_polls::EndedPolls, identity::Identities, target::Target};
 use super::{
     control_copy::ControlCopy,
@@ -91,7 +91,7 @@ impl ShardRouter {
             shards,
             identities,
             control_copy: self.control_copy.clone(),
-            turn: Cell::new(fastrand::usize(..)),
+            next_part: Cell::new(fastrand::usize(..)),
             proxies: Arc::clone(&self.proxies),
         };
         let router = Rc::new(router);
@@ -115,8 +115,9 @@ struct ThreadRouter {
     ended_polls: Vec<Rc<EndedPolls>>,
     identities: Rc<Identities>,
     control_copy: ControlCopy,
-    /// The number of receive requests to spread topics.
-    turn: Cell<usize>,
+    /// The part at which the next receive request begins. The first one is random, so that threads
+    /// begin at different parts.
+    next_part: Cell<usize>,
     proxies: Arc<[IpNet]>,
 }
 

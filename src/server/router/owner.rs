@@ -41,7 +41,7 @@ pub(crate) const STORE: &str = "/node/store";
 /// The pieces of a store that wait for a slow node.
 const PIECES_WAITING: usize = 4;
 
-/// The pause before the next one is tried again.
+/// The pause before a piece that the slow node has no room for is tried again.
 const SLOW_PAUSE: Duration = Duration::from_millis(1);
 
 /// The maximum size of the events of a delivery to a topic.

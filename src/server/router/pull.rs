@@ -157,8 +157,9 @@ impl ThreadRouter {
         ))
     }
 
-    /// Takes what the parts have at hand, or waits at all until one has events, or returns for
-    /// another reason. Once there are events, other nodes are not asked for more.
+    /// Receives the events that the parts have now. If there are none, waits at every part until one
+    /// has events, the time is over or the client is gone. Once there are events, other nodes are
+    /// not asked for more.
     async fn poll_shards(
         self: &Rc<Self>,
         receive: &Rc<Receive>,
@@ -169,8 +170,8 @@ impl ThreadRouter {
             .iter()
             .map(|hops| hops.forwarder().serves())
             .collect();
-        let turn = self.turn.get();
-        self.turn.set(turn.wrapping_add(1));
+        let turn = self.next_part.get();
+        self.next_part.set(turn.wrapping_add(1));
         let (sender, mut responses) = mpsc::unbounded_channel();
         // Dropping the sender cancels the requests.
         let (_sender, cancellation) = watch::channel(());

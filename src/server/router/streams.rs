@@ -33,7 +33,7 @@ const LINES: &str = "application/x-ndjson";
 /// The longest wait for the owner of a shard.
 const OWNER_WAIT: Duration = Duration::from_secs(1);
 
-/// The longest wait for the beginning of its lines.
+/// The longest wait for the first bytes of a shard's response.
 const LINES_WAIT: Duration = Duration::from_secs(3);
 
 /// The pause before a shard is followed again whose stream has ended, because its owner changes.

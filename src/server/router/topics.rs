@@ -47,7 +47,7 @@ const FOLLOW_MAX: Duration = Duration::from_secs(10);
 /// The pause before a shard is asked again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// The topics of the shards of a cluster but one. Clones share the connections.
+/// Sends requests of one core to the owners of the other shards. Clones share the connections.
 #[derive(Clone)]
 pub(crate) struct OtherShards {
     router: ShardRouter,
@@ -83,7 +83,7 @@ impl OtherShards {
         resource_id: &str,
         events: &[Bytes],
     ) -> Result<(), PublishFailure> {
-        let body = [b"[", &*events.join(&b","[..]), b"]"].concat();
+        let body = json_array(events);
         match self
             .send_request(shard, "POST", &request_target(resource_id), body.into())
             .await
@@ -195,6 +195,11 @@ impl OtherShards {
         }
         Ok((status, reason))
     }
+}
+
+/// The JSON array of these values.
+pub(crate) fn json_array(values: &[Bytes]) -> Vec<u8> {
+    [b"[", &*values.join(&b","[..]), b"]"].concat()
 }
 
 fn request_target(resource_id: &str) -> String {

@@ -2,10 +2,10 @@
 
 use actix_web::web;
 
-use super::Served;
+use super::RunOutcome;
 use crate::{
     Launch, ProcessState, ServerError,
-    client_address::ClientAddress,
+    client_listeners::ClientListeners,
     listener::HttpListener,
     node::{Ownership, TenureEnd},
     running_server::RunningServer,
@@ -15,7 +15,7 @@ use gridhook_admin::health;
 
 /// The addresses are bound, and an interim server responds there.
 pub(crate) struct Bound {
-    pub(crate) address: ClientAddress,
+    pub(crate) address: ClientListeners,
     pub(crate) health: web::Data<health::ServerHealth>,
     /// The process of the core of a shard has them itself.
     pub(super) sockets: Option<ClientSockets>,
@@ -28,13 +28,19 @@ pub(super) struct ClientSockets {
 }
 
 /// Why a start ends before the server serves.
-pub(super) enum StartEnd {
+pub(crate) enum StartEnd {
     /// A signal stops the process.
     Signal,
     /// The ownership of a node has ended.
     Tenure(TenureEnd),
     /// The start has failed, perhaps because another node has taken the store.
     Failed(ServerError),
+}
+
+impl From<ServerError> for StartEnd {
+    fn from(error: ServerError) -> Self {
+        Self::Failed(error)
+    }
 }
 
 impl Bound {
@@ -55,10 +61,10 @@ impl Bound {
             });
         }
         let listener = HttpListener::open(config, &mut state.sockets)?;
-        let address = listener.client_address();
+        let address = listener.client_listeners();
         let responder = match &state.node {
             Some(node) => {
-                let standby = node.build_standby(config, &address, &health)?;
+                let standby = node.become_standby(config, &address, &health)?;
                 listener.serve_standby(config, budget, standby)?
             }
             None => listener.serve_interim(config, budget, health.clone())?,
@@ -74,7 +80,7 @@ impl Bound {
     }
 
     /// Ends the process of a standby, whose clients are served meanwhile.
-    pub(super) async fn stop(self, state: &mut ProcessState) -> Result<Served, ServerError> {
+    pub(super) async fn stop(self, state: &mut ProcessState) -> Result<RunOutcome, ServerError> {
         let signals = state.signals.as_ref();
         signals.map(StopSignals::end_at_next).transpose()?;
         self.health.enter_phase(health::StartPhase::Stopping);
@@ -89,7 +95,7 @@ impl Bound {
             drop(listener);
             responder.stop().await;
         }
-        Ok(Served::All)
+        Ok(RunOutcome::ProcessEnds)
     }
 
     /// Ends a start whose journal has ended. A node that has lost the store meanwhile is a standby
@@ -98,11 +104,11 @@ impl Bound {
         self,
         ownership: Option<Ownership<'_>>,
         end: StartEnd,
-    ) -> Result<Served, ServerError> {
+    ) -> Result<RunOutcome, ServerError> {
         let Some(ownership) = ownership else {
             return match end {
                 StartEnd::Failed(error) => Err(error),
-                StartEnd::Signal | StartEnd::Tenure(_) => Ok(Served::All),
+                StartEnd::Signal | StartEnd::Tenure(_) => Ok(RunOutcome::ProcessEnds),
             };
         };
         match end {
@@ -112,7 +118,7 @@ impl Bound {
                 if let Some(ClientSockets { responder, .. }) = self.sockets {
                     responder.stop().await;
                 }
-                return Ok(Served::All);
+                return Ok(RunOutcome::ProcessEnds);
             }
             StartEnd::Tenure(TenureEnd::Requested) => {
                 tracing::info!("asked to give the store up while it started; standby again");
@@ -136,6 +142,6 @@ impl Bound {
             responder.pause().await;
             responder.stop_soon().await;
         }
-        Ok(Served::Run)
+        Ok(RunOutcome::RunAgain)
     }
 }

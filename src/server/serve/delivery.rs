@@ -58,7 +58,7 @@ impl Delivery {
         ownership: Option<&Ownership<'_>>,
     ) -> Result<Self, ServerError> {
         let Recovered {
-            core,
+            parts,
             client,
             token,
             ..
@@ -70,7 +70,7 @@ impl Delivery {
             .map(|ownership| &*ownership.node.certificates)
             .unwrap_or_default();
         let certificates = certificates::certificates_of_owner(
-            &core.config,
+            &parts.config,
             address,
             node_certificates,
             &client.identities,
@@ -80,7 +80,7 @@ impl Delivery {
         let system_topic = if has_control {
             None
         } else {
-            system_topic::start(core, Arc::clone(&certificates), others.as_ref())
+            system_topic::start(parts, Arc::clone(&certificates), others.as_ref())
         };
         let fence = ownership.map(|ownership| ownership.tenure.file_fence());
         let DeadLetterService {
@@ -88,43 +88,52 @@ impl Delivery {
             routing,
             handles,
             lifeline,
-        } = startup::start_dead_letters(core, system_topic.as_ref(), fence.as_ref())?;
+        } = startup::start_dead_letters(parts, system_topic.as_ref(), fence.as_ref())?;
         targets.dead_letters = handles;
-        let (tracer, exporter) = startup::start_tracing(core, address)?;
-        let failed_auth = Arc::new(settings::failed_auth_limiter(&core.config));
+        let (tracer, exporter) = startup::start_tracing(parts, address)?;
+        let failed_auth = Arc::new(settings::failed_auth_limiter(&parts.config));
         let TokenAccess {
             gate,
             operators,
             keys,
         } = issuer::build_gates(
-            &core.config,
+            &parts.config,
             &address.public_url,
             token,
-            core.registry.tokens(),
+            parts.registry.tokens(),
             &client.trust,
             Arc::clone(&failed_auth),
         )
         .map_err(|error| ServerError::Issuer(error.to_string()))?;
-        let context =
-            startup::subscription_context(core, client, targets, &tracer, routing, stores.clone());
-        let arbiters = Arbiters::start(launch.arbiters, &launch.threads);
+        let context = startup::build_subscription_context(
+            parts,
+            client,
+            targets,
+            &tracer,
+            routing,
+            stores.clone(),
+        );
+        let arbiters = Arbiters::start(launch.delivery_threads, &launch.threads);
         let notifier = startup::start_service_notifier(launch);
         let followed = match launch.core.as_ref().filter(|core| !core.has_control()) {
-            Some(shard) => Some(shard.follow_control(Arc::clone(&core.registry)).await),
+            Some(shard) => Some(shard.follow_control(Arc::clone(&parts.registry)).await),
             None => {
                 if let Some(ownership) = ownership.filter(|_| has_control) {
-                    core.registry.note_cluster(&ownership.node.id).await?;
+                    parts
+                        .registry
+                        .note_cluster(&ownership.node.cluster_id)
+                        .await?;
                 }
-                startup::start_validation(core, client.clone(), address);
-                startup::start_expiry(core).await;
+                startup::start_validation(parts, client.clone(), address);
+                startup::start_expiry(parts).await;
                 None
             }
         };
-        startup::start_background_tasks(core);
+        startup::start_filter_version_sweep(parts);
         actix_rt::spawn(actor_factory::run(starts, arbiters.actor_hosts(context)));
-        let publisher = startup::build_publisher(core, gate, tracer.clone());
-        startup::attach_topics(core, client, &publisher, others);
-        startup::attach_journal(health, &core.journal);
+        let publisher = startup::build_publisher(parts, gate, tracer.clone());
+        startup::attach_topics(parts, client, &publisher, others);
+        startup::attach_journal(health, &parts.journal);
         Ok(Self {
             certificates,
             system_topic,

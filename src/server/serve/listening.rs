@@ -51,7 +51,7 @@ impl Listening {
         let nodes = ownership
             .map(|ownership| ownership.node.listener_of_nodes())
             .transpose()?;
-        let config = &recovered.core.config;
+        let config = &recovered.parts.config;
         let budget = &recovered.budget;
         let http = match sockets {
             Some(ClientSockets {
@@ -75,11 +75,11 @@ impl Listening {
         if let Some(Ownership { node, .. }) = ownership {
             tracing::info!(
                 shard = node.shard(),
-                topics = recovered.core.registry.list_topics().len(),
+                topics = recovered.parts.registry.list_topics().len(),
                 "this node serves the shard"
             );
         }
-        startup::start_backups(&recovered.core, &recovered.backups);
+        startup::start_backups(&recovered.parts, &recovered.backups);
         delivery.notifier.notify_ready(&address.own_url);
         Ok(Self {
             health,

@@ -25,7 +25,8 @@ pub(super) struct OwnedStore<'a> {
 }
 
 pub(crate) struct JournalTarget {
-    /// The local store. A node writes to the changelog before.
+    /// The store that the journal writes to: the local one, or on a node the replicated one, which
+    /// appends to the changelog first.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) on_failure: FatalHandler,
 }
@@ -73,7 +74,7 @@ impl<'a> OwnedStore<'a> {
                 }) = &mut bound.sockets
                 {
                     responder.end().await;
-                    let standby = node.build_standby(config, &bound.address, &bound.health)?;
+                    let standby = node.become_standby(config, &bound.address, &bound.health)?;
                     *responder = listener.serve_standby(config, budget, standby)?;
                 }
                 node

@@ -3,7 +3,7 @@
 use std::{rc::Rc, sync::Arc};
 
 use super::{
-    Served,
+    RunOutcome,
     bound::{Bound, StartEnd},
     owned_store::JournalTarget,
 };
@@ -12,7 +12,7 @@ use crate::{
     descriptors::DescriptorBudget,
     node::Ownership,
     settings,
-    startup::{self, Core},
+    startup::{self, BackupOwner, ServerParts},
     timekeeping::Timekeeper,
 };
 use gridhook_admin::{ChaosTargets, admin_token::AdminToken, health};
@@ -26,7 +26,7 @@ use gridhook_store::rocks::RocksStore;
 
 /// The records of the store are read, and the journal writes.
 pub(crate) struct Recovered {
-    pub(crate) core: Core,
+    pub(crate) parts: ServerParts,
     pub(super) writer: WriterThreads,
     pub(super) timekeeper: Rc<Timekeeper>,
     pub(super) started: Timestamp,
@@ -57,13 +57,15 @@ impl Recovered {
             ownership.node.share_time(&ownership.tenure, clock.clone());
         }
         let start = clock.now();
-        let token = startup::admin_token(config)?;
-        let cluster = ownership.map(|ownership| ownership.node.id.clone());
+        let token = startup::load_admin_token(config)?;
+        let backup_owner = ownership.map(|ownership| BackupOwner {
+            cluster_id: ownership.node.cluster_id.clone(),
+            fence: ownership.tenure.file_fence(),
+        });
         let process_dir = launch.core.as_ref().map(|core| core.process_dir.clone());
         let lease = ownership.map(|ownership| ownership.tenure.lease.clone());
-        let fence = ownership.map(|ownership| ownership.tenure.file_fence());
         let backups =
-            startup::build_backups(config, budget, local, &clock, cluster, fence, process_dir)?;
+            startup::build_backups(config, budget, local, &clock, backup_owner, process_dir)?;
         let client = ClientOptions {
             lease,
             ..settings::client_options(config, &address.bound, budget)?
@@ -87,7 +89,7 @@ impl Recovered {
         };
         let registry = Arc::clone(appended_to.get_or_init(|| Arc::new(registry)));
         let compute = Compute::new(settings::compute_limits(config));
-        let core = Core {
+        let parts = ServerParts {
             config: config.clone(),
             clock,
             journal,
@@ -96,7 +98,7 @@ impl Recovered {
         };
         Ok((
             Self {
-                core,
+                parts,
                 writer,
                 timekeeper,
                 started: start,
@@ -115,16 +117,16 @@ impl Recovered {
         bound: Bound,
         ownership: Option<Ownership<'_>>,
         end: StartEnd,
-    ) -> Result<Served, ServerError> {
+    ) -> Result<RunOutcome, ServerError> {
         self.close(ownership.as_ref()).await;
         bound.abandon_start(ownership, end).await
     }
 
     /// Ends the journal of a start that is abandoned.
     pub(super) async fn close(self, ownership: Option<&Ownership<'_>>) {
-        let Self { core, writer, .. } = self;
-        core.registry.close();
-        core.journal.close();
+        let Self { parts, writer, .. } = self;
+        parts.registry.close();
+        parts.journal.close();
         let end = async {
             // A write may wait for the changelog.
             tokio::task::spawn_blocking(move || writer.join_all())

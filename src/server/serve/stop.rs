@@ -4,14 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use actix_web::web;
 
-use super::{Delivery, Listening, Recovered, Served};
+use super::{Delivery, Listening, Recovered, RunOutcome};
 use crate::{
     ServerError, backup_schedule,
     error::io_error,
     node::{self, EndGuard, Ownership, TenureEnd},
     running_server::RunningServer,
     shutdown::{self, StopSignals},
-    startup::Core,
+    startup::ServerParts,
     timekeeping::Timekeeper,
 };
 use gridhook_admin::{Control, health};
@@ -27,7 +27,7 @@ pub(super) struct Running {
 
 impl Running {
     /// Ends what serves, delivers and writes, in this order.
-    pub(super) async fn stop(self, end: RunEnd<'_>) -> Result<Served, ServerError> {
+    pub(super) async fn stop(self, end: RunEnd<'_>) -> Result<RunOutcome, ServerError> {
         let Self {
             recovered,
             delivery,
@@ -39,7 +39,7 @@ impl Running {
             counters,
             http,
         } = listening;
-        let core = &recovered.core;
+        let parts = &recovered.parts;
         let ownership = end.ownership();
         let _guard =
             ownership.map(|ownership| EndGuard::begin(Arc::clone(&ownership.tenure.store)));
@@ -59,11 +59,11 @@ impl Running {
         // The next owner makes backups at the same destination.
         backup_schedule::stop(&recovered.backups).await;
         delivery.publisher.end_polls();
-        end.finish_requests(core, &delivery.publisher, &counters, &http)
+        end.finish_requests(parts, &delivery.publisher, &counters, &http)
             .await;
         let settle_timeout = match ownership {
             Some(_) => Duration::ZERO,
-            None => core.config.server.shutdown_timeout,
+            None => parts.config.server.shutdown_timeout,
         };
         if !delivery.stores.finish_turns(settle_timeout).await {
             tracing::warn!(
@@ -72,15 +72,15 @@ impl Running {
         }
         recovered.timekeeper.save_clock();
         control.save_history();
-        core.journal.close();
+        parts.journal.close();
         // A write may wait for the changelog, and a second signal is heard meanwhile.
         let writer = recovered.writer;
         tokio::task::spawn_blocking(move || writer.join_all())
             .await
             .expect("joining threads does not panic");
-        let served = match end {
-            RunEnd::Stop | RunEnd::Leave(_) => Served::All,
-            RunEnd::SetBack | RunEnd::HandOver(_) | RunEnd::Fenced(_) => Served::Run,
+        let outcome = match end {
+            RunEnd::Stop | RunEnd::Leave(_) => RunOutcome::ProcessEnds,
+            RunEnd::SetBack | RunEnd::HandOver(_) | RunEnd::Fenced(_) => RunOutcome::RunAgain,
         };
         let is_of_node = ownership.is_some();
         end.release_store(http).await?;
@@ -88,12 +88,12 @@ impl Running {
         if let Some(exporter) = delivery.exporter {
             exporter.close();
         }
-        match served {
-            Served::All => tracing::info!("stopped"),
-            Served::Run if is_of_node => tracing::info!("standby again"),
-            Served::Run => {}
+        match outcome {
+            RunOutcome::ProcessEnds => tracing::info!("stopped"),
+            RunOutcome::RunAgain if is_of_node => tracing::info!("standby again"),
+            RunOutcome::RunAgain => {}
         }
-        Ok(served)
+        Ok(outcome)
     }
 }
 
@@ -126,34 +126,34 @@ impl<'a> RunEnd<'a> {
         let Some(ownership) = ownership else {
             return tokio::select! {
                 biased;
-                result = shutdown::wait_for_signal(signals) => result.map(|()| Self::Stop),
+                result = shutdown::begin_stop_on_signal(signals) => result.map(|()| Self::Stop),
                 () = set_back => Ok(Self::SetBack),
             };
         };
-        let end = tokio::select! {
+        tokio::select! {
             // A process that stops gives up the claims of all shards at the same time.
             biased;
-            result = shutdown::wait_for_signal(ownership.signals) => result.map(|()| None)?,
-            end = ownership.tenure.wait_until_ended() => Some(end),
-            () = set_back => Some(TenureEnd::Requested),
-        };
-        Ok(match end {
-            None => Self::Leave(ownership),
-            Some(TenureEnd::Requested) => Self::HandOver(ownership),
-            Some(TenureEnd::Lost) => Self::Fenced(ownership),
-        })
+            result = shutdown::begin_stop_on_signal(ownership.signals) => {
+                result.map(|()| Self::Leave(ownership))
+            }
+            end = ownership.tenure.wait_until_ended() => Ok(match end {
+                TenureEnd::Requested => Self::HandOver(ownership),
+                TenureEnd::Lost => Self::Fenced(ownership),
+            }),
+            () = set_back => Ok(Self::HandOver(ownership)),
+        }
     }
 
     /// Stops taking requests of publishers, and waits for deliveries in flight as long as the end
     /// allows it.
     async fn finish_requests(
         &self,
-        core: &Core,
+        parts: &ServerParts,
         publisher: &Publisher,
         listeners: &[Arc<ListenerCounters>],
         http: &RunningServer,
     ) {
-        let shutdown_timeout = core.config.server.shutdown_timeout;
+        let shutdown_timeout = parts.config.server.shutdown_timeout;
         match self {
             Self::Stop | Self::SetBack => {
                 // No other server serves publishers while this one begins again.
@@ -161,8 +161,8 @@ impl<'a> RunEnd<'a> {
                     shutdown::serve_until_disconnected(listeners).await;
                 }
                 publisher.close();
-                core.registry.close();
-                shutdown::drain_requests(&core.registry, shutdown_timeout).await;
+                parts.registry.close();
+                shutdown::drain_requests(&parts.registry, shutdown_timeout).await;
                 if matches!(self, Self::SetBack) {
                     http.pause().await;
                     http.finish_requests().await;
@@ -170,15 +170,15 @@ impl<'a> RunEnd<'a> {
                 http.stop().await;
             }
             Self::Leave(_) | Self::HandOver(_) => {
-                core.registry.close();
+                parts.registry.close();
                 // Publishers are served meanwhile: the next owner delivers what they send.
                 let drain_timeout = shutdown_timeout.min(node::DRAIN_MAX);
-                shutdown::drain_requests(&core.registry, drain_timeout).await;
+                shutdown::drain_requests(&parts.registry, drain_timeout).await;
                 publisher.close();
             }
             Self::Fenced(_) => {
                 publisher.close();
-                core.registry.close();
+                parts.registry.close();
             }
         }
     }

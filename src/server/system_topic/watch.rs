@@ -98,7 +98,8 @@ impl Watch {
                     state: EndpointState::from_snapshot(&snapshot),
                     dead_lettered: snapshot.counters.dead_lettered,
                 };
-                // Dead letters of an earlier process were reported by it.
+                // Dead letters of an earlier process are not reported again. Those after its last
+                // look are in no event.
                 let last = match &before {
                     Some(before) => before.get(&key).copied().unwrap_or_default(),
                     None => Reported {

@@ -1,9 +1,13 @@
 //! The record of how far a store has applied its changelog: sequence | chain 4 | epoch | number.
 
-use super::RecordLayout;
+use super::{RecordLayout, StoredRecord as _};
+use crate::{
+    Family, Store, StoreError,
+    keys::{self, MetaKind},
+};
 use gridhook_event::codec::{RecordReader, put_varint};
 
-/// A position in a changelog: behind the last record that was applied.
+/// A position in a changelog: that of the last record that was applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AppliedPosition {
     /// The sequence of that record; 0 before the first one.
@@ -14,6 +18,16 @@ pub struct AppliedPosition {
     pub epoch: u64,
     /// The number of the record within the epoch.
     pub number: u64,
+}
+
+impl AppliedPosition {
+    /// What a store has applied; [`None`] if it has no record of that.
+    pub fn read(store: &dyn Store) -> Result<Option<Self>, StoreError> {
+        let record = store.get(Family::Meta, &keys::meta_key(MetaKind::Applied, b""))?;
+        record
+            .map(|value| Self::decode(&value).map_err(StoreError::damaged))
+            .transpose()
+    }
 }
 
 impl RecordLayout for AppliedPosition {

@@ -111,7 +111,7 @@ fn a_store_on_disk_that_lost_its_unsynced_tail_follows_the_log_again() {
         let rocks =
             RocksStore::open(folder, &RocksOptions::default()).expect("whole up to its watermark");
         let (clock, _hand) = Clock::new_manual(Timestamp(1_000_000));
-        ReplicatedStore::open(Arc::new(rocks), Arc::clone(&log), "a", clock, OPTIONS)
+        ReplicatedStore::take_shard(Arc::new(rocks), Arc::clone(&log), "a", clock, OPTIONS)
             .expect("no longer than the log")
     };
     let first = open(folder.path());

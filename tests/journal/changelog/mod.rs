@@ -54,7 +54,7 @@ fn take(
     node: &str,
 ) -> Result<ReplicatedStore, FollowError> {
     let (clock, _hand) = Clock::new_manual(Timestamp(1_000_000));
-    ReplicatedStore::open(
+    ReplicatedStore::take_shard(
         Arc::new(store.clone()),
         Arc::clone(log),
         node,

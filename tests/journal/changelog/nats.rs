@@ -51,7 +51,7 @@ fn create(connection: &NatsConnection, name: &str, replicas: usize) {
         first: 1,
     };
     wait_for("a stream", ELECTION, || {
-        connection.create(name, settings).is_ok()
+        connection.create_stream_if_missing(name, settings).is_ok()
     });
 }
 
@@ -147,7 +147,7 @@ fn a_stream_that_is_missing_full_or_given_too_large_a_record_says_so() {
         Err(ChangelogError::Unavailable(_))
     ));
     connection
-        .create(
+        .create_stream_if_missing(
             "GH_small",
             StreamSettings {
                 replicas: 1,
@@ -158,7 +158,7 @@ fn a_stream_that_is_missing_full_or_given_too_large_a_record_says_so() {
         .expect("made");
     // To make it again changes nothing, also with another limit; on more servers it is refused.
     connection
-        .create(
+        .create_stream_if_missing(
             "GH_small",
             StreamSettings {
                 replicas: 1,
@@ -167,7 +167,7 @@ fn a_stream_that_is_missing_full_or_given_too_large_a_record_says_so() {
             },
         )
         .expect("it is there");
-    let other = connection.create(
+    let other = connection.create_stream_if_missing(
         "GH_small",
         StreamSettings {
             replicas: 1,
@@ -182,7 +182,7 @@ fn a_stream_that_is_missing_full_or_given_too_large_a_record_says_so() {
         .expect("it is there")
         .bytes_max;
     assert_eq!(bytes_max, Some(4_000));
-    let other = connection.create(
+    let other = connection.create_stream_if_missing(
         "GH_small",
         StreamSettings {
             replicas: 3,
@@ -297,8 +297,17 @@ fn nothing_is_appended_after_a_reconnection_that_was_refused_before_it() {
             Err(ChangelogError::Unavailable(_))
         ));
     }
+    // What is not known is not missing.
+    for error in [
+        connection.find_stream("GH_late").err(),
+        connection.count_replicas("GH_late").err(),
+        connection.has_stream("GH_none").err(),
+    ] {
+        assert!(matches!(error, Some(NatsError::Use { .. })), "{error:?}");
+    }
     nats.0[0].start();
     wait_for("the server to be back", ELECTION, || log.bounds().is_ok());
+    assert_eq!(connection.has_stream("GH_none"), Ok(false));
     assert_eq!(log.append(&"b".into(), Some(1)), Ok(2));
     assert_eq!(log.read(1, 9).expect("readable"), ["a", "b"]);
 }

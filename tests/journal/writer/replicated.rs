@@ -27,7 +27,7 @@ pub(super) fn layered(store: Arc<dyn Store>) -> Arc<dyn Store> {
         ..ReplicationOptions::default()
     };
     Arc::new(
-        ReplicatedStore::open(store, Arc::new(log), "node", clock, options)
+        ReplicatedStore::take_shard(store, Arc::new(log), "node", clock, options)
             .expect("the log is whole"),
     )
 }

@@ -702,6 +702,49 @@ fn a_node_fetches_copies_of_the_shards_whose_records_were_removed_and_follows_th
     assert_shards_sound(&sharded.cluster.nodes[2]);
 }
 
+#[test]
+fn a_shard_whose_copy_cannot_be_opened_fails_alone_until_the_next_start() {
+    if !has_nats() {
+        return;
+    }
+    let mut sharded = Sharded::start(&[("CLUSTER__COPY_RATE", "64 KiB")]);
+    let control = usize::from(SHARDS);
+    let names = names();
+    let key = topic_without_duplicates(&sharded.cluster.nodes[0], &names[0]);
+    sharded.cluster.nodes[2].kill_9();
+    sharded.wait_for_shares(0, &[3, 3]);
+    topic_without_duplicates(&sharded.cluster.nodes[0], &names[1]);
+    sharded.cluster.nats.0[0].purge("GH_test_control");
+    sharded.cluster.nodes[2].begin();
+    wait_for("the copy to be fetched", START, || {
+        let log = sharded.cluster.nodes[2].logs();
+        log.contains("this node fetches a copy of the store from the owner")
+    });
+    // A folder with content is not replaced.
+    let data_dir = sharded.cluster.nodes[2].data_dir();
+    let obstacle = data_dir.join(format!("shards/{control}/received/obstacle"));
+    fs::create_dir_all(obstacle).expect("a folder");
+    wait_for("the shard to fail", START, || {
+        let log = sharded.cluster.nodes[2].logs();
+        log.contains("restart the node once that is mended")
+    });
+    sharded.wait_for_shares(0, &[2, 2, 2]);
+    assert_eq!(
+        status_of(&sharded.cluster.nodes[2], &names[0], &key, "id", "s"),
+        200
+    );
+    let log = sharded.cluster.nodes[2].logs();
+    assert!(!log.contains("panicked"), "{log}");
+    sharded.cluster.nodes[2].terminate();
+    sharded.cluster.join(2);
+    wait_for("the copy to be in place", START, || {
+        let log = sharded.cluster.nodes[2].logs();
+        log.contains("the copy of the store is in place")
+    });
+    sharded.cluster.nodes[2].terminate();
+    assert_shards_sound(&sharded.cluster.nodes[2]);
+}
+
 /// The names of the threads of a process, with their numbers.
 fn threads_of(server: &Server) -> BTreeMap<String, usize> {
     let mut threads = BTreeMap::new();

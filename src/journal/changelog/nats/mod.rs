@@ -10,8 +10,8 @@ use std::{sync::Arc, time::Duration};
 use async_nats::{
     ConnectOptions, ToServerAddrs,
     jetstream::{
-        self,
-        context::{Context, CreateStreamError, CreateStreamErrorKind},
+        self, ErrorCode,
+        context::{Context, CreateStreamError, CreateStreamErrorKind, GetStreamErrorKind},
         stream::{Config, DiscardPolicy},
     },
 };
@@ -22,7 +22,10 @@ use tokio::{
 };
 
 use self::servers::PAYLOAD_MIN;
-pub use self::stream::NatsChangelog;
+pub use self::{
+    servers::{ServerProblems, SyncReports},
+    stream::NatsChangelog,
+};
 use super::Changelog as _;
 
 /// How long a call waits for its response.
@@ -113,7 +116,7 @@ pub enum NatsError {
     },
 }
 
-/// What a stream that is there takes.
+/// The limits of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamInfo {
     /// Its limit of bytes; [`None`] for the limit of its servers.
@@ -151,8 +154,11 @@ pub enum Credentials {
 }
 
 impl NatsConnection {
-    /// [`Self::open`] with these credentials, and with TLS if it is given.
-    pub fn log_in(
+    /// Connects to one of the servers at `urls` with these credentials, and with TLS if it is given.
+    ///
+    /// # Errors
+    /// If none can be reached, or if its release or its `max_payload` is too small.
+    pub fn connect(
         urls: &[String],
         credentials: &Credentials,
         tls: Option<&rustls::ClientConfig>,
@@ -206,7 +212,7 @@ impl NatsConnection {
             });
         let client = handle.block_on(options.connect(addresses));
         let client = client.map_err(|error| NatsError::Connect(error.to_string()))?;
-        servers::check(&client)?;
+        servers::check_release_and_payload(&client)?;
         let entered = handle.enter();
         let mut context = jetstream::new(client);
         drop(entered);
@@ -218,9 +224,13 @@ impl NatsConnection {
         })
     }
 
-    /// Makes the stream `name`, if it is not there. Only the creation of a cluster does that: a
-    /// stream that is missing later has lost its records.
-    pub fn create(&self, name: &str, settings: StreamSettings) -> Result<(), NatsError> {
+    /// Makes the stream `name`, if it is not there. A node does that only for a shard that no node
+    /// has owned yet: a stream that is missing later has lost its records.
+    pub fn create_stream_if_missing(
+        &self,
+        name: &str,
+        settings: StreamSettings,
+    ) -> Result<(), NatsError> {
         let config = Config {
             name: name.to_owned(),
             subjects: vec![name.to_owned()],
@@ -231,9 +241,9 @@ impl NatsConnection {
             deny_delete: true,
             ..Config::default()
         };
-        let made = self
-            .runtime
-            .block_on(self.until_answered(name, || self.context.create_stream(config.clone())));
+        let creation =
+            self.retry_until_available(name, || self.context.create_stream(config.clone()));
+        let made = self.runtime.block_on(creation);
         match made {
             // Another node makes it meanwhile, perhaps with another limit.
             Err(_) if self.wait_for_stream(name) == Some(settings.replicas) => Ok(()),
@@ -244,7 +254,7 @@ impl NatsConnection {
     /// On how many servers a stream is that another node is about to make.
     fn wait_for_stream(&self, name: &str) -> Option<usize> {
         for _ in 0..CREATE_TRIES {
-            if let Some(replicas) = self.count_replicas(name) {
+            if let Ok(Some(replicas)) = self.count_replicas(name) {
                 return Some(replicas);
             }
             std::thread::sleep(CREATE_PAUSE);
@@ -254,7 +264,7 @@ impl NatsConnection {
 
     /// Makes the stream `stream` with `make`, and asks again where the servers do not answer: some
     /// that have just started do not at first.
-    pub async fn until_answered<T, F>(
+    pub async fn retry_until_available<T, F>(
         &self,
         stream: &str,
         make: impl Fn() -> F,
@@ -304,7 +314,7 @@ impl NatsConnection {
             bytes_max: Some(1 << 20),
             first: 1,
         };
-        self.create(name, settings)?;
+        self.create_stream_if_missing(name, settings)?;
         let written = self
             .changelog(name)
             .append(&Bytes::from_static(b"check"), None);
@@ -344,21 +354,48 @@ impl NatsConnection {
         })
     }
 
+    /// Whether the stream `name` is there.
+    ///
+    /// # Errors
+    /// If the servers do not respond.
+    pub fn has_stream(&self, name: &str) -> Result<bool, NatsError> {
+        Ok(self.read_config(name)?.is_some())
+    }
+
     /// On how many servers the stream `name` is, if it is there.
-    pub fn count_replicas(&self, name: &str) -> Option<usize> {
-        let stream = self.runtime.block_on(self.context.get_stream(name));
-        Some(stream.ok()?.cached_info().config.num_replicas)
+    ///
+    /// # Errors
+    /// If the servers do not respond.
+    pub fn count_replicas(&self, name: &str) -> Result<Option<usize>, NatsError> {
+        Ok(self.read_config(name)?.map(|config| config.num_replicas))
+    }
+
+    fn read_config(&self, name: &str) -> Result<Option<Config>, NatsError> {
+        let error = match self.runtime.block_on(self.context.get_stream(name)) {
+            Ok(stream) => return Ok(Some(stream.cached_info().config.clone())),
+            Err(error) => error,
+        };
+        match error.kind() {
+            GetStreamErrorKind::JetStream(error)
+                if error.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+            {
+                Ok(None)
+            }
+            _ => Err(NatsError::Use {
+                stream: name.to_owned(),
+                why: error.to_string(),
+            }),
+        }
     }
 
     /// The stream `name`, if it is there. Settings may have been changed since it was made.
     ///
     /// # Errors
-    /// If it has settings with which it would lose records.
+    /// If it has settings with which it would lose records, or the servers do not respond.
     pub fn find_stream(&self, name: &str) -> Result<Option<StreamInfo>, NatsError> {
-        let Ok(stream) = self.runtime.block_on(self.context.get_stream(name)) else {
+        let Some(config) = self.read_config(name)? else {
             return Ok(None);
         };
-        let config = &stream.cached_info().config;
         let loses = [
             ("max_age", !config.max_age.is_zero()),
             ("max_msgs", config.max_messages > 0),

@@ -61,13 +61,15 @@ struct MetaCluster {
 }
 
 impl NatsConnection {
-    /// Everything that is wrong with the servers, as far as they report it, and how many report and
-    /// exist. This connection must have a user of the system account.
+    /// Everything that is wrong with the servers, as far as they report it. This connection must
+    /// have a user of the system account.
     ///
     /// # Errors
     /// If no server can be asked.
-    pub fn examine_servers(&self) -> Result<(Vec<NatsError>, usize, usize), NatsError> {
-        let reports = self.runtime.block_on(reports(&self.context.client()))?;
+    pub fn examine_servers(&self) -> Result<ServerProblems, NatsError> {
+        let reports = self
+            .runtime
+            .block_on(request_reports(&self.context.client()))?;
         let servers = count_servers(reports.values());
         let found = reports.len();
         let mut problems = Vec::new();
@@ -77,7 +79,10 @@ impl NatsConnection {
         for report in reports.into_values() {
             problems.extend(check_report(report).err());
         }
-        Ok((problems, found, servers))
+        Ok(ServerProblems {
+            problems,
+            reports: SyncReports { found, servers },
+        })
     }
 
     /// The bytes that new streams may reserve on each server that reports. This connection must have
@@ -86,7 +91,9 @@ impl NatsConnection {
     /// # Errors
     /// If no server can be asked.
     pub fn find_server_room(&self) -> Result<Option<u64>, NatsError> {
-        let reports = self.runtime.block_on(reports(&self.context.client()))?;
+        let reports = self
+            .runtime
+            .block_on(request_reports(&self.context.client()))?;
         let rooms = reports.values().filter_map(|report| {
             let limit = u64::try_from(report.data.config.max_storage).ok()?;
             Some(limit.saturating_sub(report.data.reserved_storage))
@@ -103,7 +110,7 @@ impl NatsConnection {
     /// If fewer report, or if one of them does not sync or is too old.
     pub fn check_sync(&self) -> Result<(), NatsError> {
         let client = self.context.client();
-        let reports = self.runtime.block_on(sync_reports(&client))?;
+        let reports = self.runtime.block_on(request_sync_reports(&client))?;
         if !reports.is_complete() {
             let SyncReports { found, servers } = reports;
             tracing::warn!(
@@ -117,10 +124,20 @@ impl NatsConnection {
     }
 }
 
-/// How many servers of a cluster have reported that they sync each write.
-struct SyncReports {
-    found: usize,
-    servers: usize,
+/// How many servers of a cluster have reported how they sync.
+pub struct SyncReports {
+    /// The number of servers that reported.
+    pub found: usize,
+    /// The number of all servers.
+    pub servers: usize,
+}
+
+/// Everything that is wrong with the servers of a cluster, as far as they report it.
+pub struct ServerProblems {
+    /// The problems of the servers that reported, and whether any did not.
+    pub problems: Vec<NatsError>,
+    /// How many servers reported.
+    pub reports: SyncReports,
 }
 
 impl SyncReports {
@@ -133,7 +150,7 @@ impl SyncReports {
 async fn check_sync_of_missing(client: Client) {
     loop {
         tokio::time::sleep(SYNC_CHECK_INTERVAL).await;
-        match sync_reports(&client).await {
+        match request_sync_reports(&client).await {
             Ok(reports) if reports.is_complete() => {
                 tracing::info!(
                     servers = reports.servers,
@@ -149,8 +166,8 @@ async fn check_sync_of_missing(client: Client) {
     }
 }
 
-async fn sync_reports(client: &Client) -> Result<SyncReports, NatsError> {
-    let reports = reports(client).await?;
+async fn request_sync_reports(client: &Client) -> Result<SyncReports, NatsError> {
+    let reports = request_reports(client).await?;
     let servers = count_servers(reports.values());
     let found = reports.len();
     if 2 * found <= servers {
@@ -184,7 +201,7 @@ fn check_report(report: ServerFacts) -> Result<(), NatsError> {
 }
 
 /// The reports of all servers that respond in time, by their names.
-async fn reports(client: &Client) -> Result<BTreeMap<String, ServerFacts>, NatsError> {
+async fn request_reports(client: &Client) -> Result<BTreeMap<String, ServerFacts>, NatsError> {
     let of_client = |error: &dyn std::error::Error| NatsError::Connect(error.to_string());
     let inbox = client.new_inbox();
     let mut responses = client
@@ -216,7 +233,7 @@ async fn reports(client: &Client) -> Result<BTreeMap<String, ServerFacts>, NatsE
     Ok(reports)
 }
 
-pub(super) fn check(client: &Client) -> Result<(), NatsError> {
+pub(super) fn check_release_and_payload(client: &Client) -> Result<(), NatsError> {
     let info = client.server_info();
     if is_older(&info.version) {
         return Err(NatsError::Version {

@@ -8,7 +8,7 @@ use gridhook_metrics::ListenerCounters;
 
 /// The addresses of the listeners for clients. The core of a shard has those of its process.
 #[derive(Clone)]
-pub(super) struct ClientAddress {
+pub(super) struct ClientListeners {
     /// The bound addresses. No endpoint may have one of them.
     pub(super) bound: Vec<SocketAddr>,
     /// The URL that the server gives to others.
