@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use awc::{Client, error::PayloadError, http::StatusCode};
+use awc::{Client, http::StatusCode};
 use serde_json::json;
 use url::Url;
 
 use super::{
     client::{ClientError, ServerAddressArgs, connection_error},
+    http,
     output::{CommandOutcome, OutputArgs},
     value::parse_duration,
 };
@@ -52,8 +53,6 @@ impl From<HealthCheckView> for CommandOutcome {
 enum ProbeError {
     #[error(transparent)]
     Unreachable(#[from] ClientError),
-    #[error("{server}: {error}")]
-    Body { server: Url, error: PayloadError },
     #[error("{server}: {status}, and the response is not from gridhook")]
     Foreign { server: Url, status: StatusCode },
 }
@@ -91,9 +90,9 @@ impl Health {
         let result = client.get(url).send().await;
         let mut response = result.map_err(|error| connection_error(server, &error))?;
         let status = response.status();
-        let body = response.body().await.map_err(|error| ProbeError::Body {
+        let body = response.body().await.map_err(|error| ClientError::Body {
             server: server.clone(),
-            error,
+            reason: http::payload_problem(&error),
         })?;
         let state = if self.live {
             serde_json::from_slice::<Liveness>(&body).map(|_| "alive".to_owned())

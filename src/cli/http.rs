@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use awc::{Client, Connector};
+use awc::{Client, Connector, error::PayloadError};
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 
 use super::client::ClientError;
@@ -26,6 +26,14 @@ pub(super) fn error_reason(body: &[u8]) -> String {
         }
         Err(_) if body.is_empty() => "the response has no body".to_owned(),
         Err(_) => escape::escape_text(String::from_utf8_lossy(body).trim()).into_owned(),
+    }
+}
+
+/// Why the body of a response cannot be received.
+pub(super) fn payload_problem(error: &PayloadError) -> String {
+    match error {
+        PayloadError::Incomplete(_) => "the response ended early".to_owned(),
+        error => format!("the response cannot be received: {error}"),
     }
 }
 

@@ -9,7 +9,7 @@ mod resource_name;
 mod stream;
 mod token;
 
-use std::{cell::RefCell, collections::BTreeSet, path::PathBuf, time::Duration};
+use std::{cell::RefCell, collections::BTreeSet, io, path::PathBuf, time::Duration};
 
 use awc::{
     Client, ClientRequest, SendClientRequest,
@@ -35,6 +35,7 @@ pub(super) use self::{
 use super::{
     http,
     output::{CommandError, OutputArgs},
+    print::PrintError,
     suggestion,
 };
 
@@ -138,9 +139,13 @@ pub enum ClientError {
     /// The server responded with an error.
     #[error("the server responded {status}: {reason}")]
     Refused { status: StatusCode, reason: String },
+    /// The body of the response cannot be received.
+    #[error("{server}: {reason}")]
+    Body { server: Url, reason: String },
     /// The response cannot be parsed.
     #[error(
-        "the response has an unknown form; the server and this command may have different versions"
+        "the response has an unknown form ({0}); the server and this command may have different \
+         versions"
     )]
     Response(#[from] serde_json::Error),
     /// A flag, a variable or a file cannot be used.
@@ -155,6 +160,18 @@ pub enum ClientError {
     /// The connection ended before the response did.
     #[error("the connection to the server ended: {0}")]
     Disconnected(String),
+    /// Standard output cannot be written.
+    #[error(transparent)]
+    Print(#[from] PrintError),
+    #[error("the terminal cannot be used: {0}")]
+    Terminal(#[from] io::Error),
+}
+
+impl ClientError {
+    /// Whether the server responded with this status.
+    pub(crate) fn has_status(&self, expected: StatusCode) -> bool {
+        matches!(self, Self::Refused { status, .. } if *status == expected)
+    }
 }
 
 impl CommandError for ClientError {
@@ -172,6 +189,9 @@ pub(crate) enum Precondition {
     /// The resource has this ETag.
     Tag(String),
 }
+
+/// Time limit of a response: one minute, longer than every request that is not a job.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// 64 MiB, above every response; lists are paged.
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
@@ -264,15 +284,9 @@ impl ServerClient {
         result: Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         match result {
-            Err(ClientError::Refused {
-                status: StatusCode::NOT_FOUND,
-                reason,
-            }) => {
+            Err(ClientError::Refused { status, reason }) if status == StatusCode::NOT_FOUND => {
                 let reason = reason + &suggestion::suggest_for(self, path).await;
-                Err(ClientError::Refused {
-                    status: StatusCode::NOT_FOUND,
-                    reason,
-                })
+                Err(ClientError::Refused { status, reason })
             }
             result => result,
         }
@@ -386,13 +400,9 @@ impl ServerClient {
             .body()
             .limit(RESPONSE_BYTES_MAX)
             .await
-            .map_err(|error| {
-                let hint = "the response ended early".to_owned();
-                ClientError::Send {
-                    server: self.server.to_string(),
-                    error: error.to_string(),
-                    hint,
-                }
+            .map_err(|error| ClientError::Body {
+                server: self.server.clone(),
+                reason: http::payload_problem(&error),
             })?;
         if status.is_success() {
             return Ok((body, tag));
@@ -437,6 +447,3 @@ pub(crate) fn connection_error(server: &Url, error: &SendRequestError) -> Client
         hint,
     }
 }
-
-/// Time limit of a response: one minute, longer than every request that is not a job.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);

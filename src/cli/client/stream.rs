@@ -101,5 +101,5 @@ impl<S: Stream<Item = Result<Bytes, PayloadError>> + Unpin> LineStream<S> {
 }
 
 fn disconnection_error(error: PayloadError) -> ClientError {
-    ClientError::Disconnected(error.to_string())
+    ClientError::Disconnected(http::payload_problem(&error))
 }
