@@ -344,10 +344,7 @@ impl ChaosRun {
             .await
         {
             Ok(_) => Ok(()),
-            Err(client::ClientError::Refused {
-                status: StatusCode::NOT_FOUND,
-                ..
-            }) => Ok(()),
+            Err(error) if error.has_status(StatusCode::NOT_FOUND) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -365,10 +362,7 @@ pub enum CleanUpError {
 async fn fault_counts(session: &ServerClient) -> Result<BTreeMap<String, u64>, ChaosError> {
     match session.get::<ChaosReport>("/chaos").await {
         Ok(report) => Ok(flatten_counts(&json!(report.injected))),
-        Err(client::ClientError::Refused {
-            status: StatusCode::NOT_FOUND,
-            ..
-        }) => Err(ChaosError::Off),
+        Err(error) if error.has_status(StatusCode::NOT_FOUND) => Err(ChaosError::Off),
         Err(error) => Err(request_error("cannot read the injected faults")(error)),
     }
 }

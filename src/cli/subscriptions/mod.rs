@@ -6,7 +6,7 @@ mod spec;
 
 use std::path::PathBuf;
 
-use awc::http::Method;
+use awc::http::{Method, StatusCode};
 use clap::{Args, Subcommand};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -261,12 +261,8 @@ async fn list_subscriptions(
     }
     let mut all = Vec::new();
     for path in paths {
-        let subscriptions = match list::read_list(session, &path).await {
-            // `read_list` gives no suggestions; a failed list is requested again for its error.
-            Err(ClientError::Refused { .. }) => vec![session.get(&path).await?],
-            subscriptions => subscriptions?,
-        };
-        all.extend(subscriptions);
+        let subscriptions = list::read_list(session, &path).await;
+        all.extend(session.with_suggestion(&path, subscriptions).await?);
     }
     Ok(all)
 }
@@ -298,7 +294,7 @@ impl SubscriptionArgs {
             .await
         {
             Ok(status) => status,
-            Err(ClientError::Refused { .. }) => Value::Null,
+            Err(error) if error.has_status(StatusCode::NOT_FOUND) => Value::Null,
             Err(error) => return Err(error),
         };
         let parts = json!({"eventSubscription": subscription, "status": status});

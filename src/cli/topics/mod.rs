@@ -308,10 +308,7 @@ pub(super) async fn create_resource(
         .send_change(Method::PUT, path, &Precondition::Missing, Some(body))
         .await
     {
-        Err(ClientError::Refused {
-            status: StatusCode::PRECONDITION_FAILED,
-            ..
-        }) => {
+        Err(error) if error.has_status(StatusCode::PRECONDITION_FAILED) => {
             let what_if = format!("{path}?whatIf=true");
             match session
                 .exchange_json::<Difference>(Method::PUT, &what_if, &Precondition::None, Some(body))
