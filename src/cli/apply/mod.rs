@@ -55,8 +55,8 @@ pub struct Apply {
     /// Show the changes without applying them
     #[arg(long)]
     dry_run: bool,
-    /// Delete topics, domains and event subscriptions of the file's resource groups that are not in
-    /// the file
+    /// Delete topics, domains, namespaces and event subscriptions of the file's resource groups
+    /// that are not in the file
     #[arg(long)]
     prune: bool,
     /// Skip the confirmation
@@ -94,14 +94,14 @@ pub enum ApplyCommandError {
     #[error(transparent)]
     Control(#[from] client::ClientError),
     /// The server rejected a resource.
-    #[error("the {resource}: {error}; {done} of {of} changes were applied before")]
+    #[error("the {resource}: {error}; {done} of {total} changes were applied before")]
     Resource {
         resource: String,
         error: Box<client::ClientError>,
         /// The number of applied changes.
         done: usize,
         /// The number of all changes.
-        of: usize,
+        total: usize,
     },
     /// A parameter file cannot be used.
     #[error("{file}: {error}")]
@@ -172,27 +172,27 @@ async fn send_step(session: &ServerClient, step: &PlanStep) -> Result<Value, Cli
                 .send_change(Method::PUT, &step.path, &Precondition::Missing, Some(body))
                 .await
         }
-        PlanAction::Change { body, of, .. } => {
+        PlanAction::Change {
+            body, precondition, ..
+        } => {
             session
-                .send_change(Method::PUT, &step.path, of, Some(body))
+                .send_change(Method::PUT, &step.path, precondition, Some(body))
                 .await
         }
-        PlanAction::Delete(of) => {
+        PlanAction::Delete(precondition) => {
             let deletion = session
-                .send_change(Method::DELETE, &step.path, of, None::<&Value>)
+                .send_change(Method::DELETE, &step.path, precondition, None::<&Value>)
                 .await;
-            let is_refused = matches!(
-                &deletion,
-                Err(ClientError::Refused {
-                    status: StatusCode::PRECONDITION_FAILED,
-                    ..
-                })
-            );
-            // A domain topic may be deleted with its last event subscription.
-            if is_refused && is_deleted(session, &step.path).await {
-                return Ok(Value::Null);
+            match deletion {
+                // A domain topic may be deleted with its last event subscription.
+                Err(error)
+                    if error.has_status(StatusCode::PRECONDITION_FAILED)
+                        && is_deleted(session, &step.path).await =>
+                {
+                    Ok(Value::Null)
+                }
+                deletion => deletion,
             }
-            deletion
         }
     }
 }
@@ -201,13 +201,7 @@ async fn is_deleted(session: &ServerClient, path: &str) -> bool {
     let current = session
         .fetch_plain::<Value>(Method::GET, path, None::<&Value>)
         .await;
-    matches!(
-        current,
-        Err(ClientError::Refused {
-            status: StatusCode::NOT_FOUND,
-            ..
-        })
-    )
+    matches!(current, Err(error) if error.has_status(StatusCode::NOT_FOUND))
 }
 
 impl Apply {
@@ -235,20 +229,22 @@ impl Apply {
             ));
         }
         prompt::ask_confirmation(&format!("{}?", plan.summarize()), self.yes)?;
-        let mut waiting = self.apply_steps(&session, &plan.steps).await?;
+        let mut waiting = self.apply_steps(&session, &plan.steps, 0).await?;
         // Resources that need the state of a resource that was just created.
-        while let Some(pending) = declared.first_pending_resource().cloned() {
+        while let Some(pending) = declared.first_pending_resource() {
             let next = reader.read_with_states(&session).await?;
-            let more =
-                ApplyPlan::compare_with_server(&session, &next, false, &Spinner::new()).await?;
             if next.template.pending.len() == declared.template.pending.len() {
                 return Err(ApplyCommandError::Pending {
-                    resource: pending.what,
-                    needs: pending.needs.id,
+                    resource: pending.what.clone(),
+                    needs: pending.needs.id.clone(),
                 });
             }
-            waiting.extend(self.apply_steps(&session, &more.steps).await?);
-            plan.unchanged = more.unchanged.saturating_sub(plan.steps.len());
+            let more =
+                ApplyPlan::compare_with_server(&session, &next, false, &Spinner::new()).await?;
+            let applied = plan.steps.len();
+            waiting.extend(self.apply_steps(&session, &more.steps, applied).await?);
+            // What was just applied compares as unchanged, unless somebody changed it since.
+            plan.unchanged = more.unchanged.saturating_sub(plan.count_written());
             plan.steps.extend(more.steps);
             declared = next;
         }
@@ -277,23 +273,25 @@ impl Apply {
         })
     }
 
-    /// Applies the steps. Returns the event subscriptions that wait for endpoint validation.
+    /// Applies the steps, before which `applied` others were. Returns the event subscriptions that
+    /// wait for endpoint validation.
     async fn apply_steps(
         &self,
         session: &ServerClient,
         steps: &[PlanStep],
+        applied: usize,
     ) -> Result<Vec<String>, ApplyCommandError> {
         let spinner = Spinner::new();
-        let of = steps.len();
+        let total = applied + steps.len();
         let mut waiting = Vec::new();
-        for (done, step) in steps.iter().enumerate() {
-            spinner.set_message(format!("{done} of {of}: {}", step.name));
+        for (done, step) in (applied..).zip(steps) {
+            spinner.set_message(format!("{done} of {total}: {}", step.name));
             let result = send_step(session, step).await;
             let resource = result.map_err(|error| ApplyCommandError::Resource {
                 resource: step.name.clone(),
                 error: Box::new(error),
                 done,
-                of,
+                total,
             })?;
             if resource["properties"]["provisioningState"] == "AwaitingManualAction" {
                 waiting.push(step.name.clone());

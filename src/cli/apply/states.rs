@@ -62,10 +62,7 @@ async fn fetch_state(session: &ServerClient, key: &StateKey) -> Result<Option<Va
         .await
     {
         Ok(state) => Ok(Some(state)),
-        Err(ClientError::Refused {
-            status: StatusCode::NOT_FOUND,
-            ..
-        }) => Ok(None),
+        Err(error) if error.has_status(StatusCode::NOT_FOUND) => Ok(None),
         Err(error) => Err(error),
     }
 }
