@@ -44,6 +44,7 @@ pub mod subscriptions;
 pub mod suggestion;
 pub mod supervision;
 pub mod tail;
+mod terminal;
 mod time;
 pub mod tokens;
 pub mod top;
