@@ -40,7 +40,7 @@ impl Audit {
     /// # Errors
     /// A request failed.
     pub async fn run(self) -> Result<String, ClientError> {
-        let session = self.client.control.open_session()?;
+        let server = self.client.server.build_client()?;
         let list = PagedList {
             path: "/audit".to_owned(),
             query: &[
@@ -52,9 +52,9 @@ impl Audit {
             page_max: 1_000,
             limit: self.limit as usize,
         };
-        let entries = session.read_pages(list).await?.items;
+        let entries = server.read_pages(list).await?.items;
         self.client
-            .printed
+            .output
             .format_list(entries, |entries: &[AuditEntry]| format_table(entries))
     }
 }

@@ -37,18 +37,18 @@ Examples:
 )]
 pub struct Cluster {
     #[command(subcommand)]
-    command: Verb,
+    command: ClusterCommand,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
-enum Verb {
+enum ClusterCommand {
     #[command(flatten)]
     Request(Request),
     /// Write the files of a new cluster
     Init(Init),
     /// List everything that is wrong with the set-up of a cluster
     Check(Check),
-    /// Rebuild a cluster that has lost its streams from the data folder of a node
+    /// Start a new cluster from the data folder of a node, after the streams were lost
     Reseed(Reseed),
 }
 
@@ -100,10 +100,10 @@ enum Request {
 impl Cluster {
     pub(super) fn run(self, program: &Program) -> Result<CommandOutcome, CommandFailure> {
         match self.command {
-            Verb::Request(request) => block_on(request.run()),
-            Verb::Init(init) => Ok(init.run()?.into()),
-            Verb::Check(check) => Ok(check.run(program)?),
-            Verb::Reseed(reseed) => Ok(reseed.run(program)?.into()),
+            ClusterCommand::Request(request) => block_on(request.run()),
+            ClusterCommand::Init(init) => Ok(init.run()?.into()),
+            ClusterCommand::Check(check) => check.run(program),
+            ClusterCommand::Reseed(reseed) => Ok(reseed.run(program)?.into()),
         }
     }
 }
@@ -226,55 +226,60 @@ fn format_state_advice(node: &ClusterNodeView) -> String {
     }
 }
 
-/// Advises an operator about nodes that need help.
+/// Advises an operator about nodes and shards that need help.
 fn format_advice(view: &ClusterView) -> String {
     let mut lines: String = view.nodes.iter().map(format_state_advice).collect();
     for node in &view.nodes {
-        let name = text_or_dash(&node.name);
-        for ShardFailureView { shard, cause } in &node.failures {
-            let cause = text_or_dash(cause);
-            lines += &format!("\n{name} cannot serve shard {shard}: {cause}");
-        }
+        lines += &format_node_problems(node, &view.node);
     }
-    let own = text_or_dash(&view.node);
-    for node in &view.nodes {
-        let name = text_or_dash(&node.name);
-        for difference in &node.setting_differences {
-            let setting = text_or_dash(&difference.setting);
-            let here = text_or_dash(&difference.here);
-            let there = text_or_dash(&difference.there);
-            lines += &format!(
-                "\n{name} has {setting} {there}, and {own} has {here}: give all nodes the same"
-            );
-        }
+    lines + &format_ownership_problems(view)
+}
+
+/// The shards that a node cannot serve, and its settings that differ from those of `own`.
+fn format_node_problems(node: &ClusterNodeView, own: &str) -> String {
+    let name = text_or_dash(&node.name);
+    let own = text_or_dash(own);
+    let mut lines = String::new();
+    for ShardFailureView { shard, cause } in &node.failures {
+        let cause = text_or_dash(cause);
+        lines += &format!("\n{name} cannot serve shard {shard}: {cause}");
     }
+    for difference in &node.setting_differences {
+        let setting = text_or_dash(&difference.setting);
+        let here = text_or_dash(&difference.here);
+        let there = text_or_dash(&difference.there);
+        lines += &format!(
+            "\n{name} has {setting} {there}, and {own} has {here}: give all nodes the same"
+        );
+    }
+    lines
+}
+
+/// The shards and the control plane that no living node owns.
+fn format_ownership_problems(view: &ClusterView) -> String {
     let is_alive = |node: &&ClusterNodeView| node.state != NodeState::Dead;
     let alive: Vec<&ClusterNodeView> = view.nodes.iter().filter(is_alive).collect();
-    let all = count_shards(view).max(1);
+    let count = count_shards(view).max(1);
     // With several shards the control plane comes behind them.
-    let shards = if all > 1 { all - 1 } else { all };
-    let is_unruled = all > shards && !alive.iter().any(|node| node.owns_control_plane);
-    let unowned = (0..shards).filter(|shard| !alive.iter().any(|node| node.owns.contains(shard)));
-    let unowned: Vec<String> = unowned.map(|shard| shard.to_string()).collect();
-    let unowned = match unowned.len() {
-        0 => String::new(),
-        all if all == shards => {
-            "\nno node that is alive owns the store: publishers receive 503".to_owned()
-        }
-        _ => {
-            let unowned = unowned.join(", ");
-            format!(
-                "\nno node that is alive owns these shards: {unowned}; publishers of their topics \
-                 receive 503"
-            )
-        }
-    };
-    let unruled = if is_unruled {
-        "\nno node that is alive owns the control plane: changes receive 503"
-    } else {
-        ""
-    };
-    format!("{lines}{unowned}{unruled}")
+    let topic_shards = if count > 1 { count - 1 } else { count };
+    let unowned: Vec<String> = (0..topic_shards)
+        .filter(|shard| !alive.iter().any(|node| node.owns.contains(shard)))
+        .map(|shard| shard.to_string())
+        .collect();
+    let mut lines = String::new();
+    if unowned.len() == topic_shards {
+        lines += "\nno node that is alive owns the store: publishers receive 503";
+    } else if !unowned.is_empty() {
+        let unowned = unowned.join(", ");
+        lines += &format!(
+            "\nno node that is alive owns these shards: {unowned}; publishers of their topics \
+             receive 503"
+        );
+    }
+    if count > topic_shards && !alive.iter().any(|node| node.owns_control_plane) {
+        lines += "\nno node that is alive owns the control plane: changes receive 503";
+    }
+    lines
 }
 
 fn count_shards(view: &ClusterView) -> usize {

@@ -83,10 +83,10 @@ impl EventTypes {
         match self.command {
             EventTypesCommand::List { topic, client } => {
                 let all: Vec<Value> =
-                    list::read_list(&client.control.open_session()?, &topic.path("/eventTypes"))
+                    list::read_list(&client.server.build_client()?, &topic.path("/eventTypes"))
                         .await?;
                 client
-                    .printed
+                    .output
                     .format_list(all, |all: &[DeclaredEventType]| format_table(all))
             }
             EventTypesCommand::Show(target) => {
@@ -95,8 +95,8 @@ impl EventTypes {
             }
             EventTypesCommand::Put { target, body } => {
                 let body = json!({"properties": read_body(Some(&body))?});
-                let session = target.client.control.open_session()?;
-                let put: Value = session
+                let server = target.client.server.build_client()?;
+                let put: Value = server
                     .send_request(Method::PUT, &target.event_type_path(), Some(&body))
                     .await?;
                 target
@@ -104,13 +104,13 @@ impl EventTypes {
                     .format_response(&put, |put| format!("saved {}", format_facts(put)))
             }
             EventTypesCommand::Delete { target, yes } => {
-                let session = target.client.control.open_session()?;
-                let (_, shown) = session.get_tagged(&target.event_type_path()).await?;
+                let server = target.client.server.build_client()?;
+                let (_, shown) = server.get_tagged(&target.event_type_path()).await?;
                 prompt::ask_confirmation(
                     &format!("Delete the event type {}?", target.event_type),
                     yes,
                 )?;
-                session
+                server
                     .send_change::<Value>(
                         Method::DELETE,
                         &target.event_type_path(),
@@ -119,7 +119,7 @@ impl EventTypes {
                     )
                     .await?;
                 let deletion = json!({"deleted": target.event_type});
-                Ok(target.client.printed.format_value(&deletion, |_| {
+                Ok(target.client.output.format_value(&deletion, |_| {
                     format!("deleted {}", text_or_dash(&target.event_type))
                 }))
             }

@@ -47,8 +47,8 @@ impl Explain {
         let path = self
             .topic
             .subscription_path(&self.subscription, &format!("/explain?{}", query.finish()));
-        let session = self.client.control.open_session()?;
-        let response: Result<Value, ClientError> = session
+        let server = self.client.server.build_client()?;
+        let response: Result<Value, ClientError> = server
             .send_request(Method::GET, &path, None::<&Value>)
             .await;
         let explanation = match response {

@@ -52,7 +52,7 @@ pub struct Listen {
     #[arg(long)]
     quiet: bool,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
 }
 
 /// Why the webhook cannot listen.
@@ -63,11 +63,7 @@ pub struct ListenError {
     error: io::Error,
 }
 
-impl CommandError for ListenError {
-    fn is_usage(&self) -> bool {
-        false
-    }
-}
+impl CommandError for ListenError {}
 
 /// 64 MiB, above the size of every request of Event Grid.
 const BODY_BYTES_MAX: usize = 64 << 20;
@@ -183,7 +179,7 @@ impl ListenEndpoint {
             };
             let text = || format_received(&line, count);
             let json = || print::json_line(&line);
-            self.print_line(&self.flags.printed.format_line(json, text));
+            self.print_line(&self.flags.output.format_line(json, text));
         }
     }
 }

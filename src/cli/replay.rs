@@ -146,9 +146,9 @@ impl Replay {
                 target.client.get_and_format(&path, text).await
             }
             ReplayCommand::Running { client } => {
-                let report: Value = client.control.open_session()?.get("/jobs?top=1000").await?;
+                let report: Value = client.server.build_client()?.get("/jobs?top=1000").await?;
                 let jobs = report["jobs"].as_array().cloned().unwrap_or_default();
-                client.printed.format_list(jobs, |jobs: &[OpenJob]| {
+                client.output.format_list(jobs, |jobs: &[OpenJob]| {
                     let mut table = TextTable::new([
                         "topic",
                         "subscription",
@@ -188,8 +188,8 @@ impl Replay {
                 watch,
             } => {
                 if watch {
-                    let session = target.client.control.open_session()?;
-                    return target.watch_replay(&session, id).await;
+                    let server = target.client.server.build_client()?;
+                    return target.watch_replay(&server, id).await;
                 }
                 let path = target.replays_path(&format!("/{}", client::encode_segment(&id)));
                 target.client.get_and_format(&path, format_job).await
@@ -223,14 +223,14 @@ impl SubscriptionArgs {
         watch: bool,
         yes: bool,
     ) -> Result<String, ClientError> {
-        let session = self.client.control.open_session()?;
+        let server = self.client.server.build_client()?;
         let path = self.replays_path("");
         if body.dry_run {
-            let report: Value = session.send_post(&path, &body).await?;
+            let report: Value = server.send_post(&path, &body).await?;
             return self.client.format_response(&report, format_dry_run);
         }
         if !yes {
-            let DryRun { matching, .. } = session
+            let DryRun { matching, .. } = server
                 .send_post(
                     &path,
                     &ReplayBody {
@@ -248,9 +248,9 @@ impl SubscriptionArgs {
                 yes,
             )?;
         }
-        let job: Value = session.send_post(&path, &body).await?;
+        let job: Value = server.send_post(&path, &body).await?;
         if watch {
-            self.watch_replay(&session, read::<ReplayView>(&job)?.id)
+            self.watch_replay(&server, read::<ReplayView>(&job)?.id)
                 .await
         } else {
             self.client.format_response(&job, format_job)
@@ -259,15 +259,11 @@ impl SubscriptionArgs {
 
     /// Shows a progress line until the replay has ended, then the replay. The replay does not
     /// depend on this command.
-    async fn watch_replay(
-        &self,
-        session: &ServerClient,
-        id: String,
-    ) -> Result<String, ClientError> {
+    async fn watch_replay(&self, server: &ServerClient, id: String) -> Result<String, ClientError> {
         let path = self.replays_path(&format!("/{}", client::encode_segment(&id)));
         loop {
             let json: Value = tokio::select! {
-                response = session.get(&path) => response?,
+                response = server.get(&path) => response?,
                 _ = tokio::signal::ctrl_c() => return Err(self.stop_watching(&id)),
             };
             let job: ReplayView = read(&json)?;

@@ -58,9 +58,9 @@ pub struct TailCommand {
     #[arg(long, value_name = "N", value_parser = whole_number::<u64>(1..))]
     limit: Option<u64>,
     #[command(flatten)]
-    control: ServerArgs,
+    server: ServerArgs,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
 }
 
 /// A running server writes a line or a keep-alive every few seconds.
@@ -76,15 +76,15 @@ impl TailCommand {
     /// # Errors
     /// The request failed, or the connection ended.
     pub async fn run(self) -> Result<(), ClientError> {
-        let session = self.control.open_session()?;
+        let server = self.server.build_client()?;
         let target = self.parse_target()?;
-        let request = session
+        let request = server
             .build_request(Method::GET, &self.stream_path(target.as_ref()))
             .timeout(SILENCE)
             .send();
-        let result = session.open_lines(request, STREAM_MAX).await;
+        let result = server.open_lines(request, STREAM_MAX).await;
         let mut lines = match &target {
-            Some(target) => session.with_suggestion(&target.path(), result).await?,
+            Some(target) => server.with_suggestion(&target.path(), result).await?,
             None => result?,
         };
         let mut keyboard = if is_terminal() {
@@ -92,7 +92,7 @@ impl TailCommand {
         } else {
             None
         };
-        let mut printed = 0;
+        let mut line_count = 0;
         loop {
             let next = tokio::select! {
                 next = tokio::time::timeout(SILENCE, lines.next_line()) => next,
@@ -108,8 +108,8 @@ impl TailCommand {
             if self.print_line(line.trim_ascii_end())? == PipeState::Closed {
                 return Ok(());
             }
-            printed += 1;
-            if self.limit.is_some_and(|limit| printed >= limit) {
+            line_count += 1;
+            if self.limit.is_some_and(|limit| line_count >= limit) {
                 return Ok(());
             }
         }
@@ -177,7 +177,7 @@ impl TailCommand {
         let line = String::from_utf8_lossy(line);
         let json = || escape::json_line(&line).into_owned();
         let text = || TailLine::parse(&line).map_or_else(|_| json(), |line| format_line(&line));
-        print::print_lines(&self.printed.format_line(json, text))
+        print::print_lines(&self.output.format_line(json, text))
     }
 }
 

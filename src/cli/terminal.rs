@@ -16,13 +16,35 @@ pub(super) fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
+/// SIGINT, SIGTERM and SIGHUP.
+pub(super) struct EndSignals([Signal; 3]);
+
+impl EndSignals {
+    pub(super) fn install() -> io::Result<Self> {
+        Ok(Self([
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ]))
+    }
+
+    /// Resolves when the next signal arrives.
+    pub(super) async fn next(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+}
+
 /// The keyboard of a terminal: keys arrive immediately and are not echoed. Dropping it restores the
 /// terminal.
 pub(super) struct Keyboard {
     original: Termios,
     keys: mpsc::Receiver<u8>,
-    /// SIGINT, SIGTERM and SIGHUP.
-    signals: [Signal; 3],
+    signals: EndSignals,
 }
 
 /// Without signals of the terminal, Ctrl-C is this byte.
@@ -30,11 +52,7 @@ const CONTROL_C: u8 = 3;
 
 impl Keyboard {
     pub(super) fn open() -> io::Result<Self> {
-        let signals = [
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-        ];
+        let signals = EndSignals::install()?;
         let original = tcgetattr(io::stdin())?;
         let mut changed = original.clone();
         changed
@@ -50,12 +68,9 @@ impl Keyboard {
 
     /// The next key; [`None`] if the command is to end: after `q`, Ctrl-C or a signal.
     pub(super) async fn next_key(&mut self) -> Option<u8> {
-        let [interrupt, terminate, hangup] = &mut self.signals;
         tokio::select! {
             key = self.keys.recv() => key.filter(|key| !matches!(*key, b'q' | b'Q' | CONTROL_C)),
-            _ = interrupt.recv() => None,
-            _ = terminate.recv() => None,
-            _ = hangup.recv() => None,
+            () = self.signals.next() => None,
         }
     }
 }

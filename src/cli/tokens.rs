@@ -96,17 +96,17 @@ impl Tokens {
                 client.get_and_format("/tokens", text).await
             }
             TokensCommand::Revoke { name, yes, client } => {
-                let session = client.control.open_session()?;
+                let server = client.server.build_client()?;
                 prompt::ask_confirmation(
                     &format!("Revoke the token {name}? Its holders will be refused at once."),
                     yes,
                 )?;
                 let path = format!("/tokens/{}", encode_segment(&name));
-                session
+                server
                     .send_request::<Value>(Method::DELETE, &path, None::<&Value>)
                     .await?;
                 Ok(client
-                    .printed
+                    .output
                     .format_value(&json!({"revoked": name}), |_| format!("revoked {name}")))
             }
         }

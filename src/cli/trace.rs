@@ -33,9 +33,9 @@ pub struct Trace {
     #[arg(long, value_name = "ID", default_value = "local")]
     subscription_id: String,
     #[command(flatten)]
-    control: ServerArgs,
+    server: ServerArgs,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
 }
 
 impl Trace {
@@ -44,16 +44,16 @@ impl Trace {
     /// # Errors
     /// A request failed, or the event was not found.
     pub async fn run(&self) -> Result<String, client::ClientError> {
-        let session = self.control.open_session()?;
+        let server = self.server.build_client()?;
         let topics = match &self.topic {
             Some(topic) => vec![topic.path("")],
-            None => list::list_log_ids(&session, &self.subscription_id).await?,
+            None => list::list_log_ids(&server, &self.subscription_id).await?,
         };
         let mut traces = Vec::new();
         let mut pages = Vec::new();
         let mut stored_ranges = Vec::new();
         for topic in &topics {
-            for page in self.fetch_pages(&session, topic).await? {
+            for page in self.fetch_pages(&server, topic).await? {
                 let trace: TraceView = read(&page)?;
                 stored_ranges.push(format_stored_range(&trace));
                 if !trace.events.is_empty() {
@@ -76,7 +76,7 @@ impl Trace {
                 escape::escape_text(&self.event)
             )));
         }
-        self.printed.format_list(pages, |_: &[Value]| {
+        self.output.format_list(pages, |_: &[Value]| {
             let texts: Vec<String> = traces.iter().map(format_trace).collect();
             texts.join("\n\n")
         })
@@ -85,7 +85,7 @@ impl Trace {
     /// All pages of one topic.
     async fn fetch_pages(
         &self,
-        session: &ServerClient,
+        server: &ServerClient,
         topic: &str,
     ) -> Result<Vec<Value>, client::ClientError> {
         let mut pages = Vec::new();
@@ -96,7 +96,7 @@ impl Trace {
             if let Some(next) = &next {
                 query.append_pair("continue", next);
             }
-            let page: Value = session
+            let page: Value = server
                 .get(&format!("{topic}/trace?{}", query.finish()))
                 .await?;
             next = page["continue"].as_str().map(str::to_owned);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     client::{ClientError, Precondition, ServerClient, short_name},
     format, list, print,
-    spinner::Spinner,
+    progress::Progress,
 };
 use gridhook_api::what_if::{Difference, ValueChange};
 use gridhook_declared::{Declared, DeclaredResource};
@@ -46,10 +46,10 @@ pub(super) enum PlanAction {
 impl ApplyPlan {
     /// Compares the declared resources with the existing ones.
     pub(super) async fn compare_with_server(
-        session: &ServerClient,
+        server: &ServerClient,
         declared: &Declared,
         prune: bool,
-        spinner: &Spinner,
+        progress: &Progress,
     ) -> Result<Self, ClientError> {
         let mut plan = Self {
             steps: Vec::new(),
@@ -57,7 +57,10 @@ impl ApplyPlan {
         };
         let mut new = BTreeSet::new();
         for (index, resource) in declared.resources.iter().enumerate() {
-            spinner.set_message(format!("comparing {index} of {}", declared.resources.len()));
+            progress.set_message(&format!(
+                "comparing {index} of {}",
+                declared.resources.len()
+            ));
             let name = resource.display_name();
             let path = resource.control_path();
             let body = resource.body.clone();
@@ -68,7 +71,7 @@ impl ApplyPlan {
             let (difference, tag) = if is_below_new {
                 (declared_values(resource), None)
             } else {
-                what_if(session, resource).await?
+                what_if(server, resource).await?
             };
             // The client prints the warnings.
             let Difference {
@@ -92,7 +95,7 @@ impl ApplyPlan {
             plan.steps.push(PlanStep { name, path, action });
         }
         if prune {
-            plan.plan_deletions(session, declared).await?;
+            plan.plan_deletions(server, declared).await?;
         }
         Ok(plan)
     }
@@ -100,7 +103,7 @@ impl ApplyPlan {
     /// Adds the deletion of resources in the file's resource groups that are not in the file.
     async fn plan_deletions(
         &mut self,
-        session: &ServerClient,
+        server: &ServerClient,
         declared: &Declared,
     ) -> Result<(), ClientError> {
         let mut kept_paths: BTreeSet<String> = BTreeSet::new();
@@ -125,20 +128,20 @@ impl ApplyPlan {
         let mut deletions = Vec::new();
         for group in &declared.groups {
             for kind in list::KINDS {
-                for path in list::list_ids(session, &group.list_path(kind)).await? {
+                for path in list::list_ids(server, &group.list_path(kind)).await? {
                     // Children come first, so that each deletion checks an ETag of its own: with
                     // the parent they would be deleted unchecked.
                     let mut sources = if kind == "topics" {
                         Vec::new()
                     } else {
-                        list::list_ids(session, &format!("{path}/topics")).await?
+                        list::list_ids(server, &format!("{path}/topics")).await?
                     };
                     sources.push(path.clone());
                     for source in sources {
                         // In a namespace, only topics have event subscriptions.
                         if kind != "namespaces" || source != path {
                             deletions.extend(
-                                list::list_ids(session, &format!("{source}/eventSubscriptions"))
+                                list::list_ids(server, &format!("{source}/eventSubscriptions"))
                                     .await?,
                             );
                         }
@@ -148,7 +151,7 @@ impl ApplyPlan {
             }
         }
         for path in deletions.into_iter().filter(|path| !is_kept(path)) {
-            let (_, precondition) = session.get_tagged(&path).await?;
+            let (_, precondition) = server.get_tagged(&path).await?;
             self.steps.push(PlanStep {
                 name: short_name(&path),
                 path,
@@ -232,11 +235,11 @@ fn add_values(at: &str, value: &Value, changes: &mut Vec<ValueChange>) {
 
 /// The changes, and the ETag of the resource before them.
 async fn what_if(
-    session: &ServerClient,
+    server: &ServerClient,
     resource: &DeclaredResource,
 ) -> Result<(Difference, Option<String>), ClientError> {
     let path = format!("{}?whatIf=true", resource.control_path());
-    let result = session
+    let result = server
         .exchange_json(
             Method::PUT,
             &path,
@@ -248,10 +251,10 @@ async fn what_if(
     let result = match resource.domain_path() {
         // A domain topic that is created with its first subscription does not exist before.
         Some(domain) if is_missing => {
-            let domain = session.get::<Value>(&domain).await;
+            let domain = server.get::<Value>(&domain).await;
             domain.map(|_| (declared_values(resource), None))
         }
-        Some(_) | None => session.with_suggestion(&path, result).await,
+        Some(_) | None => server.with_suggestion(&path, result).await,
     };
     result.map_err(|error| name_resource(error, resource))
 }

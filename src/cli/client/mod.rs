@@ -55,9 +55,9 @@ pub struct ServerArgs {
 #[derive(Clone, Debug, clap::Args)]
 pub struct ClientArgs {
     #[command(flatten)]
-    pub(crate) control: ServerArgs,
+    pub(crate) server: ServerArgs,
     #[command(flatten)]
-    pub(crate) printed: OutputArgs,
+    pub(crate) output: OutputArgs,
 }
 
 impl ClientArgs {
@@ -68,7 +68,7 @@ impl ClientArgs {
         json: &Value,
         text: impl FnOnce(&T) -> String,
     ) -> Result<String, ClientError> {
-        self.printed.format_response(json, text)
+        self.output.format_response(json, text)
     }
 
     /// Gets JSON from a path and formats it.
@@ -77,7 +77,7 @@ impl ClientArgs {
         path: &str,
         text: impl FnOnce(&T) -> String,
     ) -> Result<String, ClientError> {
-        let json: Value = self.control.open_session()?.get(path).await?;
+        let json: Value = self.server.build_client()?.get(path).await?;
         self.format_response(&json, text)
     }
 
@@ -88,7 +88,7 @@ impl ClientArgs {
         body: &impl Serialize,
         text: impl FnOnce(&T) -> String,
     ) -> Result<String, ClientError> {
-        let json: Value = self.control.open_session()?.send_post(path, body).await?;
+        let json: Value = self.server.build_client()?.send_post(path, body).await?;
         self.format_response(&json, text)
     }
 }
@@ -196,10 +196,10 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// 64 MiB, above every response; lists are paged.
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
 
-/// An authenticated connection to a server.
+/// A server, with a client and a token for it.
 pub struct ServerClient {
     client: Client,
-    server: Url,
+    url: Url,
     token: OperatorToken,
     /// The warnings that were printed.
     warnings: RefCell<BTreeSet<String>>,
@@ -207,14 +207,14 @@ pub struct ServerClient {
 
 impl ServerArgs {
     /// Creates the client. Needs a running actix system.
-    pub fn open_session(&self) -> Result<ServerClient, ClientError> {
+    pub fn build_client(&self) -> Result<ServerClient, ClientError> {
         let address = self.address.choose_server()?;
         let token = self.operator_token(&address)?;
         warn_of_cleartext(&address.server, "the token");
         let client = http::build_client(address.ca_file.as_deref())?;
         Ok(ServerClient {
             client,
-            server: address.server,
+            url: address.server,
             token,
             warnings: RefCell::default(),
         })
@@ -338,7 +338,7 @@ impl ServerClient {
 
     /// A request with the token, for streamed responses.
     pub fn build_request(&self, method: Method, path: &str) -> ClientRequest {
-        self.request_to(&self.server, method, path)
+        self.request_to(&self.url, method, path)
     }
 
     /// Checks that the token may be sent to another address of the same server.
@@ -350,19 +350,18 @@ impl ServerClient {
 
     /// A request with the token to another address of the same server.
     pub fn request_to(&self, server: &Url, method: Method, path: &str) -> ClientRequest {
-        let url = format!("{}{path}", server.as_str().trim_end_matches('/'));
         self.client
-            .request(method, url)
+            .request(method, http::join_path(server, path))
             .insert_header((header::AUTHORIZATION, self.bearer_header()))
     }
 
     /// The error of a failed connection.
     pub(crate) fn connection_error(&self, error: &SendRequestError) -> ClientError {
-        connection_error(&self.server, error)
+        connection_error(&self.url, error)
     }
 
-    pub(crate) fn server(&self) -> &Url {
-        &self.server
+    pub(crate) fn url(&self) -> &Url {
+        &self.url
     }
 
     /// The HTTP client, for requests with another credential than the token.
@@ -401,7 +400,7 @@ impl ServerClient {
             .limit(RESPONSE_BYTES_MAX)
             .await
             .map_err(|error| ClientError::Body {
-                server: self.server.clone(),
+                server: self.url.clone(),
                 reason: http::payload_problem(&error),
             })?;
         if status.is_success() {

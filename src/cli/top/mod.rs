@@ -46,9 +46,9 @@ pub struct Top {
     #[arg(long)]
     once: bool,
     #[command(flatten)]
-    control: ServerArgs,
+    server: ServerArgs,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
 }
 
 /// The key that chooses a sort order, and its title.
@@ -104,23 +104,23 @@ impl Top {
     /// # Errors
     /// The request failed, or the terminal cannot be used.
     pub async fn run(self) -> Result<Option<String>, ClientError> {
-        let session = self.control.open_session()?;
-        let is_live = !self.once && self.printed.is_text() && is_terminal();
+        let server = self.server.build_client()?;
+        let is_live = !self.once && self.output.is_text() && is_terminal();
         if is_live {
             // An error of the first request appears before the screen is cleared.
-            self.fetch_report(&session, self.by).await?;
-            self.run_live(&session).await?;
+            self.fetch_report(&server, self.by).await?;
+            self.run_live(&server).await?;
             return Ok(None);
         }
-        let report = self.fetch_report(&session, self.by).await?;
+        let report = self.fetch_report(&server, self.by).await?;
         let text =
             |report: &TopReport| format::format_page(report, sort_key(self.by).1, None).join("\n");
-        Ok(Some(self.printed.format_response(&report, text)?))
+        Ok(Some(self.output.format_response(&report, text)?))
     }
 
     async fn fetch_report(
         &self,
-        session: &ServerClient,
+        server: &ServerClient,
         by: SortOrder,
     ) -> Result<Value, ClientError> {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
@@ -136,10 +136,10 @@ impl Top {
         if let Some(health) = self.health {
             query.append_pair("health", &name_in_query(health));
         }
-        session.get(&format!("/top?{}", query.finish())).await
+        server.get(&format!("/top?{}", query.finish())).await
     }
 
-    async fn run_live(&self, session: &ServerClient) -> Result<(), ClientError> {
+    async fn run_live(&self, server: &ServerClient) -> Result<(), ClientError> {
         let mut resized = signal(SignalKind::window_change())?;
         let mut screen = Screen::open()?;
         let mut by = self.by;
@@ -152,7 +152,7 @@ impl Top {
             tokio::select! {
                 page = &mut request => lines = page,
                 _ = tick.tick(), if request.is_terminated() => {
-                    request.set(self.build_page(session, by).fuse());
+                    request.set(self.build_page(server, by).fuse());
                 }
                 _ = resized.recv() => {}
                 key = screen.keyboard.next_key() => {
@@ -160,7 +160,7 @@ impl Top {
                     let mut orders = SortOrder::value_variants().iter();
                     if let Some(order) = orders.find(|order| sort_key(**order).0 == char::from(key)) {
                         by = *order;
-                        request.set(self.build_page(session, by).fuse());
+                        request.set(self.build_page(server, by).fuse());
                     }
                 }
             }
@@ -169,8 +169,8 @@ impl Top {
     }
 
     /// The page to show. A failed request is shown and repeated with the next update.
-    async fn build_page(&self, session: &ServerClient, by: SortOrder) -> Vec<String> {
-        let report = self.fetch_report(session, by).await;
+    async fn build_page(&self, server: &ServerClient, by: SortOrder) -> Vec<String> {
+        let report = self.fetch_report(server, by).await;
         match report.and_then(|report| output::read(&report)) {
             Ok(report) => {
                 let orders = SortOrder::value_variants().iter();
