@@ -10,7 +10,7 @@ use self::{check::Check, init::Init};
 
 use super::{
     client::{ClientArgs, ClientError},
-    format::{optional_or_dash, text_or_dash},
+    format::{optional_text, text_or_dash},
     output::{CommandFailure, CommandOutcome, Program, TextTable, block_on},
     prompt,
     reseed::Reseed,
@@ -148,16 +148,16 @@ impl Request {
 
 fn format_nodes(view: &ClusterView) -> String {
     let mut table = TextTable::new([
-        "node",
-        "state",
-        "owns",
-        "copies",
-        "applied",
-        "synced",
-        "behind",
-        "last renewal",
-        "address",
-        "version",
+        "NODE",
+        "STATE",
+        "OWNS",
+        "COPIES",
+        "APPLIED",
+        "SYNCED",
+        "BEHIND",
+        "LAST RENEWAL",
+        "ADDRESS",
+        "VERSION",
     ]);
     let shards = count_shards(view);
     let applied_sequence =
@@ -292,22 +292,22 @@ fn count_shards(view: &ClusterView) -> usize {
 
 fn format_records(view: &OwnershipView) -> String {
     let mut table = TextTable::new([
-        "shard",
-        "owner",
-        "copies",
-        "owner id",
-        "wanted by",
-        "claims",
-        "last modified",
-        "etag",
+        "SHARD",
+        "OWNER",
+        "COPIES",
+        "OWNER ID",
+        "WANTED BY",
+        "CLAIMS",
+        "LAST MODIFIED",
+        "ETAG",
     ]);
     for record in &view.value {
         table.add_row([
             record.partition_id.clone(),
-            optional_or_dash(record.owner_name.clone(), |name| name),
+            optional_text(&record.owner_name),
             record.copies.join(" "),
-            optional_or_dash(record.owner_id.clone(), |id| id),
-            optional_or_dash(record.wanted_by.clone(), |name| name),
+            optional_text(&record.owner_id),
+            optional_text(&record.wanted_by),
             record.claims.to_string(),
             record.last_modified_time.clone(),
             record.e_tag.clone(),

@@ -12,7 +12,7 @@ use super::{
     client::{
         self, ClientArgs, ClientError, PagedList, ServerClient, SubscriptionArgs, encode_segment,
     },
-    format::{count_with_noun, group_thousands, optional_or_dash, text_or_dash},
+    format::{count_with_noun, group_thousands, optional_number, optional_text, text_or_dash},
     output::TextTable,
     print, prompt,
     time::parse_past,
@@ -156,13 +156,13 @@ impl NewestArgs {
             .output
             .format_list(lines, |lines: &[NewDeadLetterView]| {
                 let mut table = TextTable::new([
-                    "time",
-                    "topic",
-                    "subscription",
-                    "reason",
-                    "attempts",
-                    "events",
-                    "sequence",
+                    "TIME",
+                    "TOPIC",
+                    "SUBSCRIPTION",
+                    "REASON",
+                    "ATTEMPTS",
+                    "EVENTS",
+                    "SEQUENCE",
                 ]);
                 for NewDeadLetterView {
                     topic,
@@ -170,8 +170,8 @@ impl NewestArgs {
                     line,
                 } in lines
                 {
-                    let reason = optional_or_dash(line.reason.as_deref(), text_or_dash);
-                    let attempts = optional_or_dash(line.attempt, |attempt| attempt.to_string());
+                    let reason = optional_text(&line.reason);
+                    let attempts = optional_number(line.attempt);
                     let events = group_thousands(line.events);
                     let sequence = group_thousands(line.first_sequence);
                     table.add_row([
@@ -436,16 +436,13 @@ fn format_table(all: &ListedDeadLetters) -> String {
         "KEY",
     ]);
     for dead_letter in &all.value {
-        let cell = |value: &Option<String>| optional_or_dash(value.as_deref(), text_or_dash);
         table.add_row([
             text_or_dash(&dead_letter.stage),
-            cell(&dead_letter.id),
-            cell(&dead_letter.dead_letter_reason),
-            optional_or_dash(dead_letter.delivery_attempts, |attempts| {
-                attempts.to_string()
-            }),
-            cell(&dead_letter.last_delivery_outcome),
-            cell(&dead_letter.last_delivery_attempt_time),
+            optional_text(&dead_letter.id),
+            optional_text(&dead_letter.dead_letter_reason),
+            optional_number(dead_letter.delivery_attempts),
+            optional_text(&dead_letter.last_delivery_outcome),
+            optional_text(&dead_letter.last_delivery_attempt_time),
             text_or_dash(&dead_letter.key),
         ]);
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     client::{ClientArgs, ClientError, ResourceName, encode_segment, read_body},
-    format::{self, NONE, optional_or_dash, text_or_dash},
+    format::{self, NONE, optional_or_dash, optional_text, text_or_dash},
     list,
     output::TextTable,
     print, prompt,
@@ -142,10 +142,10 @@ fn format_table(all: &[DeclaredEventType]) -> String {
     {
         let versions: Vec<String> = properties.versions.keys().cloned().collect();
         table.add_row([
-            optional_or_dash(name.0.as_deref(), text_or_dash),
+            optional_text(&name.0),
             format::join_texts(&versions),
             if properties.deprecated { "yes" } else { NONE }.to_owned(),
-            optional_or_dash(properties.description.as_deref(), text_or_dash),
+            optional_text(&properties.description),
         ]);
     }
     table.to_string()
@@ -158,27 +158,22 @@ fn format_facts(
 ) -> String {
     let deprecated = |is: bool| if is { "yes" } else { NONE }.to_owned();
     let rows = [
-        (
-            "description",
-            optional_or_dash(properties.description.as_deref(), text_or_dash),
-        ),
+        ("description", optional_text(&properties.description)),
         ("deprecated", deprecated(properties.deprecated)),
     ];
-    let mut lines = vec![
-        optional_or_dash(name.0.as_deref(), text_or_dash),
-        format::format_facts(WIDTH, &rows),
-    ];
-    for (version, of) in &properties.versions {
+    let mut lines = vec![optional_text(&name.0), format::format_facts(WIDTH, &rows)];
+    for (version, declaration) in &properties.versions {
         let mut facts = vec![
             ("version", text_or_dash(version)),
-            ("deprecated", deprecated(of.deprecated)),
+            ("deprecated", deprecated(declaration.deprecated)),
             (
                 "schema",
-                optional_or_dash(of.schema.as_ref(), print::json_line),
+                optional_or_dash(declaration.schema.as_ref(), print::json_line),
             ),
         ];
         facts.extend(
-            of.examples
+            declaration
+                .examples
                 .iter()
                 .map(|example| ("example", print::json_line(example))),
         );

@@ -106,7 +106,7 @@ commands! {
     /// data folders
     Cluster(cluster::Cluster) => |command, program| command.run(program),
     /// Show a server's clock, or confirm it after a jump
-    Clock(clock::Clock) => |command, _| block_on(command.run()),
+    Clock(clock::ClockArgs) => |command, _| block_on(command.run()),
     /// Check the settings without starting the server
     Config(config::ConfigArgs) => |command, program| Ok(command.run(program.check)?.into()),
     /// Manage topics, domains and namespaces, and their access keys

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     client::{self, ClientArgs, ClientError, ServerClient, SubscriptionArgs},
-    format::{count_with_noun, format_span, optional_or_dash},
+    format::{count_with_noun, format_span, optional_number, optional_or_dash},
     output::{TextTable, read},
     print, prompt,
     time::parse_past,
@@ -150,13 +150,13 @@ impl Replay {
                 let jobs = report["jobs"].as_array().cloned().unwrap_or_default();
                 client.output.format_list(jobs, |jobs: &[OpenJob]| {
                     let mut table = TextTable::new([
-                        "topic",
-                        "subscription",
-                        "id",
-                        "kind",
-                        "state",
-                        "passed",
-                        "total",
+                        "TOPIC",
+                        "SUBSCRIPTION",
+                        "ID",
+                        "KIND",
+                        "STATE",
+                        "PASSED",
+                        "TOTAL",
                     ]);
                     for OpenJob {
                         topic,
@@ -167,7 +167,7 @@ impl Replay {
                         let kind = job.kind.clone();
                         let state = job.state.clone();
                         let JobProgress { passed, total, .. } = &job.progress;
-                        let total = optional_or_dash(*total, |total| total.to_string());
+                        let total = optional_number(*total);
                         let topic = client::short_name(topic);
                         let id = job.id.clone();
                         table.add_row([
@@ -264,23 +264,23 @@ impl SubscriptionArgs {
         loop {
             let json: Value = tokio::select! {
                 response = server.get(&path) => response?,
-                _ = tokio::signal::ctrl_c() => return Err(self.stop_watching(&id)),
+                _ = tokio::signal::ctrl_c() => return Err(self.watch_stopped_error(&id)),
             };
             let job: ReplayView = read(&json)?;
             print::update_line(&progress_line(&job));
-            if !["running", "paused", "canceling"].contains(&job.state.as_str()) {
+            if !is_open(&job.state) {
                 print::print_note("");
                 return self.client.format_response(&json, format_job);
             }
             tokio::select! {
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
-                _ = tokio::signal::ctrl_c() => return Err(self.stop_watching(&id)),
+                _ = tokio::signal::ctrl_c() => return Err(self.watch_stopped_error(&id)),
             }
         }
     }
 
     /// The message for an operator who ends the command before the replay.
-    fn stop_watching(&self, id: &str) -> ClientError {
+    fn watch_stopped_error(&self, id: &str) -> ClientError {
         print::print_note("");
         let replay = format!("{} {id}", self.command_arguments());
         ClientError::Failed(format!(
@@ -288,6 +288,11 @@ impl SubscriptionArgs {
              gridhook replay cancel {replay} ends it"
         ))
     }
+}
+
+/// Whether a job in this state goes on.
+fn is_open(state: &str) -> bool {
+    matches!(state, "running" | "paused" | "canceling")
 }
 
 fn progress_line(
@@ -299,10 +304,10 @@ fn progress_line(
     }: &ReplayView,
 ) -> String {
     let passed = progress.passed;
-    let of = progress.total.unwrap_or_default().max(1);
-    let full = (passed.min(of) * BAR_WIDTH / of) as usize;
+    let total = progress.total.unwrap_or_default().max(1);
+    let full = (passed.min(total) * BAR_WIDTH / total) as usize;
     let mut line = format!(
-        "[{}{}] {passed}/{of}, {} delivered",
+        "[{}{}] {passed}/{total}, {} delivered",
         "#".repeat(full),
         ".".repeat(BAR_WIDTH as usize - full),
         counters.delivered
@@ -382,14 +387,13 @@ fn format_jobs(jobs: &[ReplayView]) -> String {
         ..
     } in jobs
     {
-        let count = |count: Option<u64>| optional_or_dash(count, |count| count.to_string());
         table.add_row([
             id.clone(),
             state.clone(),
             optional_or_dash(from_sequence.zip(*to_sequence), |(from, to)| {
                 format!("{from}-{to}")
             }),
-            format!("{}/{}", progress.passed, count(progress.total)),
+            format!("{}/{}", progress.passed, optional_number(progress.total)),
             counters.matched.to_string(),
             counters.delivered.to_string(),
             counters.pending.to_string(),

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{
     Serve,
-    format::optional_or_dash,
+    format::{optional_number, optional_text},
     output::{CommandError, CommandFailure, OutputArgs, Program, TextTable},
     prompt,
 };
@@ -171,7 +171,7 @@ const NEXT: &str = "The stores follow no cluster any more. Set another cluster.n
     the others with empty data folders.";
 
 fn format_table(seeds: &[ShardSeed]) -> String {
-    let mut table = TextTable::new(["shard", "applied", "cluster"]);
+    let mut table = TextTable::new(["SHARD", "APPLIED", "CLUSTER"]);
     for ShardSeed {
         shard,
         applied,
@@ -180,8 +180,8 @@ fn format_table(seeds: &[ShardSeed]) -> String {
     {
         table.add_row([
             shard.to_string(),
-            optional_or_dash(*applied, |applied| applied.to_string()),
-            optional_or_dash(cluster.clone(), |cluster| cluster),
+            optional_number(*applied),
+            optional_text(&cluster),
         ]);
     }
     table.to_string()

@@ -73,12 +73,12 @@ async fn find_suggestion(server: &ServerClient, path: &str) -> Option<String> {
             ));
         }
     }
-    let of = segments
+    let at = segments
         .iter()
         .position(|segment| segment.eq_ignore_ascii_case("eventSubscriptions"))?;
-    let source = path.split('/').take(of + 2).collect::<Vec<_>>().join("/");
-    let name = segments.get(of + 1)?;
-    let existing: Vec<NamedResource> = list::read_list(server, &source).await.ok()?;
+    let list = path.split('/').take(at + 2).collect::<Vec<_>>().join("/");
+    let name = segments.get(at + 1)?;
+    let existing: Vec<NamedResource> = list::read_list(server, &list).await.ok()?;
     let exists = existing
         .iter()
         .any(|resource| resource.name.eq_ignore_ascii_case(name));

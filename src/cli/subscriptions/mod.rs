@@ -204,17 +204,11 @@ impl Subscriptions {
                 target.update_subscription(&spec).await
             }
             SubscriptionsCommand::Delete { target, yes } => target.delete_subscription(yes).await,
-            SubscriptionsCommand::Hold(target) => {
-                target.run_action("hold", &Value::Null, clock).await
-            }
-            SubscriptionsCommand::Resume(target) => {
-                target.run_action("resume", &Value::Null, clock).await
-            }
-            SubscriptionsCommand::Probe(target) => {
-                target.run_action("probe", &Value::Null, clock).await
-            }
+            SubscriptionsCommand::Hold(target) => target.run_action("hold", None, clock).await,
+            SubscriptionsCommand::Resume(target) => target.run_action("resume", None, clock).await,
+            SubscriptionsCommand::Probe(target) => target.run_action("probe", None, clock).await,
             SubscriptionsCommand::Release(target) => {
-                target.run_action("release", &Value::Null, clock).await
+                target.run_action("release", None, clock).await
             }
             SubscriptionsCommand::Unblock {
                 target,
@@ -223,7 +217,7 @@ impl Subscriptions {
                 retry,
             } => {
                 target
-                    .run_action("unblock", &json!(UnblockRequest { key, retry }), clock)
+                    .run_action("unblock", Some(json!(UnblockRequest { key, retry })), clock)
                     .await
             }
             SubscriptionsCommand::Retry { target, sequences } => {
@@ -378,13 +372,16 @@ impl SubscriptionArgs {
     async fn run_action(
         &self,
         action: &str,
-        body: &Value,
+        body: Option<Value>,
         clock: &Clock,
     ) -> Result<String, ClientError> {
         let server = self.client.server.build_client()?;
-        let body = Some(body).filter(|body| !body.is_null());
         let status: Value = server
-            .send_request(Method::POST, &self.path(&format!("/{action}")), body)
+            .send_request(
+                Method::POST,
+                &self.path(&format!("/{action}")),
+                body.as_ref(),
+            )
             .await?;
         self.client.format_response(&status, |status| {
             format!(
@@ -423,11 +420,11 @@ impl SubscriptionArgs {
         } else {
             format!("{} pending deliveries are", group_thousands(events))
         };
-        let printed = |_: &Value| format!("{}: {due} due now{wait}", self.name());
-        Ok(self.client.output.format_value(
-            &json!({"events": events, "waitsUntil": waits_until}),
-            printed,
-        ))
+        let json = json!({"events": events, "waitsUntil": waits_until});
+        Ok(self
+            .client
+            .output
+            .format_value(&json, |_| format!("{}: {due} due now{wait}", self.name())))
     }
 }
 

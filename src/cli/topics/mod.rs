@@ -4,7 +4,7 @@ mod format;
 mod spec;
 
 use awc::http::{Method, StatusCode};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use self::{format::TopicResource, spec::TopicSpecArgs};
@@ -79,18 +79,12 @@ enum TopicsCommand {
         #[command(flatten)]
         target: TopicArgs,
         /// Regenerate this key; the other key stays valid
-        #[arg(long, value_name = "KEY", value_enum)]
-        regenerate: Option<KeyName>,
+        #[arg(long, value_name = "KEY", value_parser = ["key1", "key2"])]
+        regenerate: Option<String>,
         /// Skip the confirmation
         #[arg(long, requires = "regenerate")]
         yes: bool,
     },
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum KeyName {
-    Key1,
-    Key2,
 }
 
 #[derive(Debug, Args)]
@@ -113,7 +107,7 @@ impl Topics {
                 domain,
                 subscription_id,
                 client,
-            } => list_of(&client, domain, &subscription_id).await,
+            } => list_topics(&client, domain, &subscription_id).await,
             TopicsCommand::Show(target) => target.show_topic().await,
             TopicsCommand::Create { target, spec } => target.create_topic(&spec).await,
             TopicsCommand::Update { target, spec } => target.update_topic(&spec).await,
@@ -127,7 +121,7 @@ impl Topics {
     }
 }
 
-async fn list_of(
+async fn list_topics(
     client: &ClientArgs,
     domain: Option<ResourceName>,
     subscription_id: &str,
@@ -248,7 +242,7 @@ impl TopicArgs {
 
     async fn show_keys(
         &self,
-        regenerate: Option<KeyName>,
+        regenerate: Option<String>,
         yes: bool,
     ) -> Result<String, ClientError> {
         let server = self.client.server.build_client()?;
@@ -258,11 +252,7 @@ impl TopicArgs {
                     .send_request(Method::POST, &self.topic.path("/listKeys"), None::<&Value>)
                     .await?
             }
-            Some(key) => {
-                let name = match key {
-                    KeyName::Key1 => "key1",
-                    KeyName::Key2 => "key2",
-                };
+            Some(name) => {
                 let question = format!(
                     "Regenerate {name} of {}? Publishers that use it will be refused.",
                     client::short_name(&self.topic.path(""))
