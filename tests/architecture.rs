@@ -300,10 +300,7 @@ fn only_two_modules_use_the_client_of_nats() {
 /// `cli::print`, which escapes.
 const PRINTERS: [(&str, &str); 5] = [
     ("cli/print.rs", "the one place"),
-    (
-        "cli/top/screen.rs",
-        "a screen, drawn with escapes of its own",
-    ),
+    ("cli/terminal.rs", "a screen, drawn with escapes of its own"),
     ("telemetry/lib.rs", "the log, which escapes"),
     (
         "server/startup.rs",

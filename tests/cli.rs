@@ -1,4 +1,4 @@
-//! `listen`, `publish`, `serve` and `config check` as real processes.
+//! `listen`, `publish`, `serve` and `config check` as real processes, and commands whose server fails.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -413,6 +413,62 @@ fn an_error_response_is_printed_with_the_number_of_published_events() {
          events published before)"
     ]
     .assert_eq(&summary(&output, at));
+}
+
+/// What a command prints whose server sends these responses.
+fn ask_scripted(arguments: &[&str], answers: &'static [&'static str]) -> String {
+    let (at, _requests) = scripted(answers);
+    let output = gridhook(arguments)
+        .env("GRIDHOOK_SERVER", format!("http://{at}"))
+        .env("GRIDHOOK_TOKEN", "a-token-of-a-test")
+        .output()
+        .expect("a process");
+    summary(&output, at)
+}
+
+const UNAVAILABLE: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: \
+    close\r\n\r\n";
+
+const EMPTY_OBJECT: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+
+#[test]
+fn an_unusable_response_is_described() {
+    expect![
+        "1: gridhook: the response has an unknown form (missing field `now`); the server and this \
+         command may have different versions"
+    ]
+    .assert_eq(&ask_scripted(&["server"], &[EMPTY_OBJECT]));
+    const ENDLESS: &str =
+        "HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\nconnection: close\r\n\r\n{}";
+    expect![
+        "1: gridhook: http://SERVER/: the response cannot be received: payload reached size limit"
+    ]
+    .assert_eq(&ask_scripted(&["server"], &[ENDLESS]));
+}
+
+#[test]
+fn a_server_that_is_unavailable_is_not_taken_for_a_missing_resource() {
+    let expected = "1: gridhook: the server responded 503 Service Unavailable: the response has \
+        no body";
+    let show = "subscriptions show orders billing --output json";
+    let list = "subscriptions list orders --output json";
+    let arguments: Vec<&str> = show.split(' ').collect();
+    let shown = ask_scripted(&arguments, &[EMPTY_OBJECT, UNAVAILABLE]);
+    assert_eq!(shown, expected);
+    // The list is not requested a second time.
+    let arguments: Vec<&str> = list.split(' ').collect();
+    let listed = ask_scripted(&arguments, &[UNAVAILABLE, EMPTY_OBJECT]);
+    assert_eq!(listed, expected);
+}
+
+#[test]
+fn a_pause_below_a_second_is_refused() {
+    let output = gridhook(&["listen", "--retry-after", "500ms"])
+        .output()
+        .expect("a process");
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("expected whole seconds"), "{error}");
 }
 
 #[test]

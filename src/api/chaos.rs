@@ -1,18 +1,24 @@
 //! Fault injection: bodies, active faults and counters.
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema, ValueEnum)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ChaosActor)]
 pub enum ActorKind {
+    /// The actor of the topic, together with those of its event subscriptions
     Topic,
+    /// The actor of one of the topic's event subscriptions
     Subscription,
+    /// The task of a delivery request; its events may be repeated
     Delivery,
+    /// The actor that writes dead letters
     DeadLetter,
     /// A running actor: of a subscription, of a topic or, without a topic, of dead letters
+    #[value(skip)]
     Random,
 }
 
@@ -26,10 +32,12 @@ pub enum ChaosStallTarget {
     Journal,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum ChaosKillMethod {
+    /// Panic
     Panic,
+    /// Stop the actor
     Stop,
 }
 

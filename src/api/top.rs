@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::status::HealthView;
 
 /// The sort order; the highest value comes first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
 #[serde(rename_all = "camelCase")]
 pub enum SortOrder {
     /// Delivered events per second
@@ -48,7 +48,7 @@ impl SortOrder {
 }
 
 /// The health of the event subscriptions that are listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
 #[serde(rename_all = "camelCase")]
 pub enum HealthFilter {
     /// Nothing is wrong

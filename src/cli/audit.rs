@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     client::{ClientArgs, ClientError, PagedList},
-    format::{NONE, count_with_noun, text_or_dash},
+    format::{count_with_noun, optional_text, text_or_dash},
     output::TextTable,
     print,
     value::whole_number,
@@ -40,7 +40,7 @@ impl Audit {
     /// # Errors
     /// A request failed.
     pub async fn run(self) -> Result<String, ClientError> {
-        let session = self.client.control.open_session()?;
+        let server = self.client.server.build_client()?;
         let list = PagedList {
             path: "/audit".to_owned(),
             query: &[
@@ -52,9 +52,9 @@ impl Audit {
             page_max: 1_000,
             limit: self.limit as usize,
         };
-        let entries = session.read_pages(list).await?.items;
+        let entries = server.read_pages(list).await?.items;
         self.client
-            .printed
+            .output
             .format_list(entries, |entries: &[AuditEntry]| format_table(entries))
     }
 }
@@ -68,8 +68,8 @@ fn format_table(entries: &[AuditEntry]) -> String {
     for entry in entries {
         table.add_row([
             entry.at.clone(),
-            text_or_none(entry.operator.as_deref()),
-            text_or_none(entry.from.as_deref()),
+            optional_text(&entry.operator),
+            optional_text(&entry.from),
             entry.status.to_string(),
             format!("{} {}", entry.method, entry.path),
         ]);
@@ -95,10 +95,6 @@ fn format_table(entries: &[AuditEntry]) -> String {
         }
     }
     lines.join("\n")
-}
-
-fn text_or_none(value: Option<&str>) -> String {
-    value.map_or_else(|| NONE.to_owned(), text_or_dash)
 }
 
 /// The beginning of a value.

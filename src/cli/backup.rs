@@ -16,9 +16,9 @@ use super::{
     client::{ClientError, ServerArgs},
     control_records::control_records,
     format::{count_with_noun, format_span, join_texts},
-    output::{CommandError, CommandOutcome, OutputArgs, TextTable, read},
+    output::{CommandError, CommandFailure, CommandOutcome, OutputArgs, TextTable, read},
     print,
-    spinner::Spinner,
+    progress::Progress,
     stream::follow_progress,
 };
 use gridhook_api::store::{BackupBody, BackupView, ProgressLine};
@@ -28,7 +28,7 @@ use gridhook_config::Config;
 use gridhook_escape as escape;
 use gridhook_policy::dead_letter_store::is_address;
 use gridhook_repair::{
-    backup::{self, BackupAt, BackupList, Repository, StoredBackup, UnreadableBackup},
+    backup::{self, BackupAt, BackupError, BackupList, Repository, StoredBackup, UnreadableBackup},
     fsck::CheckReport,
     salvage::{self, SalvageResult},
 };
@@ -49,9 +49,9 @@ pub struct Backup {
     #[arg(value_name = "DIR")]
     folder: Option<PathBuf>,
     #[command(flatten)]
-    control: ServerArgs,
+    server: ServerArgs,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
 }
 
 /// What needs no server.
@@ -73,7 +73,7 @@ pub struct DestinationArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
 }
 
 /// The flags of `backup rehearse`.
@@ -115,48 +115,10 @@ pub struct Restore {
     #[arg(long)]
     accept_loss: bool,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
 }
 
-/// Why a backup or a restore failed.
-#[derive(Debug, thiserror::Error)]
-pub enum BackupCommandError {
-    /// The settings cannot be used.
-    #[error(transparent)]
-    Config(#[from] config::Error),
-    /// The server did not make the backup.
-    #[error(transparent)]
-    Server(#[from] ClientError),
-    #[error(transparent)]
-    Store(#[from] backup::BackupError),
-    /// The destination cannot be used.
-    #[error("{0}")]
-    Destination(String),
-}
-
-impl CommandError for BackupCommandError {
-    fn is_usage(&self) -> bool {
-        match self {
-            Self::Config(error) => error.is_usage(),
-            Self::Server(error) => error.is_usage(),
-            Self::Destination(_) => true,
-            Self::Store(_) => false,
-        }
-    }
-}
-
-/// The printed result, and whether the store has no damage.
-#[derive(Debug)]
-pub struct Outcome {
-    pub text: String,
-    pub is_sound: bool,
-}
-
-impl From<Outcome> for CommandOutcome {
-    fn from(Outcome { text, is_sound }: Outcome) -> Self {
-        Self::new(text, is_sound)
-    }
-}
+impl CommandError for BackupError {}
 
 impl Backup {
     /// The subcommand that needs no server, if there is one. It must run outside of an asynchronous
@@ -166,25 +128,21 @@ impl Backup {
     }
 
     /// Requests a backup. Needs a running actix system.
-    pub async fn run(&self) -> Result<Outcome, BackupCommandError> {
+    pub(super) async fn run(&self) -> Result<CommandOutcome, CommandFailure> {
         // A relative path is resolved here, because the server has another working directory.
         let folder = self
             .folder
             .as_ref()
             .map(|folder| path::absolute(folder).unwrap_or_else(|_| folder.clone()));
         let folder = folder.map(|folder| folder.display().to_string());
-        let session = self.control.open_session()?;
-        let view =
-            follow_progress(&session, "/store/backup", &json!(BackupBody { folder })).await?;
+        let server = self.server.build_client()?;
+        let view = follow_progress(&server, "/store/backup", &json!(BackupBody { folder })).await?;
         let report: CheckReport = read(&view["report"])?;
-        let text = self.printed.format_response(&view, |line: &ProgressLine| {
+        let text = self.output.format_response(&view, |line: &ProgressLine| {
             let backups = line.backup.iter().chain(&line.backups);
             format!("{report}{}", backups.map(format_backup).collect::<String>())
         })?;
-        Ok(Outcome {
-            text,
-            is_sound: report.is_sound(),
-        })
+        Ok(CommandOutcome::new(text, report.is_sound()))
     }
 }
 
@@ -203,19 +161,19 @@ fn format_backup(backup: &BackupView) -> String {
 fn open_repository(
     backup: &config::Backup,
     url: Option<&str>,
-) -> Result<Repository, BackupCommandError> {
-    let destination = backup_destination(backup, url)
-        .map_err(|error| BackupCommandError::Destination(error.to_string()))?;
+) -> Result<Repository, CommandFailure> {
+    let destination =
+        backup_destination(backup, url).map_err(|error| ClientError::Input(error.to_string()))?;
     let Some(destination) = destination else {
         let problem = "no address was given, and backup.store.url has none";
-        return Err(BackupCommandError::Destination(problem.to_owned()));
+        return Err(ClientError::Input(problem.to_owned()).into());
     };
     Ok(Repository::open(&destination, false)?)
 }
 
 impl OfflineBackup {
     /// Runs the command. Needs the settings of the server, and no running server.
-    pub fn run(&self) -> Result<Outcome, BackupCommandError> {
+    pub(super) fn run(&self) -> Result<CommandOutcome, CommandFailure> {
         match self {
             Self::List(arguments) => arguments.list_backups(),
             Self::Rehearse(arguments) => arguments.run(),
@@ -234,7 +192,7 @@ impl DestinationArgs {
         Some(format!("file://{}", folder.display()))
     }
 
-    fn list_backups(&self) -> Result<Outcome, BackupCommandError> {
+    fn list_backups(&self) -> Result<CommandOutcome, CommandFailure> {
         let config = Config::load(&Serve::with_flags(self.config.clone(), None).setting_sources())?;
         let repository = open_repository(&config.backup, self.destination_url().as_deref())?;
         let BackupList {
@@ -248,18 +206,13 @@ impl DestinationArgs {
         for UnreadableBackup { name, problem } in &unreadable {
             backups.push(json!({"name": name, "problem": problem}));
         }
-        let text = self
-            .printed
-            .format_value(&json!({ "value": backups }), |_| {
-                if readable.is_empty() {
-                    return format!("no backups in {}", repository.address());
-                }
-                format_backups(&readable, &unreadable)
-            });
-        Ok(Outcome {
-            text,
-            is_sound: unreadable.is_empty(),
-        })
+        let text = self.output.format_value(&json!({ "value": backups }), |_| {
+            if readable.is_empty() {
+                return format!("no backups in {}", repository.address());
+            }
+            format_backups(&readable, &unreadable)
+        });
+        Ok(CommandOutcome::new(text, unreadable.is_empty()))
     }
 }
 
@@ -310,11 +263,9 @@ fn describe_unreadable(UnreadableBackup { name, problem }: &UnreadableBackup) ->
 }
 
 impl Rehearse {
-    fn run(&self) -> Result<Outcome, BackupCommandError> {
+    fn run(&self) -> Result<CommandOutcome, CommandFailure> {
         umask(Mode::from_raw_mode(0o077));
-        let DestinationArgs {
-            config, printed, ..
-        } = &self.destination;
+        let DestinationArgs { config, output, .. } = &self.destination;
         let config = Config::load(
             &Serve::with_flags(config.clone(), self.data_dir.clone()).setting_sources(),
         )?;
@@ -326,9 +277,9 @@ impl Rehearse {
         let options = store_options(&config.journal);
         let scratch = self.scratch.clone();
         let scratch = scratch.unwrap_or_else(std::env::temp_dir);
-        let spinner = Spinner::new();
-        let mut watch = |progress: backup::BackupProgress| {
-            spinner.set_message(progress.to_string());
+        let progress = Progress::spinner();
+        let mut watch = |step: backup::BackupProgress| {
+            progress.set_message(&step.to_string());
             ControlFlow::Continue(())
         };
         let rehearsal = backup::rehearse_restore(
@@ -341,7 +292,7 @@ impl Rehearse {
             record_decoders(),
             &mut watch,
         )?;
-        drop(spinner);
+        drop(progress);
         let backup::RestoreReport {
             manifest, report, ..
         } = rehearsal;
@@ -352,7 +303,7 @@ impl Rehearse {
         };
         let lost = present.map(|present| present.saturating_sub(manifest.sequence));
         let json = json!({"backup": stored.name, "made": manifest.made, "report": report, "lostChanges": lost});
-        let text = printed.format_value(&json, |_| {
+        let text = output.format_value(&json, |_| {
             let age = Clock::system().now().since(manifest.begin_time());
             let age = format_span(age);
             let changes = match lost {
@@ -368,27 +319,17 @@ impl Rehearse {
                 stored.name
             )
         });
-        Ok(Outcome {
-            text,
-            is_sound: report.is_sound(),
-        })
+        Ok(CommandOutcome::new(text, report.is_sound()))
     }
 }
 
 impl Restore {
-    pub fn run(&self) -> Result<Outcome, BackupCommandError> {
+    pub(super) fn run(&self) -> Result<CommandOutcome, CommandFailure> {
         // RocksDB creates files with the process's umask; only the owner may read them.
         umask(Mode::from_raw_mode(0o077));
         let config = Config::load(
             &Serve::with_flags(self.config.clone(), self.data_dir.clone()).setting_sources(),
         )?;
-        let data_dir = config.server.data_dir;
-        let options = store_options(&config.journal);
-        let spinner = Spinner::new();
-        let mut watch = |progress: backup::BackupProgress| {
-            spinner.set_message(progress.to_string());
-            ControlFlow::Continue(())
-        };
         let stored = match self.backup.to_str().filter(|text| is_address(text)) {
             Some(url) => {
                 let repository = open_repository(&config.backup, Some(url))?;
@@ -401,83 +342,83 @@ impl Restore {
         let stored = stored
             .as_ref()
             .map(|(repository, backup)| BackupAt { repository, backup });
+        let progress = Progress::spinner();
+        let mut watch = |step: backup::BackupProgress| {
+            progress.set_message(&step.to_string());
+            ControlFlow::Continue(())
+        };
         if self.accept_loss {
-            let now = Clock::system().now();
-            let salvage = |from: &path::Path, watch: &mut backup::BackupObserver<'_>| {
-                salvage::accept_loss(
-                    from,
-                    &data_dir,
-                    &options,
-                    record_decoders(),
-                    control_records(),
-                    now,
-                    watch,
-                )
-            };
-            let salvaged = match stored {
-                Some(stored) => backup::with_readable_copy(stored, &data_dir, &mut watch, salvage)?,
-                None => salvage(&self.backup, &mut watch)?,
-            };
-            drop(spinner);
-            return Ok(self.report_salvage(&salvaged, &data_dir));
+            self.salvage(stored, &config, &mut watch)
+        } else {
+            self.restore(stored, &config, &mut watch)
         }
-        let outcome = match stored {
-            Some(stored) => {
-                backup::restore_stored(stored, &data_dir, &options, record_decoders(), &mut watch)?
-            }
-            None => backup::restore_folder(
-                &self.backup,
-                &data_dir,
+    }
+
+    /// Salvages what is readable from a stored backup, or else from a folder.
+    fn salvage(
+        &self,
+        stored: Option<BackupAt<'_>>,
+        config: &Config,
+        watch: &mut backup::BackupObserver<'_>,
+    ) -> Result<CommandOutcome, CommandFailure> {
+        let data_dir = &config.server.data_dir;
+        let options = store_options(&config.journal);
+        let now = Clock::system().now();
+        let salvage = |from: &path::Path, watch: &mut backup::BackupObserver<'_>| {
+            salvage::accept_loss(
+                from,
+                data_dir,
                 &options,
                 record_decoders(),
-                &mut watch,
-            )?,
+                control_records(),
+                now,
+                watch,
+            )
         };
-        drop(spinner);
+        let SalvageResult { loss, report } = match stored {
+            Some(stored) => backup::with_readable_copy(stored, data_dir, watch, salvage)?,
+            None => salvage(&self.backup, watch)?,
+        };
+        let json = json!({"loss": loss, "report": report});
+        let text = self.output.format_value(&json, |_| {
+            format!("{loss}{report}\nsalvaged to {}", data_dir.display())
+        });
+        Ok(CommandOutcome::new(text, report.is_sound()))
+    }
+
+    /// Restores a stored backup, or else a folder.
+    fn restore(
+        &self,
+        stored: Option<BackupAt<'_>>,
+        config: &Config,
+        watch: &mut backup::BackupObserver<'_>,
+    ) -> Result<CommandOutcome, CommandFailure> {
+        let data_dir = &config.server.data_dir;
+        let options = store_options(&config.journal);
+        let decoders = record_decoders();
         let backup::RestoreReport {
             manifest,
             report,
             tokens,
-        } = outcome;
-        let text = self.printed.format_value(
-            &json!({"report": report, "backup": manifest, "tokens": tokens}),
-            |_| {
+        } = match stored {
+            Some(stored) => backup::restore_stored(stored, data_dir, &options, decoders, watch)?,
+            None => backup::restore_folder(&self.backup, data_dir, &options, decoders, watch)?,
+        };
+        let json = json!({"report": report, "backup": manifest, "tokens": tokens});
+        let text = self.output.format_value(&json, |_| {
+            let revoke = if tokens.is_empty() {
+                String::new()
+            } else {
                 let names = join_texts(&tokens);
-                let revoke = match tokens.len() {
-                    0 => String::new(),
-                    _ => format!(
-                        "\nnamed tokens of the time of the backup that are valid again: {names}; \
-                         revoke those that were revoked since: gridhook tokens revoke NAME"
-                    ),
-                };
                 format!(
-                    "{report}\nrestored to {}: backup of {}{revoke}",
-                    data_dir.display(),
-                    manifest.made
+                    "\nnamed tokens of the time of the backup that are valid again: {names}; \
+                     revoke those that were revoked since: gridhook tokens revoke NAME"
                 )
-            },
-        );
-        Ok(Outcome {
-            text,
-            is_sound: report.is_sound(),
-        })
-    }
-}
-
-impl Restore {
-    fn report_salvage(
-        &self,
-        SalvageResult { loss, report }: &SalvageResult,
-        data_dir: &path::Path,
-    ) -> Outcome {
-        let text = self
-            .printed
-            .format_value(&json!({"loss": loss, "report": report}), |_| {
-                format!("{loss}{report}\nsalvaged to {}", data_dir.display())
-            });
-        Outcome {
-            text,
-            is_sound: report.is_sound(),
-        }
+            };
+            let data_dir = data_dir.display();
+            let made = &manifest.made;
+            format!("{report}\nrestored to {data_dir}: backup of {made}{revoke}")
+        });
+        Ok(CommandOutcome::new(text, report.is_sound()))
     }
 }

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::client::{ClientArgs, ClientError};
 use gridhook_api::clock::ClockView;
+use gridhook_clock::Clock;
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
@@ -16,13 +17,13 @@ first, within server.shutdown_timeout.
 Examples:
   gridhook clock show
   gridhook clock confirm")]
-pub struct Clock {
+pub struct ClockArgs {
     #[command(subcommand)]
-    command: Verb,
+    command: ClockCommand,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
-enum Verb {
+enum ClockCommand {
     /// Show the server's time, the clock of its machine, and whether expiry is paused
     Show {
         #[command(flatten)]
@@ -35,12 +36,12 @@ enum Verb {
     },
 }
 
-impl Clock {
+impl ClockArgs {
     /// Returns the text to print.
     pub async fn run(self) -> Result<String, ClientError> {
         match self.command {
-            Verb::Show { client } => client.get_and_format("/clock", format_table).await,
-            Verb::Confirm { client } => {
+            ClockCommand::Show { client } => client.get_and_format("/clock", format_table).await,
+            ClockCommand::Confirm { client } => {
                 client
                     .post_and_format("/clock", &json!({}), format_table)
                     .await
@@ -65,7 +66,7 @@ fn format_table(view: &ClockView) -> String {
         "time           {time}\nmachine clock  {wall_clock} ({ahead:+.1} s)\nexpiry         \
          {expiry}"
     );
-    if *ahead < -gridhook_clock::Clock::SET_BACK_MIN.as_secs_f64() {
+    if *ahead < -Clock::SET_BACK_MIN.as_secs_f64() {
         table.push_str(
             "\n\nThe machine's clock is behind. If it is right, run gridhook clock confirm: the \
              server then begins again by it.",

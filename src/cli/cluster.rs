@@ -10,7 +10,7 @@ use self::{check::Check, init::Init};
 
 use super::{
     client::{ClientArgs, ClientError},
-    format::{optional_or_dash, text_or_dash},
+    format::{optional_text, text_or_dash},
     output::{CommandFailure, CommandOutcome, Program, TextTable, block_on},
     prompt,
     reseed::Reseed,
@@ -37,18 +37,18 @@ Examples:
 )]
 pub struct Cluster {
     #[command(subcommand)]
-    command: Verb,
+    command: ClusterCommand,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
-enum Verb {
+enum ClusterCommand {
     #[command(flatten)]
     Request(Request),
     /// Write the files of a new cluster
     Init(Init),
     /// List everything that is wrong with the set-up of a cluster
     Check(Check),
-    /// Rebuild a cluster that has lost its streams from the data folder of a node
+    /// Start a new cluster from the data folder of a node, after the streams were lost
     Reseed(Reseed),
 }
 
@@ -100,10 +100,10 @@ enum Request {
 impl Cluster {
     pub(super) fn run(self, program: &Program) -> Result<CommandOutcome, CommandFailure> {
         match self.command {
-            Verb::Request(request) => block_on(request.run()),
-            Verb::Init(init) => Ok(init.run()?.into()),
-            Verb::Check(check) => Ok(check.run(program)?),
-            Verb::Reseed(reseed) => Ok(reseed.run(program)?.into()),
+            ClusterCommand::Request(request) => block_on(request.run()),
+            ClusterCommand::Init(init) => Ok(init.run()?.into()),
+            ClusterCommand::Check(check) => check.run(program),
+            ClusterCommand::Reseed(reseed) => Ok(reseed.run(program)?.into()),
         }
     }
 }
@@ -148,16 +148,16 @@ impl Request {
 
 fn format_nodes(view: &ClusterView) -> String {
     let mut table = TextTable::new([
-        "node",
-        "state",
-        "owns",
-        "copies",
-        "applied",
-        "synced",
-        "behind",
-        "last renewal",
-        "address",
-        "version",
+        "NODE",
+        "STATE",
+        "OWNS",
+        "COPIES",
+        "APPLIED",
+        "SYNCED",
+        "BEHIND",
+        "LAST RENEWAL",
+        "ADDRESS",
+        "VERSION",
     ]);
     let shards = count_shards(view);
     let applied_sequence =
@@ -226,55 +226,60 @@ fn format_state_advice(node: &ClusterNodeView) -> String {
     }
 }
 
-/// Advises an operator about nodes that need help.
+/// Advises an operator about nodes and shards that need help.
 fn format_advice(view: &ClusterView) -> String {
     let mut lines: String = view.nodes.iter().map(format_state_advice).collect();
     for node in &view.nodes {
-        let name = text_or_dash(&node.name);
-        for ShardFailureView { shard, cause } in &node.failures {
-            let cause = text_or_dash(cause);
-            lines += &format!("\n{name} cannot serve shard {shard}: {cause}");
-        }
+        lines += &format_node_problems(node, &view.node);
     }
-    let own = text_or_dash(&view.node);
-    for node in &view.nodes {
-        let name = text_or_dash(&node.name);
-        for difference in &node.setting_differences {
-            let setting = text_or_dash(&difference.setting);
-            let here = text_or_dash(&difference.here);
-            let there = text_or_dash(&difference.there);
-            lines += &format!(
-                "\n{name} has {setting} {there}, and {own} has {here}: give all nodes the same"
-            );
-        }
+    lines + &format_ownership_problems(view)
+}
+
+/// The shards that a node cannot serve, and its settings that differ from those of `own`.
+fn format_node_problems(node: &ClusterNodeView, own: &str) -> String {
+    let name = text_or_dash(&node.name);
+    let own = text_or_dash(own);
+    let mut lines = String::new();
+    for ShardFailureView { shard, cause } in &node.failures {
+        let cause = text_or_dash(cause);
+        lines += &format!("\n{name} cannot serve shard {shard}: {cause}");
     }
+    for difference in &node.setting_differences {
+        let setting = text_or_dash(&difference.setting);
+        let here = text_or_dash(&difference.here);
+        let there = text_or_dash(&difference.there);
+        lines += &format!(
+            "\n{name} has {setting} {there}, and {own} has {here}: give all nodes the same"
+        );
+    }
+    lines
+}
+
+/// The shards and the control plane that no living node owns.
+fn format_ownership_problems(view: &ClusterView) -> String {
     let is_alive = |node: &&ClusterNodeView| node.state != NodeState::Dead;
     let alive: Vec<&ClusterNodeView> = view.nodes.iter().filter(is_alive).collect();
-    let all = count_shards(view).max(1);
+    let count = count_shards(view).max(1);
     // With several shards the control plane comes behind them.
-    let shards = if all > 1 { all - 1 } else { all };
-    let is_unruled = all > shards && !alive.iter().any(|node| node.owns_control_plane);
-    let unowned = (0..shards).filter(|shard| !alive.iter().any(|node| node.owns.contains(shard)));
-    let unowned: Vec<String> = unowned.map(|shard| shard.to_string()).collect();
-    let unowned = match unowned.len() {
-        0 => String::new(),
-        all if all == shards => {
-            "\nno node that is alive owns the store: publishers receive 503".to_owned()
-        }
-        _ => {
-            let unowned = unowned.join(", ");
-            format!(
-                "\nno node that is alive owns these shards: {unowned}; publishers of their topics \
-                 receive 503"
-            )
-        }
-    };
-    let unruled = if is_unruled {
-        "\nno node that is alive owns the control plane: changes receive 503"
-    } else {
-        ""
-    };
-    format!("{lines}{unowned}{unruled}")
+    let topic_shards = if count > 1 { count - 1 } else { count };
+    let unowned: Vec<String> = (0..topic_shards)
+        .filter(|shard| !alive.iter().any(|node| node.owns.contains(shard)))
+        .map(|shard| shard.to_string())
+        .collect();
+    let mut lines = String::new();
+    if unowned.len() == topic_shards {
+        lines += "\nno node that is alive owns the store: publishers receive 503";
+    } else if !unowned.is_empty() {
+        let unowned = unowned.join(", ");
+        lines += &format!(
+            "\nno node that is alive owns these shards: {unowned}; publishers of their topics \
+             receive 503"
+        );
+    }
+    if count > topic_shards && !alive.iter().any(|node| node.owns_control_plane) {
+        lines += "\nno node that is alive owns the control plane: changes receive 503";
+    }
+    lines
 }
 
 fn count_shards(view: &ClusterView) -> usize {
@@ -287,22 +292,22 @@ fn count_shards(view: &ClusterView) -> usize {
 
 fn format_records(view: &OwnershipView) -> String {
     let mut table = TextTable::new([
-        "shard",
-        "owner",
-        "copies",
-        "owner id",
-        "wanted by",
-        "claims",
-        "last modified",
-        "etag",
+        "SHARD",
+        "OWNER",
+        "COPIES",
+        "OWNER ID",
+        "WANTED BY",
+        "CLAIMS",
+        "LAST MODIFIED",
+        "ETAG",
     ]);
     for record in &view.value {
         table.add_row([
             record.partition_id.clone(),
-            optional_or_dash(record.owner_name.clone(), |name| name),
+            optional_text(&record.owner_name),
             record.copies.join(" "),
-            optional_or_dash(record.owner_id.clone(), |id| id),
-            optional_or_dash(record.wanted_by.clone(), |name| name),
+            optional_text(&record.owner_id),
+            optional_text(&record.wanted_by),
             record.claims.to_string(),
             record.last_modified_time.clone(),
             record.e_tag.clone(),

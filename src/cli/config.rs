@@ -33,7 +33,7 @@ enum ConfigCommand {
         #[arg(long)]
         changed: bool,
         #[command(flatten)]
-        printed: OutputArgs,
+        output: OutputArgs,
     },
 }
 
@@ -72,7 +72,7 @@ impl ConfigArgs {
         let ConfigCommand::Check {
             serve,
             changed,
-            printed,
+            output,
         } = self.command;
         let sources = serve.setting_sources();
         let all = config::effective_settings(&sources)?;
@@ -90,7 +90,7 @@ impl ConfigArgs {
             )
             .collect();
         let view = |[key, value, origin]: &[String; 3]| json!({"key": key, "value": value, "origin": origin});
-        Ok(printed.format_value(
+        Ok(output.format_value(
             &json!({ "value": shown.iter().map(view).collect::<Value>() }),
             |_| {
                 let mut table = TextTable::new(["KEY", "VALUE", "FROM"]);

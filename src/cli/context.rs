@@ -53,26 +53,26 @@ enum ContextCommand {
         #[arg(long, value_name = "FILE")]
         ca_file: Option<PathBuf>,
         #[command(flatten)]
-        printed: OutputArgs,
+        output: OutputArgs,
     },
     /// Select the context for commands that name no server
     Use {
         /// Name of the context
         name: String,
         #[command(flatten)]
-        printed: OutputArgs,
+        output: OutputArgs,
     },
     /// List the contexts
     List {
         #[command(flatten)]
-        printed: OutputArgs,
+        output: OutputArgs,
     },
     /// Remove a context
     Remove {
         /// Name of the context
         name: String,
         #[command(flatten)]
-        printed: OutputArgs,
+        output: OutputArgs,
     },
 }
 
@@ -205,7 +205,7 @@ impl Contexts {
                 server,
                 token_file,
                 ca_file,
-                printed,
+                output,
             } => {
                 if contexts_file.contexts.contains_key(&name) {
                     let hint = format!("remove it first with gridhook context remove {name}");
@@ -231,29 +231,29 @@ impl Contexts {
                 } else {
                     format!("select it with gridhook context use {name}")
                 };
-                Ok(format_output(&printed, &contexts_file, || {
+                Ok(format_output(&output, &contexts_file, || {
                     format!("context {name} added; {next}")
                 }))
             }
-            ContextCommand::Use { name, printed } => {
+            ContextCommand::Use { name, output } => {
                 contexts_file.get(&name)?;
                 contexts_file.current = Some(name.clone());
                 contexts_file.save_contexts()?;
-                Ok(format_output(&printed, &contexts_file, || {
+                Ok(format_output(&output, &contexts_file, || {
                     format!("context {name} is now in use")
                 }))
             }
-            ContextCommand::List { printed } => Ok(format_output(&printed, &contexts_file, || {
+            ContextCommand::List { output } => Ok(format_output(&output, &contexts_file, || {
                 format_table(&contexts_file)
             })),
-            ContextCommand::Remove { name, printed } => {
+            ContextCommand::Remove { name, output } => {
                 contexts_file.get(&name)?;
                 contexts_file.contexts.remove(&name);
                 if contexts_file.current.as_deref() == Some(&name) {
                     contexts_file.current = None;
                 }
                 contexts_file.save_contexts()?;
-                Ok(format_output(&printed, &contexts_file, || {
+                Ok(format_output(&output, &contexts_file, || {
                     format!("context {name} removed")
                 }))
             }
@@ -262,7 +262,7 @@ impl Contexts {
 }
 
 fn format_output(
-    printed: &OutputArgs,
+    output: &OutputArgs,
     contexts_file: &ContextFile,
     text: impl FnOnce() -> String,
 ) -> String {
@@ -276,7 +276,7 @@ fn format_output(
             "caFile": context.ca_file,
         }));
     }
-    printed.format_value(&json!({ "value": contexts }), |_| text())
+    output.format_value(&json!({ "value": contexts }), |_| text())
 }
 
 /// A folder that an environment variable names; [`None`] if it is unset or empty.

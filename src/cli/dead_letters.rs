@@ -12,7 +12,7 @@ use super::{
     client::{
         self, ClientArgs, ClientError, PagedList, ServerClient, SubscriptionArgs, encode_segment,
     },
-    format::{count_with_noun, group_thousands, optional_or_dash, text_or_dash},
+    format::{count_with_noun, group_thousands, optional_number, optional_text, text_or_dash},
     output::TextTable,
     print, prompt,
     time::parse_past,
@@ -140,7 +140,7 @@ struct NewestArgs {
 
 impl NewestArgs {
     async fn run(self) -> Result<String, ClientError> {
-        let session = self.client.control.open_session()?;
+        let server = self.client.server.build_client()?;
         let list = PagedList {
             path: "/deadLetters".to_owned(),
             query: &[
@@ -151,18 +151,18 @@ impl NewestArgs {
             page_max: 500,
             limit: self.limit as usize,
         };
-        let lines = session.read_pages(list).await?.items;
+        let lines = server.read_pages(list).await?.items;
         self.client
-            .printed
+            .output
             .format_list(lines, |lines: &[NewDeadLetterView]| {
                 let mut table = TextTable::new([
-                    "time",
-                    "topic",
-                    "subscription",
-                    "reason",
-                    "attempts",
-                    "events",
-                    "sequence",
+                    "TIME",
+                    "TOPIC",
+                    "SUBSCRIPTION",
+                    "REASON",
+                    "ATTEMPTS",
+                    "EVENTS",
+                    "SEQUENCE",
                 ]);
                 for NewDeadLetterView {
                     topic,
@@ -170,8 +170,8 @@ impl NewestArgs {
                     line,
                 } in lines
                 {
-                    let reason = optional_or_dash(line.reason.as_deref(), text_or_dash);
-                    let attempts = optional_or_dash(line.attempt, |attempt| attempt.to_string());
+                    let reason = optional_text(&line.reason);
+                    let attempts = optional_number(line.attempt);
                     let events = group_thousands(line.events);
                     let sequence = group_thousands(line.first_sequence);
                     table.add_row([
@@ -282,20 +282,20 @@ impl RedriveArgs {
             keep,
             total: None,
         };
-        let session = target.client.control.open_session()?;
+        let server = target.client.server.build_client()?;
         let path = target.dead_letters("/redrive");
         if dry_run {
-            let outcome = in_parts(&session, &path, |after| DeadLetterRedrive {
+            let outcome = in_parts(&server, &path, |after| DeadLetterRedrive {
                 after,
                 ..body.clone()
             })
             .await?;
             return Ok(target.format_result(&outcome, "would be sent again"));
         }
-        let begun: Value = session.send_post(&path, &body).await?;
+        let begun: Value = server.send_post(&path, &body).await?;
         target
             .client
-            .printed
+            .output
             .format_response(&begun, |RedriveStartedView { job }| {
                 format!("redrive {job} started")
             })
@@ -310,7 +310,7 @@ impl DeadLetters {
             DeadLettersCommand::Newest(newest) => newest.run().await,
             DeadLettersCommand::Show(ShowArgs { target, key }) => {
                 let path = target.dead_letters(&format!("/{}", encode_segment(&key)));
-                let view: Box<RawValue> = target.client.control.open_session()?.get(&path).await?;
+                let view: Box<RawValue> = target.client.server.build_client()?.get(&path).await?;
                 Ok(print::raw_json(&view))
             }
             DeadLettersCommand::Redrive(redrive) => redrive.run().await,
@@ -320,7 +320,7 @@ impl DeadLetters {
                 yes,
             }) => {
                 let body = selection.purge_body()?;
-                let session = target.client.control.open_session()?;
+                let server = target.client.server.build_client()?;
                 let path = target.dead_letters("/purge");
                 if !body.dry_run && !yes {
                     let dry = |after| DeadLetterPurge {
@@ -329,12 +329,12 @@ impl DeadLetters {
                         ..body.clone()
                     };
                     let count = count_with_noun(
-                        in_parts(&session, &path, dry).await?.dead_letters,
+                        in_parts(&server, &path, dry).await?.dead_letters,
                         "dead letter",
                     );
                     prompt::ask_confirmation(&format!("Purge {count} of {}?", target.name()), yes)?;
                 }
-                let outcome = in_parts(&session, &path, |after| DeadLetterPurge {
+                let outcome = in_parts(&server, &path, |after| DeadLetterPurge {
                     after,
                     ..body.clone()
                 })
@@ -356,7 +356,7 @@ impl SubscriptionArgs {
     }
 
     fn format_result(&self, done: &PurgedView, result: &str) -> String {
-        self.client.printed.format_value(
+        self.client.output.format_value(
             done,
             |PurgedView {
                  dead_letters,
@@ -380,7 +380,7 @@ impl ListArgs {
             which,
             limit,
         } = self;
-        let session = target.client.control.open_session()?;
+        let server = target.client.server.build_client()?;
         let mut all = ListedDeadLetters {
             value: Vec::new(),
             problems: Vec::new(),
@@ -396,7 +396,7 @@ impl ListArgs {
             if let Some(token) = &token {
                 query.append_pair("$skipToken", token);
             }
-            let page: PageView = session
+            let page: PageView = server
                 .get(&target.dead_letters(&format!("?{}", query.finish())))
                 .await?;
             all.value.extend(page.value);
@@ -404,7 +404,7 @@ impl ListArgs {
             token = page.next_link.as_deref().and_then(skip_token);
             all.complete = token.is_none();
         }
-        Ok(target.client.printed.format_value(&all, format_table))
+        Ok(target.client.output.format_value(&all, format_table))
     }
 }
 
@@ -436,16 +436,13 @@ fn format_table(all: &ListedDeadLetters) -> String {
         "KEY",
     ]);
     for dead_letter in &all.value {
-        let cell = |value: &Option<String>| optional_or_dash(value.as_deref(), text_or_dash);
         table.add_row([
             text_or_dash(&dead_letter.stage),
-            cell(&dead_letter.id),
-            cell(&dead_letter.dead_letter_reason),
-            optional_or_dash(dead_letter.delivery_attempts, |attempts| {
-                attempts.to_string()
-            }),
-            cell(&dead_letter.last_delivery_outcome),
-            cell(&dead_letter.last_delivery_attempt_time),
+            optional_text(&dead_letter.id),
+            optional_text(&dead_letter.dead_letter_reason),
+            optional_number(dead_letter.delivery_attempts),
+            optional_text(&dead_letter.last_delivery_outcome),
+            optional_text(&dead_letter.last_delivery_attempt_time),
             text_or_dash(&dead_letter.key),
         ]);
     }
@@ -467,13 +464,13 @@ fn format_problem(DeadLetterProblem { path, reason }: &DeadLetterProblem) -> Str
 
 /// Repeats the request until all parts are done, and sums the results.
 async fn in_parts<B: Serialize>(
-    session: &ServerClient,
+    server: &ServerClient,
     path: &str,
     body: impl Fn(Option<String>) -> B,
 ) -> Result<PurgedView, ClientError> {
-    let mut all: PurgedView = session.send_post(path, &body(None)).await?;
+    let mut all: PurgedView = server.send_post(path, &body(None)).await?;
     while let Some(after) = all.next.take() {
-        let part: PurgedView = session.send_post(path, &body(Some(after))).await?;
+        let part: PurgedView = server.send_post(path, &body(Some(after))).await?;
         all.dead_letters += part.dead_letters;
         all.problems.extend(part.problems);
         all.next = part.next;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     client::{ClientArgs, ClientError, ResourceName, encode_segment, read_body},
-    format::{self, NONE, optional_or_dash, text_or_dash},
+    format::{self, NONE, optional_or_dash, optional_text, text_or_dash},
     list,
     output::TextTable,
     print, prompt,
@@ -83,10 +83,10 @@ impl EventTypes {
         match self.command {
             EventTypesCommand::List { topic, client } => {
                 let all: Vec<Value> =
-                    list::read_list(&client.control.open_session()?, &topic.path("/eventTypes"))
+                    list::read_list(&client.server.build_client()?, &topic.path("/eventTypes"))
                         .await?;
                 client
-                    .printed
+                    .output
                     .format_list(all, |all: &[DeclaredEventType]| format_table(all))
             }
             EventTypesCommand::Show(target) => {
@@ -95,8 +95,8 @@ impl EventTypes {
             }
             EventTypesCommand::Put { target, body } => {
                 let body = json!({"properties": read_body(Some(&body))?});
-                let session = target.client.control.open_session()?;
-                let put: Value = session
+                let server = target.client.server.build_client()?;
+                let put: Value = server
                     .send_request(Method::PUT, &target.event_type_path(), Some(&body))
                     .await?;
                 target
@@ -104,13 +104,13 @@ impl EventTypes {
                     .format_response(&put, |put| format!("saved {}", format_facts(put)))
             }
             EventTypesCommand::Delete { target, yes } => {
-                let session = target.client.control.open_session()?;
-                let (_, shown) = session.get_tagged(&target.event_type_path()).await?;
+                let server = target.client.server.build_client()?;
+                let (_, shown) = server.get_tagged(&target.event_type_path()).await?;
                 prompt::ask_confirmation(
                     &format!("Delete the event type {}?", target.event_type),
                     yes,
                 )?;
-                session
+                server
                     .send_change::<Value>(
                         Method::DELETE,
                         &target.event_type_path(),
@@ -119,7 +119,7 @@ impl EventTypes {
                     )
                     .await?;
                 let deletion = json!({"deleted": target.event_type});
-                Ok(target.client.printed.format_value(&deletion, |_| {
+                Ok(target.client.output.format_value(&deletion, |_| {
                     format!("deleted {}", text_or_dash(&target.event_type))
                 }))
             }
@@ -142,10 +142,10 @@ fn format_table(all: &[DeclaredEventType]) -> String {
     {
         let versions: Vec<String> = properties.versions.keys().cloned().collect();
         table.add_row([
-            optional_or_dash(name.0.as_deref(), text_or_dash),
+            optional_text(&name.0),
             format::join_texts(&versions),
             if properties.deprecated { "yes" } else { NONE }.to_owned(),
-            optional_or_dash(properties.description.as_deref(), text_or_dash),
+            optional_text(&properties.description),
         ]);
     }
     table.to_string()
@@ -158,27 +158,22 @@ fn format_facts(
 ) -> String {
     let deprecated = |is: bool| if is { "yes" } else { NONE }.to_owned();
     let rows = [
-        (
-            "description",
-            optional_or_dash(properties.description.as_deref(), text_or_dash),
-        ),
+        ("description", optional_text(&properties.description)),
         ("deprecated", deprecated(properties.deprecated)),
     ];
-    let mut lines = vec![
-        optional_or_dash(name.0.as_deref(), text_or_dash),
-        format::format_facts(WIDTH, &rows),
-    ];
-    for (version, of) in &properties.versions {
+    let mut lines = vec![optional_text(&name.0), format::format_facts(WIDTH, &rows)];
+    for (version, declaration) in &properties.versions {
         let mut facts = vec![
             ("version", text_or_dash(version)),
-            ("deprecated", deprecated(of.deprecated)),
+            ("deprecated", deprecated(declaration.deprecated)),
             (
                 "schema",
-                optional_or_dash(of.schema.as_ref(), print::json_line),
+                optional_or_dash(declaration.schema.as_ref(), print::json_line),
             ),
         ];
         facts.extend(
-            of.examples
+            declaration
+                .examples
                 .iter()
                 .map(|example| ("example", print::json_line(example))),
         );

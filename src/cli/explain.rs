@@ -47,15 +47,14 @@ impl Explain {
         let path = self
             .topic
             .subscription_path(&self.subscription, &format!("/explain?{}", query.finish()));
-        let session = self.client.control.open_session()?;
-        let response: Result<Value, ClientError> = session
+        let server = self.client.server.build_client()?;
+        let response: Result<Value, ClientError> = server
             .send_request(Method::GET, &path, None::<&Value>)
             .await;
         let explanation = match response {
-            Err(ClientError::Refused {
-                status: StatusCode::NOT_FOUND,
-                reason,
-            }) => return Err(not_found_error(&self.event, reason)),
+            Err(ClientError::Refused { status, reason }) if status == StatusCode::NOT_FOUND => {
+                return Err(not_found_error(&self.event, reason));
+            }
             response => response?,
         };
         let topic = short_name(&self.topic.path(""));
@@ -93,7 +92,7 @@ fn not_found_error(event: &str, reason: String) -> ClientError {
 
 fn format_explanation(explanation: &ExplainView, topic: &str, clock: &Clock) -> String {
     let at = |time: &str| format::format_instant(time, clock);
-    let id = format::optional_or_dash(explanation.id.as_deref(), text_or_dash);
+    let id = format::optional_text(&explanation.id);
     let sequence = group_thousands(explanation.sequence);
     let state = format_state(explanation, topic, &at);
     let mut text = format!(
@@ -228,7 +227,7 @@ fn format_state(explanation: &ExplainView, topic: &str, at: &impl Fn(&str) -> St
         }
         StateView::DeadLetterWaiting { reason, file_due } => format!(
             "dead-lettered for {}; the file is due at {}",
-            format::optional_or_dash(reason.as_deref(), text_or_dash),
+            format::optional_text(&reason),
             format::optional_or_dash(file_due.as_deref(), at)
         ),
         // By its id it is found only while the log has it; its sequence is enough for the ledger.

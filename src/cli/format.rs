@@ -1,6 +1,6 @@
 //! Formats values of responses for people.
 
-use std::time::Duration;
+use std::{fmt::Display, time::Duration};
 
 use indicatif::HumanCount;
 
@@ -18,6 +18,16 @@ pub(super) fn text_or_dash(text: &str) -> String {
     } else {
         escape::escape_text(text).into_owned()
     }
+}
+
+/// A text that may be missing, escaped.
+pub(super) fn optional_text(text: &Option<String>) -> String {
+    optional_or_dash(text.as_deref(), text_or_dash)
+}
+
+/// A number that may be missing.
+pub(super) fn optional_number(number: Option<impl Display>) -> String {
+    optional_or_dash(number, |number| number.to_string())
 }
 
 /// A value that may be missing.

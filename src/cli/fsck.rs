@@ -10,15 +10,13 @@ use serde_json::json;
 
 use super::{
     Serve,
-    backup::Outcome,
-    client::{ClientError, ServerArgs},
-    output::{CommandError, OutputArgs, read},
-    spinner::Spinner,
+    client::ServerArgs,
+    output::{CommandError, CommandFailure, CommandOutcome, OutputArgs, read},
+    progress::Progress,
     stream::follow_progress,
 };
-use gridhook_config as config;
 use gridhook_config::Config;
-use gridhook_repair::fsck::{self, CheckProgress, CheckReport};
+use gridhook_repair::fsck::{self, CheckProgress, CheckReport, CheckStop};
 use gridhook_storage::{record_decoders, store_options};
 use gridhook_store::{
     Store, StoreError,
@@ -45,67 +43,39 @@ pub struct Fsck {
     #[arg(long, conflicts_with_all = ["config", "data_dir", "repair"])]
     online: bool,
     #[command(flatten)]
-    control: ServerArgs,
+    server: ServerArgs,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
 }
 
-/// Why the store could not be checked.
+/// The folder contains no store.
 #[derive(Debug, thiserror::Error)]
-pub enum FsckError {
-    /// The settings cannot be used.
-    #[error(transparent)]
-    Config(#[from] config::Error),
-    /// The store cannot be opened.
-    #[error(transparent)]
-    Store(#[from] OpenError),
-    /// The folder contains no store.
-    #[error("no store in {}; name the data folder of a server with --data-dir", .0.display())]
-    NoStore(PathBuf),
-    /// The server did not check its store.
-    #[error(transparent)]
-    Server(#[from] ClientError),
-    #[error(transparent)]
-    Stop(#[from] fsck::CheckStop),
-    /// The repairs are not all on disk.
-    #[error(transparent)]
-    Close(#[from] StoreError),
-}
+#[error("no store in {}; name the data folder of a server with --data-dir", .0.display())]
+struct NoStore(PathBuf);
 
-impl CommandError for FsckError {
-    fn is_usage(&self) -> bool {
-        match self {
-            Self::Config(error) => error.is_usage(),
-            Self::Server(error) => error.is_usage(),
-            Self::Store(_) | Self::NoStore(_) | Self::Stop(_) | Self::Close(_) => false,
-        }
-    }
-}
+impl CommandError for NoStore {}
+impl CommandError for OpenError {}
+impl CommandError for StoreError {}
+impl CommandError for CheckStop {}
 
 impl Fsck {
     /// Runs the check. Needs a running actix system.
-    pub async fn run(&self) -> Result<Outcome, FsckError> {
+    pub(super) async fn run(&self) -> Result<CommandOutcome, CommandFailure> {
         if !self.online {
             let report = self.check_offline()?;
-            let text = self.printed.format_value(&report, ToString::to_string);
-            return Ok(Outcome {
-                text,
-                is_sound: report.is_sound(),
-            });
+            let text = self.output.format_value(&report, ToString::to_string);
+            return Ok(CommandOutcome::new(text, report.is_sound()));
         }
-        let session = self.control.open_session()?;
-        let view = follow_progress(&session, "/store/check", &json!({})).await?;
+        let server = self.server.build_client()?;
+        let view = follow_progress(&server, "/store/check", &json!({})).await?;
         let report: CheckReport = read(&view["report"])?;
         let text = self
-            .printed
+            .output
             .format_value(&view["report"], |_| report.to_string());
-        Ok(Outcome {
-            text,
-            is_sound: report.is_sound(),
-        })
+        Ok(CommandOutcome::new(text, report.is_sound()))
     }
 
-    fn check_offline(&self) -> Result<CheckReport, FsckError> {
+    fn check_offline(&self) -> Result<CheckReport, CommandFailure> {
         let config = Config::load(
             &Serve::with_flags(self.config.clone(), self.data_dir.clone()).setting_sources(),
         )?;
@@ -116,11 +86,11 @@ impl Fsck {
             .iter()
             .any(|name| folder.join(name).exists())
         {
-            return Err(FsckError::NoStore(folder));
+            return Err(NoStore(folder).into());
         }
-        let spinner = Spinner::new();
+        let progress = Progress::spinner();
         let mut watch = |CheckProgress { at, records }| {
-            spinner.set_message(format!("{records} records, checking {at}"));
+            progress.set_message(&format!("{records} records, checking {at}"));
             ControlFlow::Continue(())
         };
         if !self.repair {

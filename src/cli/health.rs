@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use awc::{Client, error::PayloadError, http::StatusCode};
+use awc::{Client, http::StatusCode};
 use serde_json::json;
 use url::Url;
 
 use super::{
     client::{ClientError, ServerAddressArgs, connection_error},
+    http,
     output::{CommandOutcome, OutputArgs},
     value::parse_duration,
 };
@@ -32,19 +33,7 @@ pub struct Health {
     #[command(flatten)]
     address: ServerAddressArgs,
     #[command(flatten)]
-    printed: OutputArgs,
-}
-
-/// The result of the check.
-pub struct HealthCheckView {
-    pub is_healthy: bool,
-    pub text: String,
-}
-
-impl From<HealthCheckView> for CommandOutcome {
-    fn from(HealthCheckView { is_healthy, text }: HealthCheckView) -> Self {
-        Self::new(text, is_healthy)
-    }
+    output: OutputArgs,
 }
 
 /// Why the state of the server is not known.
@@ -52,8 +41,6 @@ impl From<HealthCheckView> for CommandOutcome {
 enum ProbeError {
     #[error(transparent)]
     Unreachable(#[from] ClientError),
-    #[error("{server}: {error}")]
-    Body { server: Url, error: PayloadError },
     #[error("{server}: {status}, and the response is not from gridhook")]
     Foreign { server: Url, status: StatusCode },
 }
@@ -63,7 +50,7 @@ impl Health {
     ///
     /// # Errors
     /// The flags or the context name no usable server.
-    pub async fn run(self) -> Result<HealthCheckView, ClientError> {
+    pub async fn run(self) -> Result<CommandOutcome, ClientError> {
         let (server, client) = self.address.build_client()?;
         let (is_healthy, text) =
             match tokio::time::timeout(self.wait, self.probe_server(&server, &client)).await {
@@ -76,9 +63,9 @@ impl Health {
             };
         let json = json!({"server": server.as_str(), "healthy": is_healthy, "text": text});
         let text = self
-            .printed
+            .output
             .format_value(&json, |_| escape::escape_text(&text).into_owned());
-        Ok(HealthCheckView { is_healthy, text })
+        Ok(CommandOutcome::new(text, is_healthy))
     }
 
     async fn probe_server(
@@ -86,14 +73,13 @@ impl Health {
         server: &Url,
         client: &Client,
     ) -> Result<(bool, String), ProbeError> {
-        let path = if self.live { "healthz" } else { "readyz" };
-        let url = format!("{}/{path}", server.as_str().trim_end_matches('/'));
-        let result = client.get(url).send().await;
+        let path = if self.live { "/healthz" } else { "/readyz" };
+        let result = client.get(http::join_path(server, path)).send().await;
         let mut response = result.map_err(|error| connection_error(server, &error))?;
         let status = response.status();
-        let body = response.body().await.map_err(|error| ProbeError::Body {
+        let body = response.body().await.map_err(|error| ClientError::Body {
             server: server.clone(),
-            error,
+            reason: http::payload_problem(&error),
         })?;
         let state = if self.live {
             serde_json::from_slice::<Liveness>(&body).map(|_| "alive".to_owned())

@@ -2,8 +2,9 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use awc::{Client, Connector};
+use awc::{Client, Connector, error::PayloadError};
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+use url::Url;
 
 use super::client::ClientError;
 use gridhook_api::resource::{ErrorBody, ErrorResponse};
@@ -26,6 +27,19 @@ pub(super) fn error_reason(body: &[u8]) -> String {
         }
         Err(_) if body.is_empty() => "the response has no body".to_owned(),
         Err(_) => escape::escape_text(String::from_utf8_lossy(body).trim()).into_owned(),
+    }
+}
+
+/// The URL of a path of a server.
+pub(super) fn join_path(server: &Url, path: &str) -> String {
+    format!("{}{path}", server.as_str().trim_end_matches('/'))
+}
+
+/// Why the body of a response cannot be received.
+pub(super) fn payload_problem(error: &PayloadError) -> String {
+    match error {
+        PayloadError::Incomplete(_) => "the response ended early".to_owned(),
+        error => format!("the response cannot be received: {error}"),
     }
 }
 

@@ -34,9 +34,9 @@ pub struct Ledger {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole_number::<u32>(1..))]
     limit: u32,
     #[command(flatten)]
-    control: ServerArgs,
+    server: ServerArgs,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
 }
 
 impl Ledger {
@@ -45,7 +45,7 @@ impl Ledger {
     /// # Errors
     /// The request failed.
     pub async fn run(&self) -> Result<String, client::ClientError> {
-        let session = self.control.open_session()?;
+        let server = self.server.build_client()?;
         let list = PagedList {
             path: self.topic.subscription_path(&self.subscription, "/ledger"),
             query: &[
@@ -57,11 +57,11 @@ impl Ledger {
             page_max: 1_000,
             limit: self.limit as usize,
         };
-        let ListedItems { items, last_page } = session.read_pages(list).await?;
+        let ListedItems { items, last_page } = server.read_pages(list).await?;
         let LedgerPageView {
             oldest, r#continue, ..
         } = read(&last_page)?;
-        self.printed.format_list(items, |lines: &[LineView]| {
+        self.output.format_list(items, |lines: &[LineView]| {
             format_lines(lines, oldest.as_deref(), r#continue.is_some())
         })
     }

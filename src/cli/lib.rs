@@ -31,6 +31,7 @@ pub mod listen;
 pub mod manual;
 pub mod output;
 pub mod print;
+mod progress;
 mod prompt;
 pub mod publish;
 pub mod replay;
@@ -38,12 +39,12 @@ pub mod reseed;
 pub mod server;
 #[cfg(feature = "simulate")]
 pub mod simulate;
-mod spinner;
 pub mod stream;
 pub mod subscriptions;
 pub mod suggestion;
 pub mod supervision;
 pub mod tail;
+mod terminal;
 mod time;
 pub mod tokens;
 pub mod top;
@@ -105,7 +106,7 @@ commands! {
     /// data folders
     Cluster(cluster::Cluster) => |command, program| command.run(program),
     /// Show a server's clock, or confirm it after a jump
-    Clock(clock::Clock) => |command, _| block_on(command.run()),
+    Clock(clock::ClockArgs) => |command, _| block_on(command.run()),
     /// Check the settings without starting the server
     Config(config::ConfigArgs) => |command, program| Ok(command.run(program.check)?.into()),
     /// Manage topics, domains and namespaces, and their access keys
@@ -126,7 +127,7 @@ commands! {
     /// Run a test webhook that confirms validation handshakes and prints each event
     Listen(listen::Listen) => |command, _| block_on(command.run(Clock::system())),
     /// Publish events from a file or from standard input
-    Publish(publish::Publish) => |command, _| block_on(command.run(Clock::system())),
+    Publish(publish::Publish) => |command, _| block_on(command.run()),
     /// Manage contexts: named servers with their credentials
     Context(context::Contexts) => |command, _| Ok(command.run()?.into()),
     /// List, show, redrive and purge dead letters
@@ -141,11 +142,11 @@ commands! {
     Fsck(fsck::Fsck) => |command, _| block_on(command.run()),
     /// Back up the store of the running server, list and rehearse backups
     Backup(backup::Backup) => |command, _| match command.offline_command() {
-        Some(offline) => Ok(offline.run()?.into()),
+        Some(offline) => offline.run(),
         None => block_on(command.run()),
     },
     /// Restore a backup into a data folder without a store
-    Restore(backup::Restore) => |command, _| Ok(command.run()?.into()),
+    Restore(backup::Restore) => |command, _| command.run(),
     /// Show actor restarts, their causes and recovery times
     Supervision(supervision::Supervision) => |command, _| block_on(command.run()),
     /// Show version, listeners, process and changed settings of a server
@@ -158,7 +159,7 @@ commands! {
     /// lost
     Chaos(Box<chaos::ChaosCommand>) => |command, _| block_on(command.run_scenario(Clock::system())),
     /// Simulate an edition of the delivery policy with thousands of endpoints, in virtual time
-    Simulate(simulate::Simulate) if feature = "simulate" => |command, _| Ok(command.run(&Clock::system())?.into()),
+    Simulate(simulate::Simulate) if feature = "simulate" => |command, _| Ok(command.run()?.into()),
     /// Show the help of a command or a subject
     Help(help::Help) => |command, _| Ok(command.run()?.into()),
     /// Print a shell completion script

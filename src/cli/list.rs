@@ -19,13 +19,13 @@ pub(super) fn list_path(subscription_id: &str, kind: &str) -> String {
 
 /// All resources of a list, read page by page.
 pub(super) async fn read_list<T: DeserializeOwned>(
-    session: &ServerClient,
+    server: &ServerClient,
     path: &str,
 ) -> Result<Vec<T>, ClientError> {
     let mut all = Vec::new();
     let mut path = format!("{path}?$top=100");
     loop {
-        let page: Page<T> = session.fetch_plain(Method::GET, &path, None::<&()>).await?;
+        let page: Page<T> = server.fetch_plain(Method::GET, &path, None::<&()>).await?;
         all.extend(page.value);
         let next = page.next_link.and_then(|link| Url::parse(&link).ok());
         let Some(next) = next else { return Ok(all) };
@@ -37,41 +37,41 @@ pub(super) async fn read_list<T: DeserializeOwned>(
 /// The ids of the resources of a list; an id is also a path, because stored names need no
 /// percent-encoding.
 pub(super) async fn list_ids(
-    session: &ServerClient,
+    server: &ServerClient,
     path: &str,
 ) -> Result<Vec<String>, ClientError> {
-    let all: Vec<NamedResource> = read_list(session, path).await?;
+    let all: Vec<NamedResource> = read_list(server, path).await?;
     Ok(all.into_iter().map(|resource| resource.id).collect())
 }
 
 /// The names of the resources of a list.
 pub(super) async fn list_names(
-    session: &ServerClient,
+    server: &ServerClient,
     path: &str,
 ) -> Result<Vec<String>, ClientError> {
-    let all: Vec<NamedResource> = read_list(session, path).await?;
+    let all: Vec<NamedResource> = read_list(server, path).await?;
     Ok(all.into_iter().map(|resource| resource.name).collect())
 }
 
 /// The ids of the topics of all namespaces of an Azure subscription.
 pub(super) async fn namespace_topics(
-    session: &ServerClient,
+    server: &ServerClient,
     subscription_id: &str,
 ) -> Result<Vec<String>, ClientError> {
     let mut topic_ids = Vec::new();
-    for namespace in list_ids(session, &list_path(subscription_id, "namespaces")).await? {
-        topic_ids.extend(list_ids(session, &format!("{namespace}/topics")).await?);
+    for namespace in list_ids(server, &list_path(subscription_id, "namespaces")).await? {
+        topic_ids.extend(list_ids(server, &format!("{namespace}/topics")).await?);
     }
     Ok(topic_ids)
 }
 
 /// The ids of all topics, domains and namespace topics; these have a log.
 pub(super) async fn list_log_ids(
-    session: &ServerClient,
+    server: &ServerClient,
     subscription_id: &str,
 ) -> Result<Vec<String>, ClientError> {
-    let mut log_ids = list_ids(session, &list_path(subscription_id, "topics")).await?;
-    log_ids.extend(list_ids(session, &list_path(subscription_id, "domains")).await?);
-    log_ids.extend(namespace_topics(session, subscription_id).await?);
+    let mut log_ids = list_ids(server, &list_path(subscription_id, "topics")).await?;
+    log_ids.extend(list_ids(server, &list_path(subscription_id, "domains")).await?);
+    log_ids.extend(namespace_topics(server, subscription_id).await?);
     Ok(log_ids)
 }

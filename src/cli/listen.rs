@@ -21,13 +21,12 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
 use super::{
-    format::count_with_noun,
+    format::{count_with_noun, text_or_dash},
     output::{CommandError, OutputArgs},
     print::{self, PipeState},
-    value::{ValueError, parse_address, parse_duration, whole_number},
+    value::{ValueError, parse_address, parse_duration, parse_seconds, whole_number},
 };
 use gridhook_clock::Clock;
-use gridhook_escape as escape;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Listen {
@@ -46,14 +45,14 @@ pub struct Listen {
     /// Fail the first N requests, then respond 200
     #[arg(long, value_name = "N", value_parser = whole_number::<u64>(0..))]
     fail_first: Option<u64>,
-    /// Add a Retry-After header to every failure
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    retry_after: Option<Duration>,
+    /// Add a Retry-After header to every failure, in whole seconds, such as 5s
+    #[arg(long, value_name = "DURATION", value_parser = parse_seconds)]
+    retry_after: Option<u64>,
     /// Print a count once per second instead of each event
     #[arg(long)]
     quiet: bool,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
 }
 
 /// Why the webhook cannot listen.
@@ -64,11 +63,7 @@ pub struct ListenError {
     error: io::Error,
 }
 
-impl CommandError for ListenError {
-    fn is_usage(&self) -> bool {
-        false
-    }
-}
+impl CommandError for ListenError {}
 
 /// 64 MiB, above the size of every request of Event Grid.
 const BODY_BYTES_MAX: usize = 64 << 20;
@@ -184,7 +179,7 @@ impl ListenEndpoint {
             };
             let text = || format_received(&line, count);
             let json = || print::json_line(&line);
-            self.print_line(&self.flags.printed.format_line(json, text));
+            self.print_line(&self.flags.output.format_line(json, text));
         }
     }
 }
@@ -278,8 +273,8 @@ async fn receive_request(
         endpoint.print_events(&request, status, &events);
     }
     let mut response = HttpResponse::build(status);
-    if let Some(wait) = flags.retry_after.filter(|_| !status.is_success()) {
-        response.insert_header((header::RETRY_AFTER, wait.as_secs()));
+    if let Some(seconds) = flags.retry_after.filter(|_| !status.is_success()) {
+        response.insert_header((header::RETRY_AFTER, seconds));
     }
     response.finish()
 }
@@ -343,15 +338,6 @@ async fn print_counts(endpoint: web::Data<ListenEndpoint>) {
     loop {
         ticks.tick().await;
         endpoint.report_received();
-    }
-}
-
-/// A value as printed; `-` if it is empty.
-fn text_or_dash(text: &str) -> String {
-    if text.is_empty() {
-        "-".to_owned()
-    } else {
-        escape::escape_text(text).into_owned()
     }
 }
 

@@ -24,11 +24,7 @@ pub struct Manual {
 #[error("cannot write the manual pages: {0}")]
 pub struct ManualError(#[from] io::Error);
 
-impl CommandError for ManualError {
-    fn is_usage(&self) -> bool {
-        false
-    }
-}
+impl CommandError for ManualError {}
 
 /// Chapters that are sections of the program's own page.
 const IN_MAIN_PAGE: [&str; 5] = ["exit-status", "environment", "files", "names", "times"];

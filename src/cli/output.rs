@@ -1,7 +1,7 @@
 //! The output layer of all commands: the outcome of a command, text or JSON, tables.
 //!
-//! A command returns its text in a [`CommandOutcome`]; only `tail`, `listen` and `top` print while
-//! they run. Everything is printed by [`print`](mod@print), which escapes control characters and
+//! A command returns its text in a [`CommandOutcome`]; `tail`, `listen` and `top` print it while they
+//! run, and some commands print progress or a plan before it. Everything is printed by [`print`](mod@print), which escapes control characters and
 //! accepts closed pipes.
 
 use std::{fmt, future::Future, process::ExitCode};
@@ -106,13 +106,17 @@ impl From<Option<String>> for CommandOutcome {
 /// The exit status for a command line that cannot be used. clap ends with it, too.
 const USAGE: u8 = 2;
 
-pub(super) trait CommandError: std::error::Error + Send + Sync + 'static {
+/// An error that ends a command.
+pub trait CommandError: std::error::Error + Send + Sync + 'static {
     /// Whether a flag, an argument or a variable cannot be used, or a file that one names.
-    fn is_usage(&self) -> bool;
+    fn is_usage(&self) -> bool {
+        false
+    }
 }
 
+/// Any error that ends a command.
 #[derive(Debug)]
-pub(super) struct CommandFailure {
+pub struct CommandFailure {
     error: anyhow::Error,
     is_usage: bool,
 }
@@ -142,11 +146,7 @@ impl CommandError for config::Error {
     }
 }
 
-impl CommandError for print::PrintError {
-    fn is_usage(&self) -> bool {
-        false
-    }
-}
+impl CommandError for print::PrintError {}
 
 /// Runs a command, prints its outcome or its error, and returns the exit status.
 pub fn run(command: Command, program: &Program) -> ExitCode {

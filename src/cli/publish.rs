@@ -21,25 +21,23 @@ use awc::{
     http::{StatusCode, header},
 };
 use bytesize::ByteSize;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use tokio::sync::mpsc;
 use url::Url;
 
 use crate::{
-    batches::{self, Batch, InputForm, RequestLimits},
+    batches::{self, Batch, BatchesError, InputForm, RequestLimits},
     client::{
-        self, ResourceName, ServerArgs, ServerClient, check_secret, read_secret, read_variable,
-        warn_of_cleartext,
+        ClientError, ResourceName, ServerArgs, ServerClient, check_secret, read_secret,
+        read_variable, warn_of_cleartext,
     },
     format::count_with_noun,
     http,
     output::{CommandError, OutputArgs},
+    progress::Progress,
     suggestion,
     value::{ValueError, positive_size, whole_number},
 };
-use gridhook_clock::Clock;
-use gridhook_event::Timestamp;
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
@@ -74,9 +72,9 @@ pub struct Publish {
     #[arg(long, value_name = "SIZE", default_value = "1 MiB", value_parser = positive_size)]
     batch_bytes: ByteSize,
     #[command(flatten)]
-    control_args: ServerArgs,
+    server: ServerArgs,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
 }
 
 /// The publish target on the command line.
@@ -107,7 +105,7 @@ struct Destination {
     is_cloud_events: bool,
     is_custom: bool,
     /// The control plane and the topic's path, for suggestions if the topic does not exist.
-    control: Option<(ServerClient, String)>,
+    server: Option<(ServerClient, String)>,
 }
 
 const STANDARD_INPUT: &str = "-";
@@ -124,13 +122,11 @@ pub struct PublishError {
 impl CommandError for PublishError {
     fn is_usage(&self) -> bool {
         match &self.what {
-            PublishSource::Control(error) => error.is_usage(),
+            PublishSource::Client(error) => error.is_usage(),
             PublishSource::Input { error, .. } => {
-                matches!(error, batches::BatchesError::Io(_)) && self.events == 0
+                matches!(error, BatchesError::Io(_)) && self.events == 0
             }
-            PublishSource::Send { .. }
-            | PublishSource::Refused { .. }
-            | PublishSource::Busy { .. } => false,
+            _ => false,
         }
     }
 }
@@ -138,12 +134,9 @@ impl CommandError for PublishError {
 #[derive(Debug, thiserror::Error)]
 enum PublishSource {
     #[error(transparent)]
-    Control(#[from] client::ClientError),
+    Client(#[from] ClientError),
     #[error("{input}: {error}")]
-    Input {
-        input: String,
-        error: batches::BatchesError,
-    },
+    Input { input: String, error: BatchesError },
     #[error("{url}: {error}")]
     Send { url: String, error: String },
     #[error("the server responded {status}: {reason}")]
@@ -161,13 +154,8 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 /// The number of events published before the error; empty if publishing did not begin.
 fn progress_before(what: &PublishSource, events: u64) -> String {
     match what {
-        PublishSource::Control(_) => String::new(),
-        PublishSource::Input { .. }
-        | PublishSource::Send { .. }
-        | PublishSource::Refused { .. }
-        | PublishSource::Busy { .. } => {
-            format!(" ({} published before)", count_with_noun(events, "event"))
-        }
+        PublishSource::Client(_) => String::new(),
+        _ => format!(" ({} published before)", count_with_noun(events, "event")),
     }
 }
 
@@ -183,9 +171,9 @@ impl Publish {
     ///
     /// # Errors
     /// Not all events were published; the published ones are a prefix of the input.
-    pub async fn run(self, clock: Clock) -> Result<String, PublishError> {
+    pub async fn run(self) -> Result<String, PublishError> {
         let mut report = PublishReport::default();
-        self.publish_batches(&clock, &mut report)
+        self.publish_batches(&mut report)
             .await
             .map_err(|what| PublishError {
                 what,
@@ -193,7 +181,7 @@ impl Publish {
             })?;
         let PublishReport { events, requests } = report;
         Ok(self
-            .printed
+            .output
             .format_value(&json!({"events": events, "requests": requests}), |_| {
                 format!(
                     "published {} in {}",
@@ -203,11 +191,7 @@ impl Publish {
             }))
     }
 
-    async fn publish_batches(
-        &self,
-        clock: &Clock,
-        done: &mut PublishReport,
-    ) -> Result<(), PublishSource> {
+    async fn publish_batches(&self, done: &mut PublishReport) -> Result<(), PublishSource> {
         let input = |error: io::Error| PublishSource::Input {
             input: self.input_name(),
             error: error.into(),
@@ -239,7 +223,11 @@ impl Publish {
             read.or_else(|error| send.blocking_send(Err(error))).ok();
         });
 
-        let progress = PublishProgress::new(clock.now(), length);
+        let template = match length {
+            Some(_) => "{bar:40} {bytes}/{total_bytes}, {msg}, {eta} left",
+            None => "{spinner} {bytes}, {msg}",
+        };
+        let progress = Progress::with_bar(template, length);
         while let Some(batch) = batches.recv().await {
             let batch = batch.map_err(|error| PublishSource::Input {
                 input: self.input_name(),
@@ -248,9 +236,9 @@ impl Publish {
             destination.send_batch(&batch).await?;
             done.events += batch.events as u64;
             done.requests += 1;
-            progress.show_progress(clock.now(), read.load(Ordering::Relaxed), done);
+            progress.set_position(read.load(Ordering::Relaxed));
+            progress.set_message(&count_with_noun(done.events, "event"));
         }
-        progress.bar.finish_and_clear();
         Ok(())
     }
 
@@ -269,71 +257,71 @@ impl Publish {
                 .map(|key| check_secret(&key, "environment variable GRIDHOOK_KEY"))
                 .transpose()?,
         };
-        let (url, client, control) = match (&self.topic, &key) {
-            (PublishTarget::Url(url), Some(_)) => (
-                url.to_string(),
-                self.control_args.address_args().build_client()?.1,
-                None,
-            ),
-            (PublishTarget::Url(_), None) => {
-                let text = "publishing to a URL needs an access key; use --key-file or \
-                    GRIDHOOK_KEY. The operator's token is sent only to the server's own address";
-                return Err(client::ClientError::Input(text.to_owned()).into());
-            }
-            (PublishTarget::Resource(topic), Some(_)) => {
-                let path = topic.publishing_path()?;
-                let (server, client) = self.control_args.address_args().build_client()?;
-                (
-                    format!("{}{path}", server.as_str().trim_end_matches('/')),
-                    client,
-                    None,
-                )
-            }
-            (PublishTarget::Resource(topic), None) => {
-                let path = topic.publishing_path()?;
-                let session = self.control_args.open_session()?;
-                let url = format!("{}{path}", session.server().as_str().trim_end_matches('/'));
-                (
-                    url,
-                    session.client().clone(),
-                    Some((session, topic.path(""))),
-                )
-            }
+        let mut destination = match key {
+            Some(key) => self.destination_with_key(key)?,
+            None => self.destination_with_token()?,
         };
-        if let (Some(_), Ok(url)) = (&key, Url::parse(&url)) {
-            warn_of_cleartext(&url, "the access key");
-        }
-        let is_namespace = url
-            .split('?')
-            .next()
-            .is_some_and(|path| path.ends_with(":publish"));
-        let header = match (key, &control) {
-            (Some(key), _) if is_namespace => ("authorization", format!("SharedAccessKey {key}")),
-            (Some(key), _) => ("aeg-sas-key", key),
-            (None, Some((session, _))) => ("authorization", session.bearer_header()),
-            (None, None) => {
-                return Err(client::ClientError::Input(
-                    "no access key; use --key-file or GRIDHOOK_KEY".to_owned(),
-                )
-                .into());
-            }
-        };
-        let mut destination = Destination {
-            client,
-            url,
-            header,
-            is_cloud_events: is_namespace || self.cloud_events,
-            is_custom: false,
-            control,
-        };
+        destination.is_cloud_events |= self.cloud_events;
         if !destination.is_cloud_events {
             destination.fetch_schema().await?;
         }
         Ok(destination)
     }
+
+    fn destination_with_key(&self, key: String) -> Result<Destination, ClientError> {
+        let address = self.server.address_args();
+        let (url, client) = match &self.topic {
+            PublishTarget::Url(url) => (url.to_string(), address.build_client()?.1),
+            PublishTarget::Resource(topic) => {
+                let path = topic.publishing_path()?;
+                let (server, client) = address.build_client()?;
+                (http::join_path(&server, &path), client)
+            }
+        };
+        if let Ok(url) = Url::parse(&url) {
+            warn_of_cleartext(&url, "the access key");
+        }
+        let header = if is_namespace_url(&url) {
+            ("authorization", format!("SharedAccessKey {key}"))
+        } else {
+            ("aeg-sas-key", key)
+        };
+        Ok(Destination::new(client, url, header))
+    }
+
+    fn destination_with_token(&self) -> Result<Destination, ClientError> {
+        let PublishTarget::Resource(topic) = &self.topic else {
+            let text = "publishing to a URL needs an access key; use --key-file or GRIDHOOK_KEY. \
+                The operator's token is sent only to the server's own address";
+            return Err(ClientError::Input(text.to_owned()));
+        };
+        let path = topic.publishing_path()?;
+        let server = self.server.build_client()?;
+        let url = http::join_path(server.url(), &path);
+        let header = ("authorization", server.bearer_header());
+        let mut destination = Destination::new(server.client().clone(), url, header);
+        destination.server = Some((server, topic.path("")));
+        Ok(destination)
+    }
+}
+
+fn is_namespace_url(url: &str) -> bool {
+    let path = url.split('?').next().unwrap_or_default();
+    path.ends_with(":publish")
 }
 
 impl Destination {
+    fn new(client: Client, url: String, header: (&'static str, String)) -> Self {
+        Self {
+            is_cloud_events: is_namespace_url(&url),
+            client,
+            url,
+            header,
+            is_custom: false,
+            server: None,
+        }
+    }
+
     /// Requests the topic's input schema. If the headers do not say it, the Event Grid schema
     /// is assumed.
     async fn fetch_schema(&mut self) -> Result<(), PublishSource> {
@@ -390,8 +378,8 @@ impl Destination {
                     .await
                     .unwrap_or_default();
                 let mut reason = http::error_reason(&body);
-                if let (StatusCode::NOT_FOUND, Some((session, path))) = (status, &self.control) {
-                    reason += &suggestion::suggest_for(session, path).await;
+                if let (StatusCode::NOT_FOUND, Some((server, path))) = (status, &self.server) {
+                    reason += &suggestion::suggest_for(server, path).await;
                 }
                 return Err(PublishSource::Refused { status, reason });
             }
@@ -432,35 +420,5 @@ impl<R: Read> Read for CountingReader<R> {
         let bytes = self.reader.read(into)?;
         self.read.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(bytes)
-    }
-}
-
-/// A progress bar on standard error, shown after one second.
-struct PublishProgress {
-    bar: ProgressBar,
-    from: Timestamp,
-}
-
-impl PublishProgress {
-    fn new(now: Timestamp, length: Option<u64>) -> Self {
-        let (bar, template) = match length {
-            Some(length) => (
-                ProgressBar::new(length),
-                "{bar:40} {bytes}/{total_bytes}, {msg}, {eta} left",
-            ),
-            None => (ProgressBar::no_length(), "{spinner} {bytes}, {msg}"),
-        };
-        bar.set_draw_target(ProgressDrawTarget::hidden());
-        bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
-        Self { bar, from: now }
-    }
-
-    fn show_progress(&self, now: Timestamp, bytes: u64, done: &PublishReport) {
-        if self.bar.is_hidden() && now.since(self.from) >= Duration::from_secs(1) {
-            // The bar stays hidden if standard error is not a terminal.
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
-        }
-        self.bar.set_position(bytes);
-        self.bar.set_message(count_with_noun(done.events, "event"));
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     client::{self, ClientArgs, ClientError, ServerClient, SubscriptionArgs},
-    format::{count_with_noun, format_span, optional_or_dash},
+    format::{count_with_noun, format_span, optional_number, optional_or_dash},
     output::{TextTable, read},
     print, prompt,
     time::parse_past,
@@ -146,17 +146,17 @@ impl Replay {
                 target.client.get_and_format(&path, text).await
             }
             ReplayCommand::Running { client } => {
-                let report: Value = client.control.open_session()?.get("/jobs?top=1000").await?;
+                let report: Value = client.server.build_client()?.get("/jobs?top=1000").await?;
                 let jobs = report["jobs"].as_array().cloned().unwrap_or_default();
-                client.printed.format_list(jobs, |jobs: &[OpenJob]| {
+                client.output.format_list(jobs, |jobs: &[OpenJob]| {
                     let mut table = TextTable::new([
-                        "topic",
-                        "subscription",
-                        "id",
-                        "kind",
-                        "state",
-                        "passed",
-                        "total",
+                        "TOPIC",
+                        "SUBSCRIPTION",
+                        "ID",
+                        "KIND",
+                        "STATE",
+                        "PASSED",
+                        "TOTAL",
                     ]);
                     for OpenJob {
                         topic,
@@ -167,7 +167,7 @@ impl Replay {
                         let kind = job.kind.clone();
                         let state = job.state.clone();
                         let JobProgress { passed, total, .. } = &job.progress;
-                        let total = optional_or_dash(*total, |total| total.to_string());
+                        let total = optional_number(*total);
                         let topic = client::short_name(topic);
                         let id = job.id.clone();
                         table.add_row([
@@ -188,8 +188,8 @@ impl Replay {
                 watch,
             } => {
                 if watch {
-                    let session = target.client.control.open_session()?;
-                    return target.watch_replay(&session, id).await;
+                    let server = target.client.server.build_client()?;
+                    return target.watch_replay(&server, id).await;
                 }
                 let path = target.replays_path(&format!("/{}", client::encode_segment(&id)));
                 target.client.get_and_format(&path, format_job).await
@@ -223,14 +223,14 @@ impl SubscriptionArgs {
         watch: bool,
         yes: bool,
     ) -> Result<String, ClientError> {
-        let session = self.client.control.open_session()?;
+        let server = self.client.server.build_client()?;
         let path = self.replays_path("");
         if body.dry_run {
-            let report: Value = session.send_post(&path, &body).await?;
+            let report: Value = server.send_post(&path, &body).await?;
             return self.client.format_response(&report, format_dry_run);
         }
         if !yes {
-            let DryRun { matching, .. } = session
+            let DryRun { matching, .. } = server
                 .send_post(
                     &path,
                     &ReplayBody {
@@ -248,9 +248,9 @@ impl SubscriptionArgs {
                 yes,
             )?;
         }
-        let job: Value = session.send_post(&path, &body).await?;
+        let job: Value = server.send_post(&path, &body).await?;
         if watch {
-            self.watch_replay(&session, read::<ReplayView>(&job)?.id)
+            self.watch_replay(&server, read::<ReplayView>(&job)?.id)
                 .await
         } else {
             self.client.format_response(&job, format_job)
@@ -259,32 +259,28 @@ impl SubscriptionArgs {
 
     /// Shows a progress line until the replay has ended, then the replay. The replay does not
     /// depend on this command.
-    async fn watch_replay(
-        &self,
-        session: &ServerClient,
-        id: String,
-    ) -> Result<String, ClientError> {
+    async fn watch_replay(&self, server: &ServerClient, id: String) -> Result<String, ClientError> {
         let path = self.replays_path(&format!("/{}", client::encode_segment(&id)));
         loop {
             let json: Value = tokio::select! {
-                response = session.get(&path) => response?,
-                _ = tokio::signal::ctrl_c() => return Err(self.stop_watching(&id)),
+                response = server.get(&path) => response?,
+                _ = tokio::signal::ctrl_c() => return Err(self.watch_stopped_error(&id)),
             };
             let job: ReplayView = read(&json)?;
             print::update_line(&progress_line(&job));
-            if !["running", "paused", "canceling"].contains(&job.state.as_str()) {
+            if !is_open(&job.state) {
                 print::print_note("");
                 return self.client.format_response(&json, format_job);
             }
             tokio::select! {
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
-                _ = tokio::signal::ctrl_c() => return Err(self.stop_watching(&id)),
+                _ = tokio::signal::ctrl_c() => return Err(self.watch_stopped_error(&id)),
             }
         }
     }
 
     /// The message for an operator who ends the command before the replay.
-    fn stop_watching(&self, id: &str) -> ClientError {
+    fn watch_stopped_error(&self, id: &str) -> ClientError {
         print::print_note("");
         let replay = format!("{} {id}", self.command_arguments());
         ClientError::Failed(format!(
@@ -292,6 +288,11 @@ impl SubscriptionArgs {
              gridhook replay cancel {replay} ends it"
         ))
     }
+}
+
+/// Whether a job in this state goes on.
+fn is_open(state: &str) -> bool {
+    matches!(state, "running" | "paused" | "canceling")
 }
 
 fn progress_line(
@@ -303,10 +304,10 @@ fn progress_line(
     }: &ReplayView,
 ) -> String {
     let passed = progress.passed;
-    let of = progress.total.unwrap_or_default().max(1);
-    let full = (passed.min(of) * BAR_WIDTH / of) as usize;
+    let total = progress.total.unwrap_or_default().max(1);
+    let full = (passed.min(total) * BAR_WIDTH / total) as usize;
     let mut line = format!(
-        "[{}{}] {passed}/{of}, {} delivered",
+        "[{}{}] {passed}/{total}, {} delivered",
         "#".repeat(full),
         ".".repeat(BAR_WIDTH as usize - full),
         counters.delivered
@@ -386,14 +387,13 @@ fn format_jobs(jobs: &[ReplayView]) -> String {
         ..
     } in jobs
     {
-        let count = |count: Option<u64>| optional_or_dash(count, |count| count.to_string());
         table.add_row([
             id.clone(),
             state.clone(),
             optional_or_dash(from_sequence.zip(*to_sequence), |(from, to)| {
                 format!("{from}-{to}")
             }),
-            format!("{}/{}", progress.passed, count(progress.total)),
+            format!("{}/{}", progress.passed, optional_number(progress.total)),
             counters.matched.to_string(),
             counters.delivered.to_string(),
             counters.pending.to_string(),

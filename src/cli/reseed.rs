@@ -11,12 +11,10 @@ use serde_json::json;
 
 use super::{
     Serve,
-    client::ClientError,
-    format::optional_or_dash,
-    output::{CommandError, OutputArgs, Program, TextTable},
+    format::{optional_number, optional_text},
+    output::{CommandError, CommandFailure, OutputArgs, Program, TextTable},
     prompt,
 };
-use gridhook_config as config;
 use gridhook_config::Config;
 use gridhook_repair::seed::{SeedError, SeedStore};
 use gridhook_storage::store_options;
@@ -48,15 +46,12 @@ pub struct Reseed {
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
 }
 
 /// Why a new cluster cannot go on with a data folder.
 #[derive(Debug, thiserror::Error)]
 pub enum ReseedError {
-    /// The settings cannot be used.
-    #[error(transparent)]
-    Config(#[from] config::Error),
     #[error(
         "the settings name no cluster (cluster.engine is \"none\"); name the settings file of the \
          node with --config"
@@ -64,44 +59,31 @@ pub enum ReseedError {
     NoCluster,
     /// It is not known whether nodes of the cluster run.
     #[error("{0:#}; if the NATS servers are lost, too, and no node runs, add --nats-lost")]
-    Unknown(anyhow::Error),
+    NodesUnknown(anyhow::Error),
     /// Nodes of the cluster run.
     #[error("nodes of the cluster {cluster} run: {}; stop them first, so that nothing is written \
         that the new cluster lacks", .nodes.join(", "))]
-    Alive {
+    NodesRunning {
         /// The name of the cluster.
         cluster: String,
         /// The names of the nodes.
         nodes: Vec<String>,
     },
-    /// A store cannot be read or changed.
-    #[error(transparent)]
-    Seed(#[from] SeedError),
     /// The store of a shard has nothing.
     #[error("the store of shard {0} has applied nothing; put that of another node into its place")]
-    Empty(usize),
+    NothingApplied(usize),
     /// The stores are of several clusters.
     #[error("the stores are of several clusters: {}; expected those of one", .0.join(", "))]
-    Mixed(Vec<String>),
-    /// The operator did not confirm.
-    #[error(transparent)]
-    Input(#[from] ClientError),
+    SeveralClusters(Vec<String>),
 }
 
 impl CommandError for ReseedError {
     fn is_usage(&self) -> bool {
-        match self {
-            Self::Config(error) => error.is_usage(),
-            Self::Input(error) => error.is_usage(),
-            Self::NoCluster => true,
-            Self::Unknown(_)
-            | Self::Alive { .. }
-            | Self::Seed(_)
-            | Self::Empty(_)
-            | Self::Mixed(_) => false,
-        }
+        matches!(self, Self::NoCluster)
     }
 }
+
+impl CommandError for SeedError {}
 
 /// The position and the cluster of a shard's store.
 #[derive(Serialize)]
@@ -113,17 +95,18 @@ struct ShardSeed {
 
 impl Reseed {
     /// Returns the text to print.
-    pub(super) fn run(self, program: &Program) -> Result<String, ReseedError> {
+    pub(super) fn run(self, program: &Program) -> Result<String, CommandFailure> {
         let config =
             Config::load(&Serve::with_flags(self.config, self.data_dir).setting_sources())?;
         let cluster = config.cluster.as_ref().ok_or(ReseedError::NoCluster)?;
         if !self.look && !self.nats_lost {
-            let nodes = (program.living_nodes)(&config).map_err(ReseedError::Unknown)?;
+            let nodes = (program.living_nodes)(&config).map_err(ReseedError::NodesUnknown)?;
             if !nodes.is_empty() {
-                return Err(ReseedError::Alive {
+                return Err(ReseedError::NodesRunning {
                     cluster: cluster.name.clone(),
                     nodes,
-                });
+                }
+                .into());
             }
         }
         let data_dir = &config.server.data_dir;
@@ -143,7 +126,7 @@ impl Reseed {
         });
         let seeds: Vec<ShardSeed> = seeds.collect();
         let list = json!({ "value": seeds });
-        let shown = self.printed.format_value(&list, |_| format_table(&seeds));
+        let shown = self.output.format_value(&list, |_| format_table(&seeds));
         if self.look {
             return Ok(shown);
         }
@@ -151,14 +134,15 @@ impl Reseed {
             .iter()
             .find(|seed| seed.applied.unwrap_or_default() == 0)
         {
-            return Err(ReseedError::Empty(empty.shard));
+            return Err(ReseedError::NothingApplied(empty.shard).into());
         }
         let clusters: BTreeSet<&String> = seeds
             .iter()
             .filter_map(|seed| seed.cluster.as_ref())
             .collect();
         if clusters.len() > 1 {
-            return Err(ReseedError::Mixed(clusters.into_iter().cloned().collect()));
+            let clusters = clusters.into_iter().cloned().collect();
+            return Err(ReseedError::SeveralClusters(clusters).into());
         }
         let folder = config.server.data_dir.display();
         let question = format!(
@@ -168,7 +152,7 @@ impl Reseed {
         prompt::ask_confirmation(&question, self.yes)?;
         stores.iter().try_for_each(SeedStore::detach_from_cluster)?;
         Ok(self
-            .printed
+            .output
             .format_value(&list, |_| format!("{}\n\n{NEXT}", format_table(&seeds))))
     }
 }
@@ -187,7 +171,7 @@ const NEXT: &str = "The stores follow no cluster any more. Set another cluster.n
     the others with empty data folders.";
 
 fn format_table(seeds: &[ShardSeed]) -> String {
-    let mut table = TextTable::new(["shard", "applied", "cluster"]);
+    let mut table = TextTable::new(["SHARD", "APPLIED", "CLUSTER"]);
     for ShardSeed {
         shard,
         applied,
@@ -196,8 +180,8 @@ fn format_table(seeds: &[ShardSeed]) -> String {
     {
         table.add_row([
             shard.to_string(),
-            optional_or_dash(*applied, |applied| applied.to_string()),
-            optional_or_dash(cluster.clone(), |cluster| cluster),
+            optional_number(*applied),
+            optional_text(&cluster),
         ]);
     }
     table.to_string()

@@ -4,7 +4,7 @@ use bytesize::ByteSize;
 
 use super::{
     client::{ClientArgs, ClientError},
-    format::{count_with_noun, optional_or_dash},
+    format::{count_with_noun, optional_number, optional_or_dash},
     output::TextTable,
 };
 use gridhook_api::server::{Listener, ServerFacts, ServerProcess, SettingView};
@@ -46,7 +46,6 @@ fn format_report(report: &ServerFacts) -> String {
         most_files,
     } = process;
     let size = |bytes: &Option<u64>| optional_or_dash(*bytes, |bytes| ByteSize(bytes).to_string());
-    let count = |count: &Option<u64>| optional_or_dash(*count, |count| count.to_string());
     let mut lines = vec![
         format!("version         {version}, started {started}"),
         format!("memory          {}", size(resident_bytes)),
@@ -54,11 +53,11 @@ fn format_report(report: &ServerFacts) -> String {
             "processor time  {}",
             optional_or_dash(*cpu_seconds, |seconds| format!("{seconds:.1} s"))
         ),
-        format!("threads         {}", count(threads)),
+        format!("threads         {}", optional_number(*threads)),
         format!(
             "open files      {} of {}",
-            count(open_files),
-            count(most_files)
+            optional_number(*open_files),
+            optional_number(*most_files)
         ),
         format!("free disk       {}", size(disk_free_bytes)),
         format!("chaos           {}", if *chaos { "enabled" } else { "off" }),
@@ -87,7 +86,7 @@ fn format_report(report: &ServerFacts) -> String {
             "{name:<15} {open} open, {admitted} accepted, {refused} refused"
         ));
     }
-    let mut table = TextTable::new(["changed setting", "value", "from"]);
+    let mut table = TextTable::new(["CHANGED SETTING", "VALUE", "FROM"]);
     for SettingView { key, value, origin } in settings {
         table.add_row([key.clone(), value.clone(), origin.clone()]);
     }

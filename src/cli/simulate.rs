@@ -9,19 +9,15 @@ use std::{
     time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
 use crate::{
     Serve,
-    output::{CommandError, OutputArgs},
+    output::{CommandError, CommandFailure, OutputArgs},
+    progress::Progress,
     value::{number_within, parse_rate, whole_number},
 };
-use gridhook_clock::Clock;
-use gridhook_config as config;
 use gridhook_config::{Config, Policy};
-use gridhook_event::Timestamp;
 use gridhook_simulate as simulate;
-use gridhook_simulate::{EVENTS_MAX, EndpointModel, SimulationPlan, SimulationReport};
+use gridhook_simulate::{EVENTS_MAX, EndpointModel, SimulationPlan};
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(
@@ -69,29 +65,21 @@ pub struct Simulate {
     #[arg(long)]
     without_dead_letters: bool,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
 }
 
+/// A flag has a wrong value.
 #[derive(Debug, thiserror::Error)]
-pub enum SimulateError {
-    /// The settings or the edition cannot be used.
-    #[error(transparent)]
-    Config(#[from] config::Error),
-    /// A flag has a wrong value.
-    #[error("flag {flag}: {what}")]
-    Flag {
-        flag: &'static str,
-        /// The value, and the allowed ones.
-        what: String,
-    },
+#[error("flag {flag}: {problem}")]
+struct FlagError {
+    flag: &'static str,
+    /// The value, and the allowed ones.
+    problem: String,
 }
 
-impl CommandError for SimulateError {
+impl CommandError for FlagError {
     fn is_usage(&self) -> bool {
-        match self {
-            Self::Config(error) => error.is_usage(),
-            Self::Flag { .. } => true,
-        }
+        true
     }
 }
 
@@ -115,20 +103,19 @@ const CONCURRENCY_MAX: u32 = 10_000;
 
 impl Simulate {
     /// Runs the simulation and returns the text to print.
-    pub fn run(self, clock: &Clock) -> Result<String, SimulateError> {
+    pub(super) fn run(self) -> Result<String, CommandFailure> {
         let plan = self.build_plan()?;
-        let progress = SimulationProgress::new(clock);
-        let report = simulate::run(&plan, |share| progress.show_progress(share));
-        progress.bar.finish_and_clear();
-        Ok(self.format_report(&report))
+        let progress = Progress::with_bar("{bar:40} {percent} % simulated, {eta} left", Some(1000));
+        let report = simulate::run(&plan, |share| {
+            progress.set_position((share * 1000.0) as u64);
+        });
+        drop(progress);
+        Ok(self
+            .output
+            .format_value(&report, |report| report.to_string().trim_end().to_owned()))
     }
 
-    fn format_report(&self, report: &SimulationReport) -> String {
-        self.printed
-            .format_value(report, |report| report.to_string().trim_end().to_owned())
-    }
-
-    fn build_plan(&self) -> Result<SimulationPlan, SimulateError> {
+    fn build_plan(&self) -> Result<SimulationPlan, CommandFailure> {
         let Config {
             delivery,
             journal,
@@ -145,7 +132,7 @@ impl Simulate {
             None if name.ends_with(".toml") || Path::new(name).exists() => {
                 policy.editions.read(Path::new(name))?
             }
-            None => return Err(unknown_edition(&policy, name)),
+            None => return Err(unknown_edition(&policy, name).into()),
         };
         let least = SimulationPlan::subscriptions_min(&shares);
         Ok(SimulationPlan {
@@ -169,31 +156,31 @@ impl Simulate {
         })
     }
 
-    fn endpoint_shares(&self, rate: f64) -> Result<Vec<(EndpointModel, u32)>, SimulateError> {
+    fn endpoint_shares(&self, rate: f64) -> Result<Vec<(EndpointModel, u32)>, FlagError> {
         if self.model.is_empty() {
             return Ok(EndpointModel::practical_mix(rate).to_vec());
         }
         let mut shares = Vec::new();
         for text in &self.model {
             let share = EndpointModel::parse_share(text, rate);
-            shares.push(share.map_err(|error| SimulateError::Flag {
+            shares.push(share.map_err(|error| FlagError {
                 flag: "--model",
-                what: error.to_string(),
+                problem: error.to_string(),
             })?);
         }
         Ok(shares)
     }
 }
 
-fn unknown_edition(policy: &Policy, name: &str) -> SimulateError {
+fn unknown_edition(policy: &Policy, name: &str) -> FlagError {
     let names: Vec<_> = policy.editions.names().collect();
-    let what = format!(
+    let problem = format!(
         "there is no edition {name:?}; expected one of {}, or a TOML file",
         names.join(", ")
     );
-    SimulateError::Flag {
+    FlagError {
         flag: "--edition",
-        what,
+        problem,
     }
 }
 
@@ -201,43 +188,14 @@ fn check_range<T: PartialOrd + Display>(
     flag: &'static str,
     value: T,
     allowed: std::ops::RangeInclusive<T>,
-) -> Result<T, SimulateError> {
+) -> Result<T, FlagError> {
     if allowed.contains(&value) {
         return Ok(value);
     }
-    let what = format!(
+    let problem = format!(
         "the value is {value}; expected a number from {} to {}",
         allowed.start(),
         allowed.end()
     );
-    Err(SimulateError::Flag { flag, what })
-}
-
-/// A progress bar on standard error, shown after one second.
-struct SimulationProgress<'a> {
-    bar: ProgressBar,
-    clock: &'a Clock,
-    from: Timestamp,
-}
-
-impl<'a> SimulationProgress<'a> {
-    fn new(clock: &'a Clock) -> Self {
-        let bar = ProgressBar::new(1000);
-        bar.set_draw_target(ProgressDrawTarget::hidden());
-        let template = "{bar:40} {percent} % simulated, {eta} left";
-        bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
-        Self {
-            bar,
-            clock,
-            from: clock.now(),
-        }
-    }
-
-    fn show_progress(&self, share: f64) {
-        if self.bar.is_hidden() && self.clock.now().since(self.from) >= Duration::from_secs(1) {
-            // The bar stays hidden if standard error is not a terminal.
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
-        }
-        self.bar.set_position((share * 1000.0) as u64);
-    }
+    Err(FlagError { flag, problem })
 }

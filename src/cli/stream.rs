@@ -8,24 +8,24 @@ use serde_json::Value;
 use super::{
     client::{ClientError, ServerClient},
     output::read,
-    spinner::Spinner,
+    progress::Progress,
 };
 use gridhook_api::store::ProgressLine;
 use gridhook_escape as escape;
 
-/// Maximum duration of a stream: one week. A running server sends a line every second; a dead one
-/// is noticed by its connection.
+/// Maximum duration of a stream: one week. There is no limit of the time between two lines, because
+/// the server sends one only when the work has advanced; a dead server is noticed by its connection.
 const STREAM_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Posts to `path`, shows the progress, and returns the last line.
 pub(super) async fn follow_progress(
-    session: &ServerClient,
+    server: &ServerClient,
     path: &str,
     body: &Value,
 ) -> Result<Value, ClientError> {
-    let request = session.build_request(Method::POST, path).send_json(body);
-    let mut lines = session.open_lines(request, STREAM_MAX).await?;
-    let spinner = Spinner::new();
+    let request = server.build_request(Method::POST, path).send_json(body);
+    let mut lines = server.open_lines(request, STREAM_MAX).await?;
+    let line = Progress::spinner();
     loop {
         let value: Value = serde_json::from_slice(&lines.next_line().await?)?;
         let ProgressLine {
@@ -38,6 +38,6 @@ pub(super) async fn follow_progress(
         let Some(progress) = progress else {
             return Ok(value);
         };
-        spinner.set_message(progress);
+        line.set_message(&progress);
     }
 }

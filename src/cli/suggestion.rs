@@ -15,11 +15,11 @@ const SIMILARITY_MIN: f64 = 0.75;
 const LISTED_MAX: usize = 8;
 
 /// The suggestion to append to a 404 for `path`; empty if the names cannot be listed.
-pub(super) async fn suggest_for(session: &ServerClient, path: &str) -> String {
-    find_suggestion(session, path).await.unwrap_or_default()
+pub(super) async fn suggest_for(server: &ServerClient, path: &str) -> String {
+    find_suggestion(server, path).await.unwrap_or_default()
 }
 
-async fn find_suggestion(session: &ServerClient, path: &str) -> Option<String> {
+async fn find_suggestion(server: &ServerClient, path: &str) -> Option<String> {
     let path = path.split('?').next().unwrap_or_default();
     let segments: Vec<String> = path
         .split('/')
@@ -33,7 +33,7 @@ async fn find_suggestion(session: &ServerClient, path: &str) -> Option<String> {
     let name = segments.get(at + 2)?;
     let subscription_id = segments.get(1)?;
     let existing: Vec<NamedResource> =
-        list::read_list(session, &list::list_path(subscription_id, kind))
+        list::read_list(server, &list::list_path(subscription_id, kind))
             .await
             .ok()?;
     let id = segments[..=at + 2]
@@ -59,7 +59,7 @@ async fn find_suggestion(session: &ServerClient, path: &str) -> Option<String> {
     if let (Some(word), Some(topic)) = (segments.get(at + 3), segments.get(at + 4))
         && word.eq_ignore_ascii_case("topics")
     {
-        let existing: Vec<NamedResource> = list::read_list(session, &format!("{id}/topics"))
+        let existing: Vec<NamedResource> = list::read_list(server, &format!("{id}/topics"))
             .await
             .ok()?;
         if !existing
@@ -73,12 +73,12 @@ async fn find_suggestion(session: &ServerClient, path: &str) -> Option<String> {
             ));
         }
     }
-    let of = segments
+    let at = segments
         .iter()
         .position(|segment| segment.eq_ignore_ascii_case("eventSubscriptions"))?;
-    let source = path.split('/').take(of + 2).collect::<Vec<_>>().join("/");
-    let name = segments.get(of + 1)?;
-    let existing: Vec<NamedResource> = list::read_list(session, &source).await.ok()?;
+    let list = path.split('/').take(at + 2).collect::<Vec<_>>().join("/");
+    let name = segments.get(at + 1)?;
+    let existing: Vec<NamedResource> = list::read_list(server, &list).await.ok()?;
     let exists = existing
         .iter()
         .any(|resource| resource.name.eq_ignore_ascii_case(name));

@@ -2,7 +2,7 @@
 
 use super::{
     client::{ClientArgs, ClientError, ResourceName, encode_segment},
-    format::{count_with_noun, optional_or_dash},
+    format::{count_with_noun, optional_or_dash, optional_text},
     output::TextTable,
     value::whole_number,
 };
@@ -45,17 +45,17 @@ fn format_report(report: &SupervisionReport) -> String {
         count_with_noun(report.quarantined, "event")
     );
     let mut table = TextTable::new([
-        "actor",
-        "restarts",
-        "panicked",
-        "killed",
-        "stopped",
-        "orphaned",
-        "last cause",
-        "p50",
-        "p99",
-        "longest",
-        "quarantined",
+        "ACTOR",
+        "RESTARTS",
+        "PANICKED",
+        "KILLED",
+        "STOPPED",
+        "ORPHANED",
+        "LAST CAUSE",
+        "P50",
+        "P99",
+        "LONGEST",
+        "QUARANTINED",
     ]);
     for ActorView {
         topic,
@@ -85,7 +85,7 @@ fn format_report(report: &SupervisionReport) -> String {
             ends.killed.to_string(),
             ends.stopped.to_string(),
             ends.orphaned.to_string(),
-            optional_or_dash(last_cause.clone(), |cause| cause),
+            optional_text(&last_cause),
             millis(recovery.p50),
             millis(recovery.p99),
             millis(recovery.longest),

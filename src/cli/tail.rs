@@ -1,26 +1,22 @@
 //! `gridhook tail`: follows published events and delivery outcomes live.
 
-use std::{io, time::Duration};
+use std::time::Duration;
 
 use awc::http::Method;
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::mpsc,
-};
 use url::form_urlencoded;
 
 use super::{
-    client::{self, ResourceName, ServerArgs, short_name},
+    client::{ClientError, ResourceName, ServerArgs, short_name},
     format::{self, count_with_noun, group_thousands, text_or_dash},
-    output::{CommandError, OutputArgs},
-    print::{self, PipeState},
-    top::screen::{Keyboard, is_terminal},
+    output::OutputArgs,
+    print::{self, PipeState, PrintError},
+    terminal::{Keyboard, is_terminal},
     trace::covered_events,
     value::{ValueError, whole_number},
 };
 use gridhook_api::{
     ledger::LineView,
-    tail::{Ended, Published, TailLine, TailMissed},
+    tail::{Published, TailLine, TailMissed},
 };
 use gridhook_escape as escape;
 
@@ -38,7 +34,7 @@ pub struct TailCommand {
     /// Topic (NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a
     /// resource id), or TOPIC/SUBSCRIPTION [default: all topics]
     #[arg(value_name = "TOPIC[/SUBSCRIPTION]")]
-    of: Option<String>,
+    target: Option<String>,
     /// Print published events only
     #[arg(long, conflicts_with = "outcomes")]
     events: bool,
@@ -62,30 +58,9 @@ pub struct TailCommand {
     #[arg(long, value_name = "N", value_parser = whole_number::<u64>(1..))]
     limit: Option<u64>,
     #[command(flatten)]
-    control: ServerArgs,
+    server: ServerArgs,
     #[command(flatten)]
-    printed: OutputArgs,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum TailError {
-    #[error(transparent)]
-    Control(#[from] client::ClientError),
-    /// Standard output cannot be written.
-    #[error(transparent)]
-    Print(#[from] print::PrintError),
-    /// The terminal cannot be used.
-    #[error("the terminal cannot be used: {0}")]
-    Terminal(#[from] io::Error),
-}
-
-impl CommandError for TailError {
-    fn is_usage(&self) -> bool {
-        match self {
-            Self::Control(error) => error.is_usage(),
-            Self::Print(_) | Self::Terminal(_) => false,
-        }
-    }
+    output: OutputArgs,
 }
 
 /// A running server writes a line or a keep-alive every few seconds.
@@ -100,42 +75,41 @@ impl TailCommand {
     ///
     /// # Errors
     /// The request failed, or the connection ended.
-    pub async fn run(self) -> Result<(), TailError> {
-        let session = self.control.open_session()?;
-        let path = self.stream_path()?;
-        let request = session
-            .build_request(Method::GET, &path)
+    pub async fn run(self) -> Result<(), ClientError> {
+        let server = self.server.build_client()?;
+        let target = self.parse_target()?;
+        let request = server
+            .build_request(Method::GET, &self.stream_path(target.as_ref()))
             .timeout(SILENCE)
             .send();
-        let result = session.open_lines(request, STREAM_MAX).await;
-        let mut lines = match self.named_resource()? {
-            Some((topic, subscription)) => {
-                let path = subscription
-                    .map_or_else(|| topic.path(""), |name| topic.subscription_path(&name, ""));
-                session.with_suggestion(&path, result).await?
-            }
+        let result = server.open_lines(request, STREAM_MAX).await;
+        let mut lines = match &target {
+            Some(target) => server.with_suggestion(&target.path(), result).await?,
             None => result?,
         };
-        let mut quit = QuitKeys::watch_keys()?;
-        let mut printed = 0;
+        let mut keyboard = if is_terminal() {
+            Some(Keyboard::open()?)
+        } else {
+            None
+        };
+        let mut line_count = 0;
         loop {
             let next = tokio::select! {
                 next = tokio::time::timeout(SILENCE, lines.next_line()) => next,
-                () = quit.next() => return Ok(()),
+                () = wait_for_quit(keyboard.as_mut()) => return Ok(()),
             };
-            let silence = || {
+            let line = next.unwrap_or_else(|_| {
                 let silence = format::format_span(SILENCE);
-                client::ClientError::Disconnected(format!("no data for {silence}"))
-            };
-            let line = next.map_err(|_| silence())??;
+                Err(ClientError::Disconnected(format!("no data for {silence}")))
+            })?;
             if line.trim_ascii().is_empty() {
                 continue;
             }
             if self.print_line(line.trim_ascii_end())? == PipeState::Closed {
                 return Ok(());
             }
-            printed += 1;
-            if self.limit.is_some_and(|limit| printed >= limit) {
+            line_count += 1;
+            if self.limit.is_some_and(|limit| line_count >= limit) {
                 return Ok(());
             }
         }
@@ -143,162 +117,130 @@ impl TailCommand {
 
     /// The named topic and event subscription. A name with one slash is TOPIC/SUBSCRIPTION, unless
     /// it names a domain.
-    fn named_resource(
-        &self,
-    ) -> Result<Option<(ResourceName, Option<String>)>, client::ClientError> {
-        let Some(text) = &self.of else {
+    fn parse_target(&self) -> Result<Option<TailTarget>, ClientError> {
+        let Some(text) = &self.target else {
             return Ok(None);
         };
-        let of = |text: &str| {
-            text.parse::<ResourceName>()
-                .map_err(|error: ValueError| client::ClientError::Input(error.to_string()))
+        let is_subscription_id = text.to_ascii_lowercase().contains("/eventsubscriptions/");
+        let topic = match text.parse() {
+            Ok(topic) if !is_subscription_id => {
+                return Ok(Some(TailTarget {
+                    topic,
+                    subscription: None,
+                }));
+            }
+            Ok(_) | Err(_) => text.rsplit_once('/'),
         };
-        if let Ok(topic) = text.parse::<ResourceName>()
-            && !text.to_ascii_lowercase().contains("/eventsubscriptions/")
-        {
-            return Ok(Some((topic, None)));
-        }
-        match text.rsplit_once('/') {
+        let (topic, subscription) = match topic {
             Some((topic, name)) => {
                 let topic = topic.strip_suffix("/eventSubscriptions").unwrap_or(topic);
-                Ok(Some((of(topic)?, Some(name.to_owned()))))
+                (topic, Some(name.to_owned()))
             }
-            None => Ok(Some((of(text)?, None))),
-        }
+            None => (text.as_str(), None),
+        };
+        let topic = topic
+            .parse()
+            .map_err(|error: ValueError| ClientError::Input(error.to_string()))?;
+        Ok(Some(TailTarget {
+            topic,
+            subscription,
+        }))
     }
 
-    fn stream_path(&self) -> Result<String, client::ClientError> {
+    fn stream_path(&self, target: Option<&TailTarget>) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         // With a named subscription, the default is outcomes only.
-        let target = self.named_resource()?;
-        let is_subscription = matches!(target, Some((_, Some(_))));
-        let (events, outcomes) = (
-            self.events || (!self.outcomes && !is_subscription),
-            !self.events,
-        );
-        query.append_pair("events", if events { "true" } else { "false" });
-        query.append_pair("outcomes", if outcomes { "true" } else { "false" });
-        if self.data {
-            query.append_pair("data", "true");
-        }
-        if let Some((topic, subscription)) = &target {
-            query.append_pair("topic", &topic.path(""));
-            if let Some(name) = subscription {
-                query.append_pair("subscription", name);
-            }
-        }
+        let is_subscription = target.is_some_and(|target| target.subscription.is_some());
+        let events = self.events || (!self.outcomes && !is_subscription);
+        let outcomes = !self.events;
+        query.append_pair("events", &events.to_string());
+        query.append_pair("outcomes", &outcomes.to_string());
         let status = self.status.map(|status| status.to_string());
+        let topic = target.map(|target| target.topic.path(""));
         for (key, value) in [
-            ("type", &self.event_type),
-            ("outcome", &self.outcome),
-            ("status", &status),
+            ("data", self.data.then_some("true")),
+            ("topic", topic.as_deref()),
+            (
+                "subscription",
+                target.and_then(|target| target.subscription.as_deref()),
+            ),
+            ("type", self.event_type.as_deref()),
+            ("outcome", self.outcome.as_deref()),
+            ("status", status.as_deref()),
         ] {
-            if let Some(value) = value {
-                query.append_pair(key, value);
-            }
+            query.extend_pairs(value.map(|value| (key, value)));
         }
-        Ok(format!("/tail?{}", query.finish()))
+        format!("/tail?{}", query.finish())
     }
 
-    fn print_line(&self, line: &[u8]) -> Result<PipeState, print::PrintError> {
+    fn print_line(&self, line: &[u8]) -> Result<PipeState, PrintError> {
         let line = String::from_utf8_lossy(line);
         let json = || escape::json_line(&line).into_owned();
         let text = || TailLine::parse(&line).map_or_else(|_| json(), |line| format_line(&line));
-        print::print_lines(&self.printed.format_line(json, text))
+        print::print_lines(&self.output.format_line(json, text))
     }
 }
 
-/// The keys and signals that end the command, if it runs in a terminal.
-struct QuitKeys(Option<(Keyboard, mpsc::Receiver<u8>, [Signal; 3])>);
+/// A topic, or one of its event subscriptions.
+struct TailTarget {
+    topic: ResourceName,
+    subscription: Option<String>,
+}
 
-impl QuitKeys {
-    fn watch_keys() -> io::Result<Self> {
-        if !is_terminal() {
-            return Ok(Self(None));
-        }
-        let signals = [
-            SignalKind::interrupt(),
-            SignalKind::terminate(),
-            SignalKind::hangup(),
-        ]
-        .map(signal);
-        let [interrupt, terminate, hangup] = signals;
-        let signals = [interrupt?, terminate?, hangup?];
-        let keyboard = Keyboard::take_terminal()?;
-        let keys = keyboard.typed_keys();
-        Ok(Self(Some((keyboard, keys, signals))))
-    }
-
-    /// Resolves when the command is to end. The terminal is restored when this is dropped.
-    async fn next(&mut self) {
-        let Some((_, keys, [interrupt, terminate, hangup])) = &mut self.0 else {
-            return std::future::pending().await;
-        };
-        loop {
-            tokio::select! {
-                key = keys.recv() => match key {
-                    Some(key) if !Keyboard::is_quit(key) => {}
-                    Some(_) | None => return,
-                },
-                _ = interrupt.recv() => return,
-                _ = terminate.recv() => return,
-                _ = hangup.recv() => return,
-            }
+impl TailTarget {
+    fn path(&self) -> String {
+        match &self.subscription {
+            Some(name) => self.topic.subscription_path(name, ""),
+            None => self.topic.path(""),
         }
     }
+}
+
+/// Resolves when a key or a signal ends the command, if it runs in a terminal.
+async fn wait_for_quit(keyboard: Option<&mut Keyboard>) {
+    let Some(keyboard) = keyboard else {
+        return std::future::pending().await;
+    };
+    while keyboard.next_key().await.is_some() {}
 }
 
 fn format_line(line: &TailLine) -> String {
-    let topic = |id: &str| escape::escape_text(&short_name(id)).into_owned();
     match line {
-        TailLine::Event(Published {
-            at,
-            topic: of,
-            sequence,
-            id,
-            event_type,
-            subject,
-            bytes,
-            event,
-        }) => {
-            let [kind, subject, id] = [event_type, subject, id].map(|name| text_or_dash(name));
-            let topic = topic(of);
-            let sequence = group_thousands(*sequence);
-            let bytes = count_with_noun(*bytes as u64, "byte");
-            let event = event
-                .as_ref()
-                .map(|event| format!("\n    {}", escape::json_line(event.get())));
-            let event = event.unwrap_or_default();
-            format!(
-                "{at}  event    {topic}  {sequence}  {kind}  subject {subject}  id {id}  \
-                 ({bytes}){event}"
-            )
-        }
+        TailLine::Event(published) => format_event(published),
         TailLine::Outcome(ended) => {
-            let Ended {
-                topic: of,
-                subscription,
-                line:
-                    LineView {
-                        at,
-                        step,
-                        text: sentence,
-                        ..
-                    },
-            } = &**ended;
-            let topic = topic(of);
-            let subscription = text_or_dash(subscription);
-            let which = covered_events(&ended.line);
-            format!(
-                "{at}  {step:8} {topic}/{subscription}  {which}: {}",
-                text_or_dash(sentence)
-            )
+            let topic = topic_name(&ended.topic);
+            let subscription = text_or_dash(&ended.subscription);
+            let events = covered_events(&ended.line);
+            let LineView { at, step, text, .. } = &ended.line;
+            let text = text_or_dash(text);
+            format!("{at}  {step:8} {topic}/{subscription}  {events}: {text}")
         }
         TailLine::Missed(TailMissed { count }) => {
-            format!(
-                "… lost {}: the reader was too slow",
-                count_with_noun(*count, "line")
-            )
+            let lines = count_with_noun(*count, "line");
+            format!("… lost {lines}: the reader was too slow")
         }
     }
+}
+
+fn topic_name(id: &str) -> String {
+    escape::escape_text(&short_name(id)).into_owned()
+}
+
+fn format_event(published: &Published) -> String {
+    let at = &published.at;
+    let topic = topic_name(&published.topic);
+    let sequence = group_thousands(published.sequence);
+    let event_type = text_or_dash(&published.event_type);
+    let subject = text_or_dash(&published.subject);
+    let id = text_or_dash(&published.id);
+    let bytes = count_with_noun(published.bytes as u64, "byte");
+    let event = published
+        .event
+        .as_ref()
+        .map(|event| format!("\n    {}", escape::json_line(event.get())));
+    let event = event.unwrap_or_default();
+    format!(
+        "{at}  event    {topic}  {sequence}  {event_type}  subject {subject}  id {id}  \
+         ({bytes}){event}"
+    )
 }

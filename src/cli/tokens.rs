@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     client::{ClientArgs, ClientError, encode_segment},
-    format::{self, NONE, optional_or_dash},
+    format::{self, optional_text},
     output::TextTable,
     prompt,
     time::parse_future,
@@ -96,17 +96,17 @@ impl Tokens {
                 client.get_and_format("/tokens", text).await
             }
             TokensCommand::Revoke { name, yes, client } => {
-                let session = client.control.open_session()?;
+                let server = client.server.build_client()?;
                 prompt::ask_confirmation(
                     &format!("Revoke the token {name}? Its holders will be refused at once."),
                     yes,
                 )?;
                 let path = format!("/tokens/{}", encode_segment(&name));
-                session
+                server
                     .send_request::<Value>(Method::DELETE, &path, None::<&Value>)
                     .await?;
                 Ok(client
-                    .printed
+                    .output
                     .format_value(&json!({"revoked": name}), |_| format!("revoked {name}")))
             }
         }
@@ -117,15 +117,9 @@ fn format_new_token(token: &Token) -> String {
     let facts = [
         ("roles", format::join_texts(&token.roles)),
         ("scopes", format_scopes(token)),
-        (
-            "expires",
-            optional_or_dash(token.expires.clone(), |time| time),
-        ),
-        (
-            "token",
-            optional_or_dash(token.token.clone(), |token| token),
-        ),
-        ("link", optional_or_dash(token.link.clone(), |link| link)),
+        ("expires", optional_text(&token.expires)),
+        ("token", optional_text(&token.token)),
+        ("link", optional_text(&token.link)),
     ];
     let facts = format::format_facts(7, &facts);
     let name = format::text_or_dash(&token.name);
@@ -150,13 +144,12 @@ fn format_table(tokens: &[Token]) -> String {
         "CREATED BY",
     ]);
     for token in tokens {
-        let time = |time: &Option<String>| time.clone().unwrap_or_else(|| NONE.to_owned());
         table.add_row([
             format::text_or_dash(&token.name),
             format::join_texts(&token.roles),
             format_scopes(token),
-            time(&token.expires),
-            time(&token.last_used),
+            optional_text(&token.expires),
+            optional_text(&token.last_used),
             format::text_or_dash(&token.created_by),
         ]);
     }

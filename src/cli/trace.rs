@@ -4,10 +4,9 @@
 use std::fmt::Write as _;
 
 use serde_json::Value;
-use url::form_urlencoded;
 
 use super::{
-    client::{self, ResourceName, ServerArgs, ServerClient},
+    client::{ClientError, ResourceName, ServerArgs},
     format::{count_with_noun, group_thousands},
     list,
     output::{OutputArgs, read},
@@ -33,9 +32,9 @@ pub struct Trace {
     #[arg(long, value_name = "ID", default_value = "local")]
     subscription_id: String,
     #[command(flatten)]
-    control: ServerArgs,
+    server: ServerArgs,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
 }
 
 impl Trace {
@@ -43,17 +42,19 @@ impl Trace {
     ///
     /// # Errors
     /// A request failed, or the event was not found.
-    pub async fn run(&self) -> Result<String, client::ClientError> {
-        let session = self.control.open_session()?;
+    pub async fn run(&self) -> Result<String, ClientError> {
+        let server = self.server.build_client()?;
         let topics = match &self.topic {
             Some(topic) => vec![topic.path("")],
-            None => list::list_log_ids(&session, &self.subscription_id).await?,
+            None => list::list_log_ids(&server, &self.subscription_id).await?,
         };
+        let key = if self.sequence { "sequence" } else { "id" };
+        let query = [(key, Some(self.event.as_str()))];
         let mut traces = Vec::new();
         let mut pages = Vec::new();
         let mut stored_ranges = Vec::new();
         for topic in &topics {
-            for page in self.fetch_pages(&session, topic).await? {
+            for page in server.get_pages(&format!("{topic}/trace"), &query).await? {
                 let trace: TraceView = read(&page)?;
                 stored_ranges.push(format_stored_range(&trace));
                 if !trace.events.is_empty() {
@@ -69,42 +70,17 @@ impl Trace {
             } else {
                 stored_ranges.join(", ")
             };
-            return Err(client::ClientError::Failed(format!(
+            return Err(ClientError::Failed(format!(
                 "event '{}' was not found: {scope}. Delivered events are stored for \
                  journal.retention; the history of older ones may be found with --topic and \
                  --sequence",
                 escape::escape_text(&self.event)
             )));
         }
-        self.printed.format_list(pages, |_: &[Value]| {
+        self.output.format_list(pages, |_: &[Value]| {
             let texts: Vec<String> = traces.iter().map(format_trace).collect();
             texts.join("\n\n")
         })
-    }
-
-    /// All pages of one topic.
-    async fn fetch_pages(
-        &self,
-        session: &ServerClient,
-        topic: &str,
-    ) -> Result<Vec<Value>, client::ClientError> {
-        let mut pages = Vec::new();
-        let mut next = None::<String>;
-        loop {
-            let mut query = form_urlencoded::Serializer::new(String::new());
-            query.append_pair(if self.sequence { "sequence" } else { "id" }, &self.event);
-            if let Some(next) = &next {
-                query.append_pair("continue", next);
-            }
-            let page: Value = session
-                .get(&format!("{topic}/trace?{}", query.finish()))
-                .await?;
-            next = page["continue"].as_str().map(str::to_owned);
-            pages.push(page);
-            if next.is_none() {
-                return Ok(pages);
-            }
-        }
     }
 }
 
@@ -196,7 +172,7 @@ fn format_event(
 }
 
 fn write_history(history: &DeliveryHistory, text: &mut String) {
-    let of = history
+    let domain_topic = history
         .domain_topic
         .as_ref()
         .map(|topic| format!(" of {}", escape::escape_text(topic)))
@@ -205,7 +181,7 @@ fn write_history(history: &DeliveryHistory, text: &mut String) {
     // Writing to a string does not fail.
     write!(
         text,
-        "\n\n{}{of}{suffix}: {}",
+        "\n\n{}{domain_topic}{suffix}: {}",
         escape::escape_text(&history.subscription),
         escape::escape_text(&history.text)
     )
@@ -233,9 +209,11 @@ fn write_history(history: &DeliveryHistory, text: &mut String) {
     }
 }
 
-/// The line and the response of the endpoint, indented.
-pub(super) fn write_line(line: &LineView, text: &mut String, of: Option<&str>) {
-    let of = of.map(|of| format!("{of}: ")).unwrap_or_default();
+/// Writes the line and the response of the endpoint, indented. `events` name those that it covers.
+pub(super) fn write_line(line: &LineView, text: &mut String, events: Option<&str>) {
+    let events = events
+        .map(|events| format!("{events}: "))
+        .unwrap_or_default();
     let lane = if line.lane == "live" {
         String::new()
     } else {
@@ -244,7 +222,7 @@ pub(super) fn write_line(line: &LineView, text: &mut String, of: Option<&str>) {
     // Writing to a string does not fail.
     write!(
         text,
-        "\n  {}  {of}{}{lane}",
+        "\n  {}  {events}{}{lane}",
         line.at,
         escape::escape_text(&line.text)
     )

@@ -274,7 +274,7 @@ impl RawDelivery {
             idle_connection_timeout: self.idle_connection_timeout,
             allow_http: match self.allow_http {
                 AutoSwitch::Auto => loopback,
-                AutoSwitch::Set(expectation) => expectation,
+                AutoSwitch::Set(allowed) => allowed,
             },
             allow_networks: match self.allow_networks {
                 AutoSwitch::Auto if loopback => ["127.0.0.0/8", "::1/128"]
@@ -285,7 +285,7 @@ impl RawDelivery {
             },
             test_endpoint: match self.test_endpoint {
                 AutoSwitch::Auto => loopback,
-                AutoSwitch::Set(is_there) => is_there,
+                AutoSwitch::Set(enabled) => enabled,
             },
             validate: ValidationMode {
                 enabled: self.validate,

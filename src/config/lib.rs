@@ -1,9 +1,9 @@
 //! The settings of the operator, and their validated form.
 //!
 //! [`Config::load`] merges flags, environment, file and defaults ([`SettingSources`]), types every
-//! value (`RawConfig`), and checks the relations between values. A [`Config`] is valid. No other
-//! module reads the environment or a settings file. The defaults are in `config/gridhook.toml` and
-//! nowhere else.
+//! value (`RawConfig`), and checks the relations between values. A [`Config`] is valid. The server
+//! reads its environment and its settings file here only; commands read some variables of their own.
+//! The defaults are in `config/gridhook.toml` and nowhere else.
 //!
 //! An invalid value stops the start with its origin, the key, the value and what is allowed. A
 //! secret is never shown.

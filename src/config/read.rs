@@ -186,31 +186,55 @@ pub(super) fn flag_or_text<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D
 
 /// Parses a list of strings; from the environment, one string with commas.
 pub(super) fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let expectation = "a list of non-empty strings";
-    let list: Vec<String> = match raw(from, expectation)? {
-        RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
-        RawValue::List(list) => list,
-        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
-    };
-    if list.iter().any(String::is_empty) {
-        Err(D::Error::custom(expectation))
-    } else {
-        Ok(list)
-    }
+    filled_items(from, "a list of non-empty strings")
 }
 
 /// Parses a possibly empty list of strings; from the environment, one string with commas.
 pub(super) fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let expectation = "a list of strings";
+    items(from, ',', "a list of strings")
+}
+
+/// Parses a possibly empty list; from the environment, one string with separators.
+fn items<'de, D: Deserializer<'de>>(
+    from: D,
+    separator: char,
+    expectation: &str,
+) -> Result<Vec<String>, D::Error> {
     match raw(from, expectation)? {
         RawValue::Text(text) => Ok(text
-            .split(',')
+            .split(separator)
             .map(|part| part.trim().to_owned())
             .filter(|part| !part.is_empty())
             .collect()),
         RawValue::List(list) => Ok(list),
         RawValue::Flag(_) | RawValue::Number(_) => Err(D::Error::custom(expectation)),
     }
+}
+
+/// Parses a list without empty strings; from the environment, one string with commas.
+fn filled_items<'de, D: Deserializer<'de>>(
+    from: D,
+    expectation: &str,
+) -> Result<Vec<String>, D::Error> {
+    let list: Vec<String> = match raw(from, expectation)? {
+        RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
+        RawValue::List(list) => list,
+        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
+    };
+    if list.iter().any(String::is_empty) {
+        return Err(D::Error::custom(expectation));
+    }
+    Ok(list)
+}
+
+/// Parses each item of a list.
+fn parse_items<T, E: Error>(
+    list: Vec<String>,
+    expectation: &str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<T>, E> {
+    let parsed: Option<_> = list.iter().map(|item| parse(item)).collect();
+    parsed.ok_or_else(|| E::custom(expectation))
 }
 
 /// Parses a boolean or `auto`.
@@ -233,43 +257,25 @@ pub(super) fn networks<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<AutoSwitch<Vec<IpNet>>, D::Error> {
     let expectation = "\"auto\" or a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
-    let list = match raw(from, expectation)? {
-        RawValue::Text(text) if text == "auto" => return Ok(AutoSwitch::Auto),
-        RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
-        RawValue::List(list) => list,
-        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
-    };
-    let networks: Result<_, _> = list.iter().map(|network| network.parse()).collect();
-    networks
-        .map(AutoSwitch::Set)
-        .map_err(|_| D::Error::custom(expectation))
+    let list = filled_items(from, expectation)?;
+    if list == ["auto"] {
+        return Ok(AutoSwitch::Auto);
+    }
+    parse_items(list, expectation, |network| network.parse().ok()).map(AutoSwitch::Set)
 }
 
 /// Parses a possibly empty list of networks; from the environment, one string with commas.
 pub(super) fn network_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
     let expectation = "a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
-    let list = match raw(from, expectation)? {
-        RawValue::Text(text) => text
-            .split(',')
-            .map(|part| part.trim().to_owned())
-            .filter(|part| !part.is_empty())
-            .collect(),
-        RawValue::List(list) => list,
-        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
-    };
-    let networks: Result<_, _> = list.iter().map(|network| network.parse()).collect();
-    networks.map_err(|_| D::Error::custom(expectation))
+    let list = items(from, ',', expectation)?;
+    parse_items(list, expectation, |network| network.parse().ok())
 }
 
 /// Parses one audience or a list of them; from the environment, one string with commas.
 pub(super) fn audiences<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let expectation = "an audience such as \"https://eventgrid.azure.net\", or a list of them";
-    let list: Vec<String> = match raw(from, expectation)? {
-        RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
-        RawValue::List(list) => list,
-        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
-    };
-    if list.is_empty() || list.iter().any(String::is_empty) {
+    let list = filled_items(from, expectation)?;
+    if list.is_empty() {
         return Err(D::Error::custom(expectation));
     }
     Ok(list)
@@ -278,34 +284,15 @@ pub(super) fn audiences<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String
 /// Parses a possibly empty list of rules for claims; from the environment, one string with
 /// semicolons.
 pub(super) fn grants<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    rules(
-        from,
-        "a list of rules such as [\"roles=Shop publish topics/orders\"]",
-    )
+    let expectation = "a list of rules such as [\"roles=Shop publish topics/orders\"]";
+    items(from, ';', expectation)
 }
 
 /// Parses a possibly empty list of names with the scopes of their users; from the environment, one
 /// string with semicolons.
 pub(super) fn use_rules<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    rules(
-        from,
-        "a list of rules such as [\"NAME topics/orders,domains/shop\"]",
-    )
-}
-
-fn rules<'de, D: Deserializer<'de>>(
-    from: D,
-    expectation: &'static str,
-) -> Result<Vec<String>, D::Error> {
-    match raw(from, expectation)? {
-        RawValue::Text(text) => Ok(text
-            .split(';')
-            .map(|part| part.trim().to_owned())
-            .filter(|part| !part.is_empty())
-            .collect()),
-        RawValue::List(list) => Ok(list),
-        RawValue::Flag(_) | RawValue::Number(_) => Err(D::Error::custom(expectation)),
-    }
+    let expectation = "a list of rules such as [\"NAME topics/orders,domains/shop\"]";
+    items(from, ';', expectation)
 }
 
 /// Parses a possibly empty list of hosts; from the environment, one string with commas. The hosts
@@ -313,17 +300,8 @@ fn rules<'de, D: Deserializer<'de>>(
 pub(super) fn host_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let expectation =
         "a list of hosts without ports such as [\"gridhook\", \"*.events.example.com\"]";
-    let list = match raw(from, expectation)? {
-        RawValue::Text(text) => text
-            .split(',')
-            .map(|part| part.trim().to_owned())
-            .filter(|part| !part.is_empty())
-            .collect(),
-        RawValue::List(list) => list,
-        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
-    };
-    let hosts: Option<Vec<String>> = list.iter().map(|text| parse_host_pattern(text)).collect();
-    hosts.ok_or_else(|| D::Error::custom(expectation))
+    let list = items(from, ',', expectation)?;
+    parse_items(list, expectation, parse_host_pattern)
 }
 
 /// A host, or all hosts below a domain.
@@ -488,17 +466,14 @@ pub(super) fn name_servers<'de, D: Deserializer<'de>>(
 ) -> Result<Vec<SocketAddr>, D::Error> {
     let expectation = "\"system\" or a list of addresses, with or without a port, such as \
         [\"10.0.0.2\", \"[fd00::2]:5353\"]";
-    let list = match raw(from, expectation)? {
-        RawValue::Text(text) if text == "system" => return Ok(Vec::new()),
-        RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
-        RawValue::List(list) => list,
-        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
-    };
-    let addresses: Option<Vec<SocketAddr>> =
-        list.iter().map(|text| parse_name_server(text)).collect();
-    addresses
-        .filter(|addresses| !addresses.is_empty())
-        .ok_or_else(|| D::Error::custom(expectation))
+    let list = filled_items(from, expectation)?;
+    if list.is_empty() {
+        return Err(D::Error::custom(expectation));
+    }
+    if list == ["system"] {
+        return Ok(Vec::new());
+    }
+    parse_items(list, expectation, parse_name_server)
 }
 
 /// The port of a name server that is given without one.
@@ -513,12 +488,8 @@ fn parse_name_server(text: &str) -> Option<SocketAddr> {
 
 pub(super) fn roots<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<TrustRoots>, D::Error> {
     let expectation = "a list of \"system\" and paths of PEM files, not empty";
-    let list = match raw(from, expectation)? {
-        RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
-        RawValue::List(list) => list,
-        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
-    };
-    if list.is_empty() || list.iter().any(String::is_empty) {
+    let list = filled_items(from, expectation)?;
+    if list.is_empty() {
         return Err(D::Error::custom(expectation));
     }
     let roots = list.into_iter().map(|text| match text.as_str() {

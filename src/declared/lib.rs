@@ -40,6 +40,13 @@ pub struct ResourceGroup {
     pub resource_group: String,
 }
 
+impl ResourceGroup {
+    /// The path of the list of a resource type.
+    pub fn list_path(&self, resource_type: &str) -> String {
+        resource_path(self, &[resource_type.to_owned()])
+    }
+}
+
 impl Default for ResourceGroup {
     fn default() -> Self {
         Self {
@@ -111,10 +118,16 @@ impl DeclaredResource {
         resource_path(&self.group, &self.names)
     }
 
-    /// The path of the parent: the domain of a domain topic, the topic of an event subscription.
+    /// The path without the last type and name.
     pub fn parent_path(&self) -> Option<String> {
         (self.names.len() > 2)
             .then(|| resource_path(&self.group, &self.names[..self.names.len() - 2]))
+    }
+
+    /// The path of the domain, for an event subscription of a domain topic.
+    pub fn domain_path(&self) -> Option<String> {
+        let is_in_domain_topic = self.names.len() == 6 && self.names[0] == "domains";
+        is_in_domain_topic.then(|| resource_path(&self.group, &self.names[..2]))
     }
 
     /// Kind and name of the resource for messages.

@@ -65,6 +65,14 @@ impl TemplateOptions {
         }
     }
 
+    /// Adds a parameter, unless one of this name is set. Names have no case.
+    pub fn add_parameter(&mut self, name: String, value: ParameterInput) {
+        let mut names = self.parameters.keys();
+        if !names.any(|known| known.eq_ignore_ascii_case(&name)) {
+            self.parameters.insert(name, value);
+        }
+    }
+
     /// Adds the parameters of a file; those that are there already take precedence.
     ///
     /// # Errors
@@ -80,13 +88,7 @@ impl TemplateOptions {
     /// One has no value.
     pub fn add_parameters(&mut self, parameters: &Value) -> Result<(), DeclarationError> {
         for (name, value) in parameters_of_file(parameters)? {
-            let is_set = self
-                .parameters
-                .keys()
-                .any(|known| known.eq_ignore_ascii_case(&name));
-            if !is_set {
-                self.parameters.insert(name, value);
-            }
+            self.add_parameter(name, value);
         }
         Ok(())
     }

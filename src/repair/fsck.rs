@@ -261,7 +261,7 @@ struct StoreCheck<'a> {
     subscriptions: BTreeMap<SubscriptionKey, CheckedSubscription>,
 }
 
-fn subscription_name(
+pub(crate) fn subscription_name(
     SubscriptionKey {
         partition,
         subscription,

@@ -577,3 +577,100 @@ fn a_resource_group_outlives_the_process() {
         (&"westus2".into(), &"a".into())
     );
 }
+
+fn template_of(resources: &Value) -> Written {
+    let template = serde_json::json!({
+        "$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#",
+        "resources": resources,
+    });
+    Written::new("main.json", &template.to_string())
+}
+
+#[test]
+fn resources_that_wait_for_others_are_counted_with_those_before_them() {
+    let server = Server::start(&[]);
+    let sink = Sink::start();
+    for name in ["same", "old"] {
+        operator(&server, &["topics", "create", name]).expect("a topic");
+    }
+    let file = template_of(&serde_json::json!([
+        {"type": "Microsoft.EventGrid/topics", "name": "same"},
+        {"type": "Microsoft.EventGrid/topics", "name": "orders"},
+        {
+            "type": "Microsoft.EventGrid/topics/eventSubscriptions",
+            "name": "orders/billing",
+            "properties": {
+                "labels": ["[reference(resourceId('Microsoft.EventGrid/topics', 'orders')).endpoint]"],
+                "destination": {
+                    "endpointType": "WebHook",
+                    "properties": {"endpointUrl": sink.url("/hook")},
+                },
+            },
+        },
+    ]));
+    sink.greet("/hook", HandshakeReply::Refuse(503));
+    let error = apply(&server, &file, &["--yes", "--prune"]).expect_err("no validation");
+    assert!(
+        error.ends_with("; 2 of 3 changes were applied before"),
+        "{error}"
+    );
+
+    sink.greet("/hook", HandshakeReply::Accept);
+    operator(&server, &["topics", "delete", "orders", "--yes"]).expect("a deletion");
+    operator(&server, &["topics", "create", "old"]).expect("a topic");
+    let done = applied(&server, &file, &["--yes", "--prune"]);
+    assert!(
+        done.ends_with("= 1 unchanged\n\ndone: create 2, change 0, delete 1"),
+        "{done}"
+    );
+}
+
+#[test]
+fn a_resource_without_its_parent_is_refused_before_any_change() {
+    let server = Server::start(&[]);
+    let sink = Sink::start();
+    operator(&server, &["topics", "create", "domains/shop"]).expect("a domain");
+    let file = |kind: &str, name: &str| {
+        let webhook = serde_json::json!({
+            "endpointType": "WebHook", "properties": {"endpointUrl": sink.url("/a")}
+        });
+        template_of(&serde_json::json!([
+            {"type": "Microsoft.EventGrid/topics", "name": "orders"},
+            {
+                "type": format!("Microsoft.EventGrid/{kind}/topics/eventSubscriptions"),
+                "name": format!("{name}/europe/all"),
+                "properties": {"destination": webhook},
+            },
+        ]))
+    };
+    for (kind, name) in [("namespaces", "plant"), ("domains", "none")] {
+        let error = apply(&server, &file(kind, name), &["--yes"]).expect_err(name);
+        assert!(
+            error.contains("the event subscription all of ") && error.contains("404"),
+            "{error}"
+        );
+    }
+    assert_eq!(names(&server, &["topics", "list"]), ["shop"]);
+    let done = applied(&server, &file("domains", "shop"), &["--yes"]);
+    assert!(
+        done.ends_with("done: create 2, change 0, delete 0"),
+        "{done}"
+    );
+}
+
+#[test]
+fn the_first_value_of_a_parameter_counts_whatever_its_case() {
+    let server = Server::start(&[]);
+    let file = Written::new(
+        "main.json",
+        r#"{"parameters": {"name": {"type": "string"}},
+        "resources": [{"type": "Microsoft.EventGrid/topics", "name": "[parameters('name')]"}]}"#,
+    );
+    for flags in [
+        ["--parameter", "name=one", "--parameter", "NAME=two"],
+        ["--parameter", "NAME=one", "--parameter", "name=two"],
+    ] {
+        let planned = applied(&server, &file, &[&flags[..], &["--dry-run"]].concat());
+        assert!(planned.starts_with("+ topic one"), "{planned}");
+    }
+}

@@ -18,14 +18,15 @@ use self::{
     states::TemplateReader,
 };
 use super::{
-    client::{self, ClientError, Precondition, ServerArgs, ServerClient},
-    output::{CommandError, OutputArgs},
-    print, prompt,
-    spinner::Spinner,
+    client::{ClientError, Precondition, ServerArgs, ServerClient},
+    output::{CommandError, CommandFailure, OutputArgs},
+    print,
+    progress::Progress,
+    prompt,
 };
 use gridhook_clock::Clock;
 use gridhook_declared as declared;
-use gridhook_declared::{Declared, ForeignResources, ResourceGroup, hide_secrets};
+use gridhook_declared::{Declared, DeclaredError, ForeignResources, ResourceGroup, hide_secrets};
 use gridhook_escape as escape;
 
 #[derive(Debug, clap::Args)]
@@ -55,8 +56,8 @@ pub struct Apply {
     /// Show the changes without applying them
     #[arg(long)]
     dry_run: bool,
-    /// Delete topics, domains and event subscriptions of the file's resource groups that are not in
-    /// the file
+    /// Delete topics, domains, namespaces and event subscriptions of the file's resource groups
+    /// that are not in the file
     #[arg(long)]
     prune: bool,
     /// Skip the confirmation
@@ -80,28 +81,23 @@ pub struct Apply {
     #[arg(long, value_name = "NAME", default_value = "dev")]
     resource_group: String,
     #[command(flatten)]
-    control: ServerArgs,
+    server: ServerArgs,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
 }
 
 /// Why the file was not applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyCommandError {
-    /// The file cannot be used.
-    #[error(transparent)]
-    Declared(#[from] declared::DeclaredError),
-    #[error(transparent)]
-    Control(#[from] client::ClientError),
     /// The server rejected a resource.
-    #[error("the {resource}: {error}; {done} of {of} changes were applied before")]
+    #[error("the {resource}: {error}; {done} of {total} changes were applied before")]
     Resource {
         resource: String,
-        error: Box<client::ClientError>,
+        error: Box<ClientError>,
         /// The number of applied changes.
         done: usize,
         /// The number of all changes.
-        of: usize,
+        total: usize,
     },
     /// A parameter file cannot be used.
     #[error("{file}: {error}")]
@@ -156,58 +152,54 @@ fn format_details(template: &declared::TemplateDetails) -> String {
 
 impl CommandError for ApplyCommandError {
     fn is_usage(&self) -> bool {
-        match self {
-            Self::Declared(_) | Self::Parameters { .. } => true,
-            Self::Control(error) => error.is_usage(),
-            Self::Resource { .. } | Self::Pending { .. } => false,
-        }
+        matches!(self, Self::Parameters { .. })
+    }
+}
+
+impl CommandError for DeclaredError {
+    fn is_usage(&self) -> bool {
+        true
     }
 }
 
 /// Sends the request of a step, and returns the resource after it.
-async fn send_step(session: &ServerClient, step: &PlanStep) -> Result<Value, ClientError> {
+async fn send_step(server: &ServerClient, step: &PlanStep) -> Result<Value, ClientError> {
     match &step.action {
         PlanAction::Create { body, .. } => {
-            session
+            server
                 .send_change(Method::PUT, &step.path, &Precondition::Missing, Some(body))
                 .await
         }
-        PlanAction::Change { body, of, .. } => {
-            session
-                .send_change(Method::PUT, &step.path, of, Some(body))
+        PlanAction::Change {
+            body, precondition, ..
+        } => {
+            server
+                .send_change(Method::PUT, &step.path, precondition, Some(body))
                 .await
         }
-        PlanAction::Delete(of) => {
-            let deletion = session
-                .send_change(Method::DELETE, &step.path, of, None::<&Value>)
+        PlanAction::Delete(precondition) => {
+            let deletion = server
+                .send_change(Method::DELETE, &step.path, precondition, None::<&Value>)
                 .await;
-            let is_refused = matches!(
-                &deletion,
-                Err(ClientError::Refused {
-                    status: StatusCode::PRECONDITION_FAILED,
-                    ..
-                })
-            );
-            // A domain topic may be deleted with its last event subscription.
-            if is_refused && is_deleted(session, &step.path).await {
-                return Ok(Value::Null);
+            match deletion {
+                // A domain topic may be deleted with its last event subscription.
+                Err(error)
+                    if error.has_status(StatusCode::PRECONDITION_FAILED)
+                        && is_deleted(server, &step.path).await =>
+                {
+                    Ok(Value::Null)
+                }
+                deletion => deletion,
             }
-            deletion
         }
     }
 }
 
-async fn is_deleted(session: &ServerClient, path: &str) -> bool {
-    let current = session
+async fn is_deleted(server: &ServerClient, path: &str) -> bool {
+    let current = server
         .fetch_plain::<Value>(Method::GET, path, None::<&Value>)
         .await;
-    matches!(
-        current,
-        Err(ClientError::Refused {
-            status: StatusCode::NOT_FOUND,
-            ..
-        })
-    )
+    matches!(current, Err(error) if error.has_status(StatusCode::NOT_FOUND))
 }
 
 impl Apply {
@@ -215,16 +207,16 @@ impl Apply {
     ///
     /// # Errors
     /// The file cannot be used, or the server rejected a change.
-    pub async fn run(self) -> Result<String, ApplyCommandError> {
+    pub(super) async fn run(self) -> Result<String, CommandFailure> {
         let mut reader = self.template_reader()?;
         // Checked before the first request.
         reader.read()?;
-        let session = self.control.open_session()?;
-        let mut declared = reader.read_with_states(&session).await?;
-        let spinner = Spinner::new();
+        let server = self.server.build_client()?;
+        let mut declared = reader.read_with_states(&server).await?;
+        let progress = Progress::spinner();
         let mut plan =
-            ApplyPlan::compare_with_server(&session, &declared, self.prune, &spinner).await?;
-        drop(spinner);
+            ApplyPlan::compare_with_server(&server, &declared, self.prune, &progress).await?;
+        drop(progress);
         if self.dry_run || plan.is_empty() && declared.template.pending.is_empty() {
             return Ok(self.format_plan(&plan, &declared, None));
         }
@@ -235,25 +227,28 @@ impl Apply {
             ));
         }
         prompt::ask_confirmation(&format!("{}?", plan.summarize()), self.yes)?;
-        let mut waiting = self.apply_steps(&session, &plan.steps).await?;
+        let mut waiting = self.apply_steps(&server, &plan.steps, 0).await?;
         // Resources that need the state of a resource that was just created.
-        while let Some(pending) = declared.first_pending_resource().cloned() {
-            let next = reader.read_with_states(&session).await?;
-            let more =
-                ApplyPlan::compare_with_server(&session, &next, false, &Spinner::new()).await?;
+        while let Some(pending) = declared.first_pending_resource() {
+            let next = reader.read_with_states(&server).await?;
             if next.template.pending.len() == declared.template.pending.len() {
                 return Err(ApplyCommandError::Pending {
-                    resource: pending.what,
-                    needs: pending.needs.id,
-                });
+                    resource: pending.what.clone(),
+                    needs: pending.needs.id.clone(),
+                }
+                .into());
             }
-            waiting.extend(self.apply_steps(&session, &more.steps).await?);
-            plan.unchanged = more.unchanged.saturating_sub(plan.steps.len());
+            let more =
+                ApplyPlan::compare_with_server(&server, &next, false, &Progress::spinner()).await?;
+            let applied = plan.steps.len();
+            waiting.extend(self.apply_steps(&server, &more.steps, applied).await?);
+            // What was just applied compares as unchanged, unless somebody changed it since.
+            plan.unchanged = more.unchanged.saturating_sub(plan.count_written());
             plan.steps.extend(more.steps);
             declared = next;
         }
         // The outputs may need what was created.
-        let declared = reader.read_with_states(&session).await?;
+        let declared = reader.read_with_states(&server).await?;
         Ok(self.format_plan(&plan, &declared, Some(&waiting)))
     }
 
@@ -277,23 +272,25 @@ impl Apply {
         })
     }
 
-    /// Applies the steps. Returns the event subscriptions that wait for endpoint validation.
+    /// Applies the steps, before which `applied` others were. Returns the event subscriptions that
+    /// wait for endpoint validation.
     async fn apply_steps(
         &self,
-        session: &ServerClient,
+        server: &ServerClient,
         steps: &[PlanStep],
+        applied: usize,
     ) -> Result<Vec<String>, ApplyCommandError> {
-        let spinner = Spinner::new();
-        let of = steps.len();
+        let progress = Progress::spinner();
+        let total = applied + steps.len();
         let mut waiting = Vec::new();
-        for (done, step) in steps.iter().enumerate() {
-            spinner.set_message(format!("{done} of {of}: {}", step.name));
-            let result = send_step(session, step).await;
+        for (done, step) in (applied..).zip(steps) {
+            progress.set_message(&format!("{done} of {total}: {}", step.name));
+            let result = send_step(server, step).await;
             let resource = result.map_err(|error| ApplyCommandError::Resource {
                 resource: step.name.clone(),
                 error: Box::new(error),
                 done,
-                of,
+                total,
             })?;
             if resource["properties"]["provisioningState"] == "AwaitingManualAction" {
                 waiting.push(step.name.clone());
@@ -330,7 +327,7 @@ impl Apply {
         if !template.outputs.is_empty() {
             json["outputs"] = Value::Object(template.outputs.clone());
         }
-        let text = self.printed.format_value(&json, |_| {
+        let text = self.output.format_value(&json, |_| {
             format_summary(plan, waiting) + &format_details(template)
         });
         hide_secrets(text, &template.secrets)

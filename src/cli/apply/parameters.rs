@@ -26,14 +26,11 @@ impl FromStr for ParameterArgument {
 }
 
 impl ParameterArgument {
-    /// Adds the parameters that are not there yet.
+    /// Adds the parameters that are not set yet.
     pub(super) fn add_to(&self, options: &mut TemplateOptions) -> Result<(), ApplyCommandError> {
         match self {
             Self::One(name, value) => {
-                options
-                    .parameters
-                    .entry(name.clone())
-                    .or_insert_with(|| ParameterInput::Text(value.clone()));
+                options.add_parameter(name.clone(), ParameterInput::Text(value.clone()));
                 Ok(())
             }
             Self::File(path) => {

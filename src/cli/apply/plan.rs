@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use crate::{
     client::{ClientError, Precondition, ServerClient, short_name},
     format, list, print,
-    spinner::Spinner,
+    progress::Progress,
 };
 use gridhook_api::what_if::{Difference, ValueChange};
-use gridhook_declared::{Declared, DeclaredResource, ResourceKind};
+use gridhook_declared::{Declared, DeclaredResource};
 use gridhook_escape as escape;
 
 /// The changes of a file, in the order in which they are applied.
@@ -37,7 +37,7 @@ pub(super) enum PlanAction {
     Change {
         body: Value,
         changes: Vec<ValueChange>,
-        of: Precondition,
+        precondition: Precondition,
     },
     /// The deletion of the state that the plan was made for.
     Delete(Precondition),
@@ -46,10 +46,10 @@ pub(super) enum PlanAction {
 impl ApplyPlan {
     /// Compares the declared resources with the existing ones.
     pub(super) async fn compare_with_server(
-        session: &ServerClient,
+        server: &ServerClient,
         declared: &Declared,
         prune: bool,
-        spinner: &Spinner,
+        progress: &Progress,
     ) -> Result<Self, ClientError> {
         let mut plan = Self {
             steps: Vec::new(),
@@ -57,7 +57,10 @@ impl ApplyPlan {
         };
         let mut new = BTreeSet::new();
         for (index, resource) in declared.resources.iter().enumerate() {
-            spinner.set_message(format!("comparing {index} of {}", declared.resources.len()));
+            progress.set_message(&format!(
+                "comparing {index} of {}",
+                declared.resources.len()
+            ));
             let name = resource.display_name();
             let path = resource.control_path();
             let body = resource.body.clone();
@@ -68,7 +71,7 @@ impl ApplyPlan {
             let (difference, tag) = if is_below_new {
                 (declared_values(resource), None)
             } else {
-                what_if(session, resource).await?
+                what_if(server, resource).await?
             };
             // The client prints the warnings.
             let Difference {
@@ -79,8 +82,12 @@ impl ApplyPlan {
                 continue;
             }
             let action = if exists {
-                let of = tag.map_or(Precondition::None, Precondition::Tag);
-                PlanAction::Change { body, changes, of }
+                let precondition = tag.map_or(Precondition::None, Precondition::Tag);
+                PlanAction::Change {
+                    body,
+                    changes,
+                    precondition,
+                }
             } else {
                 new.insert(path.to_ascii_lowercase());
                 PlanAction::Create { body, changes }
@@ -88,7 +95,7 @@ impl ApplyPlan {
             plan.steps.push(PlanStep { name, path, action });
         }
         if prune {
-            plan.plan_deletions(session, declared).await?;
+            plan.plan_deletions(server, declared).await?;
         }
         Ok(plan)
     }
@@ -96,7 +103,7 @@ impl ApplyPlan {
     /// Adds the deletion of resources in the file's resource groups that are not in the file.
     async fn plan_deletions(
         &mut self,
-        session: &ServerClient,
+        server: &ServerClient,
         declared: &Declared,
     ) -> Result<(), ClientError> {
         let mut kept_paths: BTreeSet<String> = BTreeSet::new();
@@ -121,26 +128,20 @@ impl ApplyPlan {
         let mut deletions = Vec::new();
         for group in &declared.groups {
             for kind in list::KINDS {
-                let all = DeclaredResource {
-                    kind: ResourceKind::Topic,
-                    group: group.clone(),
-                    names: vec![kind.to_owned()],
-                    body: Value::Null,
-                };
-                for path in list::list_ids(session, &all.control_path()).await? {
-                    // What is below a resource is deleted before it, so that a change of it is
-                    // noticed, too.
+                for path in list::list_ids(server, &group.list_path(kind)).await? {
+                    // Children come first, so that each deletion checks an ETag of its own: with
+                    // the parent they would be deleted unchecked.
                     let mut sources = if kind == "topics" {
                         Vec::new()
                     } else {
-                        list::list_ids(session, &format!("{path}/topics")).await?
+                        list::list_ids(server, &format!("{path}/topics")).await?
                     };
                     sources.push(path.clone());
                     for source in sources {
                         // In a namespace, only topics have event subscriptions.
                         if kind != "namespaces" || source != path {
                             deletions.extend(
-                                list::list_ids(session, &format!("{source}/eventSubscriptions"))
+                                list::list_ids(server, &format!("{source}/eventSubscriptions"))
                                     .await?,
                             );
                         }
@@ -150,11 +151,11 @@ impl ApplyPlan {
             }
         }
         for path in deletions.into_iter().filter(|path| !is_kept(path)) {
-            let (_, of) = session.get_tagged(&path).await?;
+            let (_, precondition) = server.get_tagged(&path).await?;
             self.steps.push(PlanStep {
                 name: short_name(&path),
                 path,
-                action: PlanAction::Delete(of),
+                action: PlanAction::Delete(precondition),
             });
         }
         Ok(())
@@ -164,16 +165,30 @@ impl ApplyPlan {
         self.steps.is_empty()
     }
 
+    /// The numbers of creations, changes and deletions.
+    fn count_steps(&self) -> [usize; 3] {
+        let mut counts = [0; 3];
+        for step in &self.steps {
+            let kind = match step.action {
+                PlanAction::Create { .. } => 0,
+                PlanAction::Change { .. } => 1,
+                PlanAction::Delete(_) => 2,
+            };
+            counts[kind] += 1;
+        }
+        counts
+    }
+
+    /// The number of resources that are created or changed.
+    pub(super) fn count_written(&self) -> usize {
+        let [created, changed, _] = self.count_steps();
+        created + changed
+    }
+
     /// The number of changes of each kind.
     pub(super) fn summarize(&self) -> String {
-        let count =
-            |is: fn(&PlanAction) -> bool| self.steps.iter().filter(|step| is(&step.action)).count();
-        format!(
-            "create {}, change {}, delete {}",
-            count(|action| matches!(action, PlanAction::Create { .. })),
-            count(|action| matches!(action, PlanAction::Change { .. })),
-            count(|action| matches!(action, PlanAction::Delete(_)))
-        )
+        let [created, changed, deleted] = self.count_steps();
+        format!("create {created}, change {changed}, delete {deleted}")
     }
 }
 
@@ -220,29 +235,28 @@ fn add_values(at: &str, value: &Value, changes: &mut Vec<ValueChange>) {
 
 /// The changes, and the ETag of the resource before them.
 async fn what_if(
-    session: &ServerClient,
+    server: &ServerClient,
     resource: &DeclaredResource,
 ) -> Result<(Difference, Option<String>), ClientError> {
     let path = format!("{}?whatIf=true", resource.control_path());
-    match session
+    let result = server
         .exchange_json(
             Method::PUT,
             &path,
             &Precondition::None,
             Some(&resource.body),
         )
-        .await
-    {
+        .await;
+    let is_missing = matches!(&result, Err(error) if error.has_status(StatusCode::NOT_FOUND));
+    let result = match resource.domain_path() {
         // A domain topic that is created with its first subscription does not exist before.
-        Err(ClientError::Refused {
-            status: StatusCode::NOT_FOUND,
-            ..
-        }) if resource.names.len() == 6 => Ok((declared_values(resource), None)),
-        result => session
-            .with_suggestion(&path, result)
-            .await
-            .map_err(|error| name_resource(error, resource)),
-    }
+        Some(domain) if is_missing => {
+            let domain = server.get::<Value>(&domain).await;
+            domain.map(|_| (declared_values(resource), None))
+        }
+        Some(_) | None => server.with_suggestion(&path, result).await,
+    };
+    result.map_err(|error| name_resource(error, resource))
 }
 
 /// The error, whose reason begins with the resource.

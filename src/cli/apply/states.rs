@@ -5,9 +5,13 @@ use std::path::Path;
 use awc::http::{Method, StatusCode};
 use serde_json::Value;
 
-use super::ApplyCommandError;
-use crate::client::{ClientError, ServerClient};
-use gridhook_declared::{self as declared, Declared, ResourceGroup, StateKey, TemplateOptions};
+use crate::{
+    client::{ClientError, ServerClient},
+    output::CommandFailure,
+};
+use gridhook_declared::{
+    self as declared, Declared, DeclaredError, ResourceGroup, StateKey, TemplateOptions,
+};
 
 /// Maximum number of times that states are fetched: each can make an expression need another one.
 const ROUNDS_MAX: usize = 20;
@@ -21,20 +25,20 @@ pub(super) struct TemplateReader<'a> {
 
 impl TemplateReader<'_> {
     /// Reads the file with the known states.
-    pub(super) fn read(&self) -> Result<Declared, ApplyCommandError> {
-        Ok(declared::load_file(self.file, &self.group, &self.options)?)
+    pub(super) fn read(&self) -> Result<Declared, DeclaredError> {
+        declared::load_file(self.file, &self.group, &self.options)
     }
 
     /// Reads the file, and fetches the states that it needs of resources that exist.
     pub(super) async fn read_with_states(
         &mut self,
-        session: &ServerClient,
-    ) -> Result<Declared, ApplyCommandError> {
+        server: &ServerClient,
+    ) -> Result<Declared, CommandFailure> {
         let mut declared = self.read()?;
         for _ in 0..ROUNDS_MAX {
             let mut is_new = false;
             for pending in &declared.template.pending {
-                if let Some(state) = fetch_state(session, &pending.needs).await? {
+                if let Some(state) = fetch_state(server, &pending.needs).await? {
                     is_new |= self
                         .options
                         .states
@@ -52,20 +56,17 @@ impl TemplateReader<'_> {
 }
 
 /// The state of a resource, if it exists.
-async fn fetch_state(session: &ServerClient, key: &StateKey) -> Result<Option<Value>, ClientError> {
+async fn fetch_state(server: &ServerClient, key: &StateKey) -> Result<Option<Value>, ClientError> {
     let (method, path) = match &key.action {
         None => (Method::GET, key.id.clone()),
         Some(action) => (Method::POST, format!("{}/{action}", key.id)),
     };
-    match session
+    match server
         .fetch_plain::<Value>(method, &path, None::<&Value>)
         .await
     {
         Ok(state) => Ok(Some(state)),
-        Err(ClientError::Refused {
-            status: StatusCode::NOT_FOUND,
-            ..
-        }) => Ok(None),
+        Err(error) if error.has_status(StatusCode::NOT_FOUND) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -75,14 +75,12 @@ impl FaultArgs {
     /// Starts the faults that last for the whole run.
     pub(super) async fn start(
         &self,
-        session: &ServerClient,
+        server: &ServerClient,
         topic: &str,
         duration: Duration,
     ) -> Result<(), ClientError> {
         for body in self.lasting_faults(topic, duration) {
-            session
-                .send_post::<Value>("/chaos/responses", &body)
-                .await?;
+            server.send_post::<Value>("/chaos/responses", &body).await?;
         }
         Ok(())
     }
@@ -90,7 +88,7 @@ impl FaultArgs {
     /// Starts the other faults in turn until `stopped` is set.
     pub(super) async fn run(
         self,
-        session: Rc<ServerClient>,
+        server: Rc<ServerClient>,
         topic: String,
         stopped: Rc<Cell<bool>>,
     ) -> Result<(), ClientError> {
@@ -104,7 +102,7 @@ impl FaultArgs {
             if stopped.get() {
                 break;
             }
-            match session.send_post::<Value>(path, body).await {
+            match server.send_post::<Value>(path, body).await {
                 Ok(_) => {}
                 // At that moment there may be no actor to stall.
                 Err(error) if is_refusal(&error) && body["actor"] == "random" => {}

@@ -4,15 +4,15 @@ use std::{cell::Cell, rc::Rc, time::Duration};
 
 use serde_json::Value;
 
-use super::{ChaosKillMethod, VictimKind, is_refusal, name_of};
+use super::{is_refusal, name_of};
 use crate::client::{ClientError, ServerClient};
-use gridhook_api::chaos::{self, ActorKind, ChaosKill};
+use gridhook_api::chaos::{ActorKind, ChaosKill, ChaosKillMethod};
 use gridhook_clock::Clock;
 
 pub(super) struct KillSchedule {
     pub(super) topic: String,
     pub(super) subscriptions: usize,
-    pub(super) kinds: Vec<VictimKind>,
+    pub(super) actors: Vec<ActorKind>,
     pub(super) methods: Vec<ChaosKillMethod>,
     pub(super) every: Duration,
     pub(super) seed: u64,
@@ -30,7 +30,7 @@ impl KillSchedule {
     /// Kills until `stopped` is set. Fails if the server fails.
     pub(super) async fn run(
         self,
-        session: Rc<ServerClient>,
+        server: Rc<ServerClient>,
         count: Rc<KillCount>,
         stopped: Rc<Cell<bool>>,
     ) -> Result<(), ClientError> {
@@ -41,7 +41,7 @@ impl KillSchedule {
             // A late schedule does not catch up.
             next = next.after(self.every).max(self.clock.now());
             let body = self.draw_victim(&mut jitter);
-            match session.send_post::<Value>("/chaos/kill", &body).await {
+            match server.send_post::<Value>("/chaos/kill", &body).await {
                 Ok(_) => count.killed.set(count.killed.get() + 1),
                 Err(error) if is_refusal(&error) => count.missed.set(count.missed.get() + 1),
                 Err(error) => return Err(error),
@@ -52,24 +52,15 @@ impl KillSchedule {
 
     fn draw_victim(&self, jitter: &mut fastrand::Rng) -> ChaosKill {
         // Each kill draws all numbers, so that an unused one does not shift the following draws.
-        let kind = self.kinds[jitter.usize(..self.kinds.len())];
-        let method = self.methods[jitter.usize(..self.methods.len())];
-        let topic = Some(self.topic.clone());
-        let subscription = Some(name_of(jitter.usize(..self.subscriptions)));
-        let by = match method {
-            ChaosKillMethod::Panic => chaos::ChaosKillMethod::Panic,
-            ChaosKillMethod::Stop => chaos::ChaosKillMethod::Stop,
-        };
-        let (actor, topic, subscription) = match kind {
-            VictimKind::Subscription => (ActorKind::Subscription, topic, subscription),
-            VictimKind::Topic => (ActorKind::Topic, topic, None),
-            VictimKind::DeadLetter => (ActorKind::DeadLetter, None, None),
-            VictimKind::Delivery => (ActorKind::Delivery, topic, subscription),
-        };
+        let actor = self.actors[jitter.usize(..self.actors.len())];
+        let by = self.methods[jitter.usize(..self.methods.len())];
+        let subscription = name_of(jitter.usize(..self.subscriptions));
+        let has_topic = actor != ActorKind::DeadLetter;
+        let has_subscription = matches!(actor, ActorKind::Subscription | ActorKind::Delivery);
         ChaosKill {
             actor,
-            topic,
-            subscription,
+            topic: has_topic.then(|| self.topic.clone()),
+            subscription: has_subscription.then_some(subscription),
             by,
         }
     }

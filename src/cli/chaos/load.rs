@@ -37,7 +37,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Clone)]
 pub(super) struct LoadGenerator {
-    session: Rc<ServerClient>,
+    server: Rc<ServerClient>,
     /// The publishers' address, if the control plane has its own address.
     at: Option<Rc<Url>>,
     path: Rc<str>,
@@ -49,14 +49,14 @@ pub(super) struct LoadGenerator {
 
 impl LoadGenerator {
     pub(super) fn new(
-        session: Rc<ServerClient>,
+        server: Rc<ServerClient>,
         at: Option<Url>,
         topic: &str,
         ledger: SharedLedger,
     ) -> Self {
         let path = format!("/topics/{topic}/api/events").into();
         Self {
-            session,
+            server,
             at: at.map(Rc::new),
             path,
             ledger,
@@ -105,8 +105,8 @@ impl LoadGenerator {
     async fn publish_events(&self, events: usize) {
         let (first, body) = with_ledger(&self.ledger, |ledger| ledger.issue_events(events));
         let request = match &self.at {
-            Some(at) => self.session.request_to(at, Method::POST, &self.path),
-            None => self.session.build_request(Method::POST, &self.path),
+            Some(at) => self.server.request_to(at, Method::POST, &self.path),
+            None => self.server.build_request(Method::POST, &self.path),
         };
         let request =
             request.insert_header((header::CONTENT_TYPE, "application/json; charset=utf-8"));

@@ -18,7 +18,6 @@ mod webhook;
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use clap::ValueEnum;
 use url::Url;
 
 use self::run::CleanUpError;
@@ -33,13 +32,14 @@ use super::{
         ValueError, number_within, parse_address, parse_duration, positive_duration, whole_number,
     },
 };
+use gridhook_api::chaos::{ActorKind, ChaosKillMethod};
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct ChaosCommand {
     #[command(flatten)]
-    control: ServerArgs,
+    server: ServerArgs,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
     /// Duration of load and faults
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = positive_duration)]
     duration: Duration,
@@ -62,7 +62,7 @@ pub struct ChaosCommand {
         value_delimiter = ',',
         default_value = "subscription,topic,dead-letter"
     )]
-    kill: Vec<VictimKind>,
+    kill: Vec<ActorKind>,
     /// How to kill them
     #[arg(long, value_enum, value_delimiter = ',', default_value = "panic,stop")]
     kill_by: Vec<ChaosKillMethod>,
@@ -123,28 +123,6 @@ struct FaultArgs {
     delay: Duration,
 }
 
-/// What is killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum VictimKind {
-    /// The actor of one of the topic's event subscriptions
-    Subscription,
-    /// The actor of the topic, together with those of its event subscriptions
-    Topic,
-    /// The actor that writes dead letters
-    DeadLetter,
-    /// The task of a delivery request; its events may be repeated
-    Delivery,
-}
-
-/// How an actor or a task is killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ChaosKillMethod {
-    /// Panic
-    Panic,
-    /// Stop the actor
-    Stop,
-}
-
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum ChaosError {
@@ -163,9 +141,9 @@ pub enum ChaosError {
         address: SocketAddr,
         error: io::Error,
     },
-    /// Handlers for SIGINT and SIGTERM could not be installed.
+    /// Handlers for signals could not be installed.
     #[error("signal handlers cannot be installed: {0}")]
-    Signals(io::Error),
+    Signals(#[from] io::Error),
     /// The topic of the run could not be deleted.
     #[error(
         "the topic {topic} could not be deleted; delete it with gridhook topics delete {topic}: \
@@ -179,10 +157,7 @@ pub enum ChaosError {
 
 impl CommandError for ChaosError {
     fn is_usage(&self) -> bool {
-        match self {
-            Self::Server { error, .. } => error.is_usage(),
-            Self::Off | Self::Webhook { .. } | Self::Signals(_) | Self::CleanUp { .. } => false,
-        }
+        matches!(self, Self::Server { error, .. } if error.is_usage())
     }
 }
 
@@ -192,17 +167,12 @@ impl ChaosCommand {
         self,
         clock: gridhook_clock::Clock,
     ) -> Result<CommandOutcome, ChaosError> {
-        let printed = self.printed;
-        let verdict = self.run(clock).await?;
+        let output = self.output;
+        let verdict = run::run(self, clock).await?;
         Ok(CommandOutcome::new(
-            printed.format_value(&verdict, ToString::to_string),
+            output.format_value(&verdict, ToString::to_string),
             verdict.is_ok(),
         ))
-    }
-
-    /// Runs the scenario and returns the verdict. Deletes what it created, also after an error.
-    pub async fn run(self, clock: gridhook_clock::Clock) -> Result<ChaosVerdict, ChaosError> {
-        run::run(self, clock).await
     }
 }
 

@@ -3,19 +3,14 @@
 use std::{
     cell::Cell,
     collections::BTreeMap,
-    future::Future,
     rc::Rc,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use awc::http::{Method, StatusCode};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    task::JoinHandle,
-};
+use tokio::task::JoinHandle;
 
 use super::{
     ChaosCommand, ChaosError,
@@ -29,6 +24,8 @@ use super::{
 use crate::{
     client::{self, ResourceName, ServerClient},
     format::{count_with_noun, group_thousands},
+    progress::Progress,
+    terminal::EndSignals,
 };
 use gridhook_api::{
     chaos::ChaosReport, status::SubscriptionStatusView, supervision::SupervisionReport,
@@ -45,7 +42,7 @@ const CLEAN_UP_MAX: Duration = Duration::from_secs(30);
 struct ChaosRun {
     chaos: ChaosCommand,
     clock: Clock,
-    session: Rc<ServerClient>,
+    server: Rc<ServerClient>,
     ledger: SharedLedger,
     topic: String,
     seed: u64,
@@ -54,18 +51,18 @@ struct ChaosRun {
 }
 
 pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdict, ChaosError> {
-    let session = Rc::new(
+    let server = Rc::new(
         chaos
-            .control
-            .open_session()
+            .server
+            .build_client()
             .map_err(request_error("cannot connect to the server"))?,
     );
     if let Some(url) = &chaos.publish_to {
-        session
+        server
             .check_recipient(url)
             .map_err(request_error("cannot publish"))?;
     }
-    let before = fault_counts(&session).await?;
+    let before = fault_counts(&server).await?;
     let seed = chaos.seed.unwrap_or_else(|| fastrand::u64(..));
     let ledger = Arc::new(Mutex::new(DeliveryLedger::new(
         seed,
@@ -87,7 +84,7 @@ pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdic
     let run = ChaosRun {
         chaos,
         clock,
-        session,
+        server,
         ledger,
         topic,
         seed,
@@ -116,12 +113,13 @@ impl ChaosRun {
         endpoint: &str,
         before: &BTreeMap<String, u64>,
     ) -> Result<ChaosVerdict, ChaosError> {
-        let mut signals = StopSignals::install()?;
+        // The first signal ends the load, the second ends settling. The clean-up runs in any case.
+        let mut signals = EndSignals::install()?;
         self.set_up(endpoint)
             .await
             .map_err(request_error("cannot create the topic"))?;
         let load = LoadGenerator::new(
-            Rc::clone(&self.session),
+            Rc::clone(&self.server),
             self.chaos.publish_to.clone(),
             &self.topic,
             Arc::clone(&self.ledger),
@@ -131,11 +129,11 @@ impl ChaosRun {
         let seconds = self.clock.now().since(start).as_secs_f64();
         let is_settled = self.wait_until_settled(&load, &mut signals).await?;
         let report: SupervisionReport = self
-            .session
+            .server
             .get(&format!("/supervision?topic={}&top=1000", self.topic))
             .await
             .map_err(request_error("cannot read the actors' restarts"))?;
-        let faults = fault_counts(&self.session).await?;
+        let faults = fault_counts(&self.server).await?;
         let count_since_start =
             |name: &String, count: &u64| count - before.get(name).copied().unwrap_or(0).min(*count);
         let faults: BTreeMap<String, u64> = faults
@@ -184,7 +182,7 @@ impl ChaosRun {
     }
 
     async fn put_resource(&self, path: &str, body: &Value) -> Result<(), client::ClientError> {
-        self.session
+        self.server
             .send_request::<Value>(Method::PUT, path, Some(body))
             .await
             .map(drop)
@@ -194,7 +192,7 @@ impl ChaosRun {
     async fn run_faults(
         &self,
         load: &LoadGenerator,
-        signals: &mut StopSignals,
+        signals: &mut EndSignals,
     ) -> Result<(), ChaosError> {
         let ChaosCommand {
             duration,
@@ -203,34 +201,34 @@ impl ChaosRun {
             ..
         } = &self.chaos;
         faults
-            .start(&self.session, &self.topic, *duration)
+            .start(&self.server, &self.topic, *duration)
             .await
             .map_err(request_error("cannot inject a fault"))?;
         let loading = actix_rt::spawn(load.clone().run(*rate, self.clock.clone()));
         let kills = KillSchedule {
             topic: self.topic.clone(),
             subscriptions: self.chaos.subscriptions as usize,
-            kinds: self.chaos.kill.clone(),
+            actors: self.chaos.kill.clone(),
             methods: self.chaos.kill_by.clone(),
             every: self.chaos.kill_every,
             seed: self.seed,
             clock: self.clock.clone(),
         };
         let killing = kills.run(
-            Rc::clone(&self.session),
+            Rc::clone(&self.server),
             Rc::clone(&self.kills),
             Rc::clone(&self.stopped),
         );
         let mut killing = actix_rt::spawn(killing);
         let injecting = faults.clone().run(
-            Rc::clone(&self.session),
+            Rc::clone(&self.server),
             self.topic.clone(),
             Rc::clone(&self.stopped),
         );
         let mut injecting = actix_rt::spawn(injecting);
         let outcome = tokio::select! {
             () = self.show_progress(*duration) => Ok(()),
-            () = signals.wait_for_signal() => Ok(()),
+            () = signals.next() => Ok(()),
             error = wait_for_failure(&mut killing) => Err(error),
             error = wait_for_failure(&mut injecting) => Err(error),
         };
@@ -243,19 +241,20 @@ impl ChaosRun {
 
     async fn show_progress(&self, duration: Duration) {
         let start = self.clock.now();
-        let bar = progress_bar(duration, "{bar:30} {msg}");
+        let bar = Progress::with_bar("{bar:30} {msg}", Some(duration.as_millis() as u64));
         loop {
             let elapsed = self.clock.now().since(start);
             if elapsed >= duration {
-                return bar.finish_and_clear();
+                return;
             }
             let (acknowledged, arrived) =
                 with_ledger(&self.ledger, |ledger| ledger.current_counts());
-            let counts = [acknowledged, arrived, self.kills.killed.get()].map(group_thousands);
+            let acknowledged = group_thousands(acknowledged);
+            let arrived = group_thousands(arrived);
+            let killed = group_thousands(self.kills.killed.get());
             bar.set_position(elapsed.as_millis() as u64);
-            bar.set_message(format!(
-                "{} acknowledged, {} arrived, {} killed",
-                counts[0], counts[1], counts[2]
+            bar.set_message(&format!(
+                "{acknowledged} acknowledged, {arrived} arrived, {killed} killed"
             ));
             actix_rt::time::sleep(POLL_INTERVAL.min(duration - elapsed)).await;
         }
@@ -265,10 +264,10 @@ impl ChaosRun {
     async fn wait_until_settled(
         &self,
         load: &LoadGenerator,
-        signals: &mut StopSignals,
+        signals: &mut EndSignals,
     ) -> Result<bool, ChaosError> {
         let end = self.clock.now().after(self.chaos.settle);
-        let bar = progress_bar(self.chaos.settle, "{spinner} {msg}");
+        let progress = Progress::spinner();
         let settling = async {
             loop {
                 if load.is_quiet()
@@ -282,17 +281,14 @@ impl ChaosRun {
                     return Ok(false);
                 }
                 let missing = count_with_noun(self.count_missing_events(), "event");
-                bar.set_message(format!("waiting for {missing}"));
-                bar.tick();
+                progress.set_message(&format!("waiting for {missing}"));
                 actix_rt::time::sleep(POLL_INTERVAL).await;
             }
         };
-        let is_settled = tokio::select! {
+        tokio::select! {
             is_settled = settling => is_settled,
-            () = signals.wait_for_signal() => Ok(false),
-        };
-        bar.finish_and_clear();
-        is_settled
+            () = signals.next() => Ok(false),
+        }
     }
 
     /// The number of arrivals that acknowledged events still lack.
@@ -309,7 +305,7 @@ impl ChaosRun {
             let path = self
                 .resource_name()
                 .subscription_path(&name_of(number), "/status");
-            let status: SubscriptionStatusView = self.session.get(&path).await?;
+            let status: SubscriptionStatusView = self.server.get(&path).await?;
             if status.in_flight > 0 || status.backlog > 0 || status.counters.pending > 0 {
                 return Ok(false);
             }
@@ -320,7 +316,7 @@ impl ChaosRun {
     /// Deletes what the run created. A missing resource counts as deleted.
     async fn clean_up(&self) -> Result<(), CleanUpError> {
         if self.chaos.faults.has_any() {
-            self.session
+            self.server
                 .send_request::<Value>(Method::DELETE, "/chaos", None::<&Value>)
                 .await?;
         }
@@ -339,15 +335,12 @@ impl ChaosRun {
 
     async fn delete_resource(&self, path: &str) -> Result<(), client::ClientError> {
         match self
-            .session
+            .server
             .send_request::<Value>(Method::DELETE, path, None::<&Value>)
             .await
         {
             Ok(_) => Ok(()),
-            Err(client::ClientError::Refused {
-                status: StatusCode::NOT_FOUND,
-                ..
-            }) => Ok(()),
+            Err(error) if error.has_status(StatusCode::NOT_FOUND) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -362,13 +355,10 @@ pub enum CleanUpError {
     Late,
 }
 
-async fn fault_counts(session: &ServerClient) -> Result<BTreeMap<String, u64>, ChaosError> {
-    match session.get::<ChaosReport>("/chaos").await {
+async fn fault_counts(server: &ServerClient) -> Result<BTreeMap<String, u64>, ChaosError> {
+    match server.get::<ChaosReport>("/chaos").await {
         Ok(report) => Ok(flatten_counts(&json!(report.injected))),
-        Err(client::ClientError::Refused {
-            status: StatusCode::NOT_FOUND,
-            ..
-        }) => Err(ChaosError::Off),
+        Err(error) if error.has_status(StatusCode::NOT_FOUND) => Err(ChaosError::Off),
         Err(error) => Err(request_error("cannot read the injected faults")(error)),
     }
 }
@@ -385,39 +375,5 @@ fn request_error(what: &'static str) -> impl FnOnce(client::ClientError) -> Chao
     move |error| ChaosError::Server {
         what,
         error: Box::new(error),
-    }
-}
-
-/// A progress bar on standard error, if that is a terminal.
-fn progress_bar(length: Duration, template: &str) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(
-        Some(length.as_millis() as u64),
-        ProgressDrawTarget::stderr(),
-    );
-    bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
-    bar
-}
-
-/// SIGINT and SIGTERM: the first ends the load, the second ends settling. The clean-up runs in any
-/// case.
-struct StopSignals([Signal; 2]);
-
-impl StopSignals {
-    fn install() -> Result<Self, ChaosError> {
-        let install = |kind| signal(kind).map_err(ChaosError::Signals);
-        Ok(Self([
-            install(SignalKind::interrupt())?,
-            install(SignalKind::terminate())?,
-        ]))
-    }
-
-    fn wait_for_signal(&mut self) -> impl Future<Output = ()> {
-        let [interrupt, terminate] = &mut self.0;
-        async {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-        }
     }
 }

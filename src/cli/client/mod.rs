@@ -9,7 +9,7 @@ mod resource_name;
 mod stream;
 mod token;
 
-use std::{cell::RefCell, collections::BTreeSet, path::PathBuf, time::Duration};
+use std::{cell::RefCell, collections::BTreeSet, io, path::PathBuf, time::Duration};
 
 use awc::{
     Client, ClientRequest, SendClientRequest,
@@ -35,6 +35,7 @@ pub(super) use self::{
 use super::{
     http,
     output::{CommandError, OutputArgs},
+    print::PrintError,
     suggestion,
 };
 
@@ -54,9 +55,9 @@ pub struct ServerArgs {
 #[derive(Clone, Debug, clap::Args)]
 pub struct ClientArgs {
     #[command(flatten)]
-    pub(crate) control: ServerArgs,
+    pub(crate) server: ServerArgs,
     #[command(flatten)]
-    pub(crate) printed: OutputArgs,
+    pub(crate) output: OutputArgs,
 }
 
 impl ClientArgs {
@@ -67,7 +68,7 @@ impl ClientArgs {
         json: &Value,
         text: impl FnOnce(&T) -> String,
     ) -> Result<String, ClientError> {
-        self.printed.format_response(json, text)
+        self.output.format_response(json, text)
     }
 
     /// Gets JSON from a path and formats it.
@@ -76,7 +77,7 @@ impl ClientArgs {
         path: &str,
         text: impl FnOnce(&T) -> String,
     ) -> Result<String, ClientError> {
-        let json: Value = self.control.open_session()?.get(path).await?;
+        let json: Value = self.server.build_client()?.get(path).await?;
         self.format_response(&json, text)
     }
 
@@ -87,7 +88,7 @@ impl ClientArgs {
         body: &impl Serialize,
         text: impl FnOnce(&T) -> String,
     ) -> Result<String, ClientError> {
-        let json: Value = self.control.open_session()?.send_post(path, body).await?;
+        let json: Value = self.server.build_client()?.send_post(path, body).await?;
         self.format_response(&json, text)
     }
 }
@@ -138,9 +139,13 @@ pub enum ClientError {
     /// The server responded with an error.
     #[error("the server responded {status}: {reason}")]
     Refused { status: StatusCode, reason: String },
+    /// The body of the response cannot be received.
+    #[error("{server}: {reason}")]
+    Body { server: Url, reason: String },
     /// The response cannot be parsed.
     #[error(
-        "the response has an unknown form; the server and this command may have different versions"
+        "the response has an unknown form ({0}); the server and this command may have different \
+         versions"
     )]
     Response(#[from] serde_json::Error),
     /// A flag, a variable or a file cannot be used.
@@ -155,6 +160,18 @@ pub enum ClientError {
     /// The connection ended before the response did.
     #[error("the connection to the server ended: {0}")]
     Disconnected(String),
+    /// Standard output cannot be written.
+    #[error(transparent)]
+    Print(#[from] PrintError),
+    #[error("the terminal cannot be used: {0}")]
+    Terminal(#[from] io::Error),
+}
+
+impl ClientError {
+    /// Whether the server responded with this status.
+    pub(crate) fn has_status(&self, expected: StatusCode) -> bool {
+        matches!(self, Self::Refused { status, .. } if *status == expected)
+    }
 }
 
 impl CommandError for ClientError {
@@ -173,13 +190,16 @@ pub(crate) enum Precondition {
     Tag(String),
 }
 
+/// Time limit of a response: one minute, longer than every request that is not a job.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// 64 MiB, above every response; lists are paged.
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
 
-/// An authenticated connection to a server.
+/// A server, with a client and a token for it.
 pub struct ServerClient {
     client: Client,
-    server: Url,
+    url: Url,
     token: OperatorToken,
     /// The warnings that were printed.
     warnings: RefCell<BTreeSet<String>>,
@@ -187,14 +207,14 @@ pub struct ServerClient {
 
 impl ServerArgs {
     /// Creates the client. Needs a running actix system.
-    pub fn open_session(&self) -> Result<ServerClient, ClientError> {
+    pub fn build_client(&self) -> Result<ServerClient, ClientError> {
         let address = self.address.choose_server()?;
         let token = self.operator_token(&address)?;
         warn_of_cleartext(&address.server, "the token");
         let client = http::build_client(address.ca_file.as_deref())?;
         Ok(ServerClient {
             client,
-            server: address.server,
+            url: address.server,
             token,
             warnings: RefCell::default(),
         })
@@ -264,15 +284,9 @@ impl ServerClient {
         result: Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         match result {
-            Err(ClientError::Refused {
-                status: StatusCode::NOT_FOUND,
-                reason,
-            }) => {
+            Err(ClientError::Refused { status, reason }) if status == StatusCode::NOT_FOUND => {
                 let reason = reason + &suggestion::suggest_for(self, path).await;
-                Err(ClientError::Refused {
-                    status: StatusCode::NOT_FOUND,
-                    reason,
-                })
+                Err(ClientError::Refused { status, reason })
             }
             result => result,
         }
@@ -324,7 +338,7 @@ impl ServerClient {
 
     /// A request with the token, for streamed responses.
     pub fn build_request(&self, method: Method, path: &str) -> ClientRequest {
-        self.request_to(&self.server, method, path)
+        self.request_to(&self.url, method, path)
     }
 
     /// Checks that the token may be sent to another address of the same server.
@@ -336,19 +350,18 @@ impl ServerClient {
 
     /// A request with the token to another address of the same server.
     pub fn request_to(&self, server: &Url, method: Method, path: &str) -> ClientRequest {
-        let url = format!("{}{path}", server.as_str().trim_end_matches('/'));
         self.client
-            .request(method, url)
+            .request(method, http::join_path(server, path))
             .insert_header((header::AUTHORIZATION, self.bearer_header()))
     }
 
     /// The error of a failed connection.
     pub(crate) fn connection_error(&self, error: &SendRequestError) -> ClientError {
-        connection_error(&self.server, error)
+        connection_error(&self.url, error)
     }
 
-    pub(crate) fn server(&self) -> &Url {
-        &self.server
+    pub(crate) fn url(&self) -> &Url {
+        &self.url
     }
 
     /// The HTTP client, for requests with another credential than the token.
@@ -386,13 +399,9 @@ impl ServerClient {
             .body()
             .limit(RESPONSE_BYTES_MAX)
             .await
-            .map_err(|error| {
-                let hint = "the response ended early".to_owned();
-                ClientError::Send {
-                    server: self.server.to_string(),
-                    error: error.to_string(),
-                    hint,
-                }
+            .map_err(|error| ClientError::Body {
+                server: self.url.clone(),
+                reason: http::payload_problem(&error),
             })?;
         if status.is_success() {
             return Ok((body, tag));
@@ -437,6 +446,3 @@ pub(crate) fn connection_error(server: &Url, error: &SendRequestError) -> Client
         hint,
     }
 }
-
-/// Time limit of a response: one minute, longer than every request that is not a job.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);

@@ -37,24 +37,47 @@ impl ServerClient {
         let mut items = Vec::new();
         let mut next = None::<String>;
         loop {
-            let mut query = form_urlencoded::Serializer::new(String::new());
-            let page_size = (list.limit - items.len()).min(list.page_max);
-            query.append_pair("top", &page_size.to_string());
-            let token = ("continue", next.as_deref());
-            for (name, value) in list.query.iter().chain([&token]) {
-                query.extend_pairs(value.map(|value| (name, value)));
-            }
-            let mut last_page: Value = self
-                .get(&format!("{}?{}", list.path, query.finish()))
-                .await?;
+            let page_size = (list.limit - items.len()).min(list.page_max).to_string();
+            let top = ("top", Some(page_size.as_str()));
+            let query = [&[top], list.query].concat();
+            let mut last_page = self.get_page(&list.path, &query, &mut next).await?;
             if let Some(page) = last_page[list.key].as_array_mut() {
                 items.append(page);
             }
-            next = last_page["continue"].as_str().map(str::to_owned);
             if next.is_none() || items.len() >= list.limit {
                 return Ok(ListedItems { items, last_page });
             }
         }
+    }
+
+    /// Reads all pages of a list.
+    pub(crate) async fn get_pages(
+        &self,
+        path: &str,
+        query: &[(&str, Option<&str>)],
+    ) -> Result<Vec<Value>, ClientError> {
+        let mut next = None;
+        let mut pages = vec![self.get_page(path, query, &mut next).await?];
+        while next.is_some() {
+            pages.push(self.get_page(path, query, &mut next).await?);
+        }
+        Ok(pages)
+    }
+
+    /// Reads the page that the token `next` names, and sets it to the token of the next page.
+    async fn get_page(
+        &self,
+        path: &str,
+        query: &[(&str, Option<&str>)],
+        next: &mut Option<String>,
+    ) -> Result<Value, ClientError> {
+        let mut text = form_urlencoded::Serializer::new(String::new());
+        for (name, value) in query.iter().chain([&("continue", next.as_deref())]) {
+            text.extend_pairs(value.map(|value| (name, value)));
+        }
+        let page: Value = self.get(&format!("{path}?{}", text.finish())).await?;
+        *next = page["continue"].as_str().map(str::to_owned);
+        Ok(page)
     }
 
     /// Sends a request whose response is lines that arrive within `timeout` in all.
@@ -101,5 +124,5 @@ impl<S: Stream<Item = Result<Bytes, PayloadError>> + Unpin> LineStream<S> {
 }
 
 fn disconnection_error(error: PayloadError) -> ClientError {
-    ClientError::Disconnected(error.to_string())
+    ClientError::Disconnected(http::payload_problem(&error))
 }

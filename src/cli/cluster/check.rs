@@ -6,9 +6,8 @@ use serde::Serialize;
 
 use super::super::{
     Serve,
-    output::{CommandError, CommandOutcome, OutputArgs, Program},
+    output::{CommandError, CommandFailure, CommandOutcome, OutputArgs, Program},
 };
-use gridhook_config as config;
 use gridhook_config::Config;
 
 /// The flags of `cluster check`.
@@ -24,7 +23,7 @@ pub(super) struct Check {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -35,39 +34,30 @@ pub struct ClusterFindings {
     pub problems: Vec<String>,
 }
 
-/// Why the set-up cannot be looked at.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CheckError {
-    /// The settings cannot be used.
-    #[error(transparent)]
-    Config(#[from] config::Error),
-    #[error(
-        "the settings name no cluster (cluster.engine is \"none\"), or this build has no NATS \
-         client; name the settings file of the node with --config"
-    )]
-    NoCluster,
-}
+#[error(
+    "the settings name no cluster (cluster.engine is \"none\"), or this build has no NATS client; \
+     name the settings file of the node with --config"
+)]
+struct NoCluster;
 
-impl CommandError for CheckError {
+impl CommandError for NoCluster {
     fn is_usage(&self) -> bool {
-        match self {
-            Self::Config(error) => error.is_usage(),
-            Self::NoCluster => true,
-        }
+        true
     }
 }
 
 impl Check {
     /// Returns the text to print. The exit status is 1 if there are problems.
-    pub(in super::super) fn run(self, program: &Program) -> Result<CommandOutcome, CheckError> {
+    pub(in super::super) fn run(self, program: &Program) -> Result<CommandOutcome, CommandFailure> {
         let config = Config::load(&Serve::with_flags(self.config, None).setting_sources())?;
         let findings = (program.examine_cluster)(&config);
-        let mut findings = findings.ok_or(CheckError::NoCluster)?;
+        let mut findings = findings.ok_or(NoCluster)?;
         if let Err(error) = (program.check)(&config) {
             findings.problems.push(error.to_string());
         }
         let is_success = findings.problems.is_empty();
-        let text = self.printed.format_value(&findings, format_findings);
+        let text = self.output.format_value(&findings, format_findings);
         Ok(CommandOutcome::new(text, is_success))
     }
 }

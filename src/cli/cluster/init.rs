@@ -54,7 +54,7 @@ pub(super) struct Init {
     #[arg(long, value_name = "DIR", default_value = ".")]
     into: PathBuf,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
 }
 
 /// Why the files were not written.
@@ -74,10 +74,7 @@ pub(super) enum InitError {
 
 impl CommandError for InitError {
     fn is_usage(&self) -> bool {
-        match self {
-            Self::Servers(_) | Self::Host(_) => true,
-            Self::File { .. } => false,
-        }
+        !matches!(self, Self::File { .. })
     }
 }
 
@@ -169,7 +166,7 @@ impl Init {
             files.write(name.to_owned(), &format!("{secret}\n"), "all nodes")?;
         }
         let text = |written: &Vec<WrittenFile>| format_files(written, &into);
-        Ok(self.printed.format_value(&files.written, text))
+        Ok(self.output.format_value(&files.written, text))
     }
 
     fn node_config(

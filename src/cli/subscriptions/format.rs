@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use crate::{
     client,
-    format::{self, count_with_noun, group_thousands, optional_or_dash, text_or_dash},
+    format::{
+        self, count_with_noun, group_thousands, optional_or_dash, optional_text, text_or_dash,
+    },
     output::TextTable,
 };
 use gridhook_api::{
@@ -62,8 +64,8 @@ pub(super) fn format_list(all: &[ShownSubscription]) -> String {
             text_or_dash(&subscription.name),
             format_endpoint(properties.any_destination()),
             types.map_or_else(|| "all".to_owned(), format::join_texts),
-            optional_or_dash(properties.event_delivery_schema.as_deref(), text_or_dash),
-            optional_or_dash(properties.provisioning_state.0.as_deref(), text_or_dash),
+            optional_text(&properties.event_delivery_schema),
+            optional_text(&properties.provisioning_state.0),
         ]);
     }
     table.to_string()
@@ -107,10 +109,10 @@ pub(super) fn format_facts(subscription: &ShownSubscription) -> String {
     format::format_facts(
         16,
         &[
-            ("state", format_text(&properties.provisioning_state.0)),
+            ("state", optional_text(&properties.provisioning_state.0)),
             ("endpoint", format_endpoint(destination)),
             ("lock", format_lock(properties)),
-            ("schema", format_text(&properties.event_delivery_schema)),
+            ("schema", optional_text(&properties.event_delivery_schema)),
             ("types", types),
             ("subject begins", subject_begins),
             ("subject ends", subject_ends),
@@ -129,14 +131,10 @@ pub(super) fn format_facts(subscription: &ShownSubscription) -> String {
                 "labels",
                 optional_or_dash(properties.labels.as_deref(), format::join_texts),
             ),
-            ("expires", format_text(&properties.expiration_time_utc)),
-            ("starts from", format_text(&properties.starts_from)),
+            ("expires", optional_text(&properties.expiration_time_utc)),
+            ("starts from", optional_text(&properties.starts_from)),
         ],
     )
-}
-
-fn format_text(value: &Option<String>) -> String {
-    optional_or_dash(value.as_deref(), text_or_dash)
 }
 
 fn format_seconds(seconds: Option<u64>) -> String {
@@ -155,9 +153,11 @@ fn format_filter(filter: Option<&EventFilter>) -> [String; 4] {
     [
         optional_or_dash(types, format::join_texts),
         filter.map_or_else(String::new, |filter| {
-            format_text(&filter.subject_begins_with)
+            optional_text(&filter.subject_begins_with)
         }),
-        filter.map_or_else(String::new, |filter| format_text(&filter.subject_ends_with)),
+        filter.map_or_else(String::new, |filter| {
+            optional_text(&filter.subject_ends_with)
+        }),
         optional_or_dash(advanced_filters, |filters| filters.len().to_string()),
     ]
 }
@@ -272,10 +272,7 @@ pub(super) fn format_status(
     format::format_facts(
         16,
         &[
-            (
-                "held by",
-                optional_or_dash(status.held_by.as_deref(), text_or_dash),
-            ),
+            ("held by", optional_text(&status.held_by)),
             ("health", format::format_health(&status.health, clock)),
             ("order", format_blocked_keys(status, arguments)),
             (
@@ -381,14 +378,13 @@ pub(super) fn format_transform_test(report: &TransformTestReport) -> String {
 pub(super) fn format_filter_test(report: &FilterTestReport) -> String {
     let mut table = TextTable::new(["ID", "MATCHES", "FILTERED BY", "REASON", "VALUE"]);
     for line in &report.results {
-        let cell = |value: &Option<String>| optional_or_dash(value.as_deref(), text_or_dash);
         let matches = if line.matches { "yes" } else { "no" };
         table.add_row([
             text_or_dash(&line.id),
             matches.to_owned(),
-            cell(&line.stopped_by),
-            cell(&line.reason),
-            cell(&line.value),
+            optional_text(&line.stopped_by),
+            optional_text(&line.reason),
+            optional_text(&line.value),
         ]);
     }
     let matches = group_thousands(report.matched as u64);

@@ -6,7 +6,7 @@ mod spec;
 
 use std::path::PathBuf;
 
-use awc::http::Method;
+use awc::http::{Method, StatusCode};
 use clap::{Args, Subcommand};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -169,19 +169,19 @@ impl Subscriptions {
                 subscription_id,
                 client,
             } => {
-                let session = client.control.open_session()?;
+                let server = client.server.build_client()?;
                 let all = match topic {
-                    Some(topic) => list_subscriptions(&session, &topic).await?,
+                    Some(topic) => list_subscriptions(&server, &topic).await?,
                     None => {
                         let mut all: Vec<Value> = list::read_list(
-                            &session,
+                            &server,
                             &list::list_path(&subscription_id, "eventSubscriptions"),
                         )
                         .await?;
                         // Azure's list does not contain event subscriptions of namespaces.
-                        for topic in list::namespace_topics(&session, &subscription_id).await? {
+                        for topic in list::namespace_topics(&server, &subscription_id).await? {
                             all.extend(
-                                list::read_list(&session, &format!("{topic}/eventSubscriptions"))
+                                list::read_list(&server, &format!("{topic}/eventSubscriptions"))
                                     .await?,
                             );
                         }
@@ -189,7 +189,7 @@ impl Subscriptions {
                     }
                 };
                 client
-                    .printed
+                    .output
                     .format_list(all, |all: &[format::ShownSubscription]| {
                         format::format_list(all)
                     })
@@ -204,17 +204,11 @@ impl Subscriptions {
                 target.update_subscription(&spec).await
             }
             SubscriptionsCommand::Delete { target, yes } => target.delete_subscription(yes).await,
-            SubscriptionsCommand::Hold(target) => {
-                target.run_action("hold", &Value::Null, clock).await
-            }
-            SubscriptionsCommand::Resume(target) => {
-                target.run_action("resume", &Value::Null, clock).await
-            }
-            SubscriptionsCommand::Probe(target) => {
-                target.run_action("probe", &Value::Null, clock).await
-            }
+            SubscriptionsCommand::Hold(target) => target.run_action("hold", None, clock).await,
+            SubscriptionsCommand::Resume(target) => target.run_action("resume", None, clock).await,
+            SubscriptionsCommand::Probe(target) => target.run_action("probe", None, clock).await,
             SubscriptionsCommand::Release(target) => {
-                target.run_action("release", &Value::Null, clock).await
+                target.run_action("release", None, clock).await
             }
             SubscriptionsCommand::Unblock {
                 target,
@@ -223,7 +217,7 @@ impl Subscriptions {
                 retry,
             } => {
                 target
-                    .run_action("unblock", &json!(UnblockRequest { key, retry }), clock)
+                    .run_action("unblock", Some(json!(UnblockRequest { key, retry })), clock)
                     .await
             }
             SubscriptionsCommand::Retry { target, sequences } => {
@@ -248,12 +242,12 @@ impl Subscriptions {
 
 /// All event subscriptions of a topic, or of all topics of a namespace.
 async fn list_subscriptions(
-    session: &ServerClient,
+    server: &ServerClient,
     topic: &ResourceName,
 ) -> Result<Vec<Value>, ClientError> {
     let mut paths = vec![topic.path("/eventSubscriptions")];
     if topic.kind() == ResourceNameKind::Namespace {
-        let topics = list::list_ids(session, &topic.path("/topics")).await?;
+        let topics = list::list_ids(server, &topic.path("/topics")).await?;
         paths = topics
             .iter()
             .map(|topic| format!("{topic}/eventSubscriptions"))
@@ -261,12 +255,8 @@ async fn list_subscriptions(
     }
     let mut all = Vec::new();
     for path in paths {
-        let subscriptions = match list::read_list(session, &path).await {
-            // `read_list` gives no suggestions; a failed list is requested again for its error.
-            Err(ClientError::Refused { .. }) => vec![session.get(&path).await?],
-            subscriptions => subscriptions?,
-        };
-        all.extend(subscriptions);
+        let subscriptions = list::read_list(server, &path).await;
+        all.extend(server.with_suggestion(&path, subscriptions).await?);
     }
     Ok(all)
 }
@@ -277,10 +267,10 @@ impl SubscriptionArgs {
         full_url: bool,
         clock: &Clock,
     ) -> Result<String, ClientError> {
-        let session = self.client.control.open_session()?;
-        let mut subscription: Value = session.get(&self.path("")).await?;
+        let server = self.client.server.build_client()?;
+        let mut subscription: Value = server.get(&self.path("")).await?;
         if full_url {
-            let FullUrl { endpoint_url } = session
+            let FullUrl { endpoint_url } = server
                 .send_request(Method::POST, &self.path("/getFullUrl"), None::<&Value>)
                 .await?;
             let mut part = &mut subscription["properties"];
@@ -293,12 +283,12 @@ impl SubscriptionArgs {
             part["destination"]["properties"]["endpointUrl"] = endpoint_url.into();
         }
         // Before its first endpoint validation, a subscription has no status.
-        let status = match session
+        let status = match server
             .fetch_plain(Method::GET, &self.path("/status"), None::<&Value>)
             .await
         {
             Ok(status) => status,
-            Err(ClientError::Refused { .. }) => Value::Null,
+            Err(error) if error.has_status(StatusCode::NOT_FOUND) => Value::Null,
             Err(error) => return Err(error),
         };
         let parts = json!({"eventSubscription": subscription, "status": status});
@@ -313,11 +303,11 @@ impl SubscriptionArgs {
         spec: &SubscriptionSpecArgs,
     ) -> Result<String, ClientError> {
         let body = spec.put_body(self.topic.kind())?;
-        let session = self.client.control.open_session()?;
+        let server = self.client.server.build_client()?;
         let path = self.path("");
         let command = format!("gridhook subscriptions update {}", self.command_arguments());
         let Creation { resource, is_new } =
-            create_resource(&session, &path, &body, &self.name(), &command).await?;
+            create_resource(&server, &path, &body, &self.name(), &command).await?;
         let verb = if is_new {
             "created"
         } else {
@@ -336,19 +326,19 @@ impl SubscriptionArgs {
         &self,
         spec: &SubscriptionSpecArgs,
     ) -> Result<String, ClientError> {
-        let session = self.client.control.open_session()?;
+        let server = self.client.server.build_client()?;
         let kind = self.topic.kind();
         // In a namespace, the JSON form depends on push or pull delivery. An endpoint is sent with
         // the type of the destination only if that changes.
         let mut existing = None;
         let mut precondition = Precondition::None;
         if kind == ResourceNameKind::NamespaceTopic || spec.endpoint.is_some() {
-            let (subscription, tag) = session.get_tagged(&self.path("")).await?;
+            let (subscription, tag) = server.get_tagged(&self.path("")).await?;
             existing = Some(subscription);
             precondition = tag;
         }
         let change = spec.patch_body(kind, existing.as_ref())?;
-        let subscription: Value = session
+        let subscription: Value = server
             .send_change(Method::PATCH, &self.path(""), &precondition, Some(&change))
             .await?;
         self.client.format_response(&subscription, |subscription| {
@@ -361,19 +351,19 @@ impl SubscriptionArgs {
     }
 
     async fn delete_subscription(&self, yes: bool) -> Result<String, ClientError> {
-        let session = self.client.control.open_session()?;
-        let (subscription, tag) = session.get_tagged(&self.path("")).await?;
+        let server = self.client.server.build_client()?;
+        let (subscription, tag) = server.get_tagged(&self.path("")).await?;
         let NamedResource { id, .. } = serde_json::from_value(subscription)?;
         prompt::ask_confirmation(
             &format!("Delete {} and its pending deliveries?", self.name()),
             yes,
         )?;
-        session
+        server
             .send_change::<Value>(Method::DELETE, &self.path(""), &tag, None::<&Value>)
             .await?;
         Ok(self
             .client
-            .printed
+            .output
             .format_value(&json!({"deleted": id}), |_| {
                 format!("deleted {}", self.name())
             }))
@@ -382,13 +372,16 @@ impl SubscriptionArgs {
     async fn run_action(
         &self,
         action: &str,
-        body: &Value,
+        body: Option<Value>,
         clock: &Clock,
     ) -> Result<String, ClientError> {
-        let session = self.client.control.open_session()?;
-        let body = Some(body).filter(|body| !body.is_null());
-        let status: Value = session
-            .send_request(Method::POST, &self.path(&format!("/{action}")), body)
+        let server = self.client.server.build_client()?;
+        let status: Value = server
+            .send_request(
+                Method::POST,
+                &self.path(&format!("/{action}")),
+                body.as_ref(),
+            )
             .await?;
         self.client.format_response(&status, |status| {
             format!(
@@ -401,14 +394,14 @@ impl SubscriptionArgs {
 
     /// Walks all parts, because the server limits the deliveries of one request.
     async fn retry_deliveries(&self, sequences: Vec<u64>) -> Result<String, ClientError> {
-        let session = self.client.control.open_session()?;
+        let server = self.client.server.build_client()?;
         let mut rest = sequences
             .chunks(DELIVERIES_MAX)
             .map(|part| json!({"sequences": part}));
         let mut body = rest.next().unwrap_or_else(|| json!({"all": true}));
         let mut events = 0;
         let waits_until = loop {
-            let part: RetriedView = session
+            let part: RetriedView = server
                 .send_request(Method::POST, &self.path("/retry"), Some(&body))
                 .await?;
             events += part.events;
@@ -427,11 +420,11 @@ impl SubscriptionArgs {
         } else {
             format!("{} pending deliveries are", group_thousands(events))
         };
-        let printed = |_: &Value| format!("{}: {due} due now{wait}", self.name());
-        Ok(self.client.printed.format_value(
-            &json!({"events": events, "waitsUntil": waits_until}),
-            printed,
-        ))
+        let json = json!({"events": events, "waitsUntil": waits_until});
+        Ok(self
+            .client
+            .output
+            .format_value(&json, |_| format!("{}: {due} due now{wait}", self.name())))
     }
 }
 
@@ -456,8 +449,8 @@ impl TestArgs {
         let path = target.path(&format!("/{action}"));
         let report: Value = target
             .client
-            .control
-            .open_session()?
+            .server
+            .build_client()?
             .send_post(&path, &body)
             .await?;
         target.client.format_response(&report, format)

@@ -138,10 +138,10 @@ impl SubscriptionSpecArgs {
 
     /// The properties that flags name, with their paths in the form of topics.
     fn list_properties(&self) -> Vec<(&'static str, Value)> {
-        let webhook_properties = self.endpoint.as_ref().map(|_| "WebHook".into());
-        let blob = self.dead_letters.as_ref().map(|_| "StorageBlob".into());
+        let webhook_type = self.endpoint.as_ref().map(|_| "WebHook".into());
+        let blob_type = self.dead_letters.as_ref().map(|_| "StorageBlob".into());
         let all = [
-            (ENDPOINT_TYPE, webhook_properties),
+            (ENDPOINT_TYPE, webhook_type),
             (
                 "destination.properties.endpointUrl",
                 text_value(&self.endpoint),
@@ -173,7 +173,7 @@ impl SubscriptionSpecArgs {
                 self.max_attempts.map(Value::from),
             ),
             (TIME_TO_LIVE, self.time_to_live.map(Value::from)),
-            ("deadLetterDestination.endpointType", blob),
+            ("deadLetterDestination.endpointType", blob_type),
             (
                 "deadLetterDestination.properties.resourceId",
                 text_value(&self.dead_letters),
@@ -204,13 +204,9 @@ impl SubscriptionSpecArgs {
                 (namespaces/NAME/topics/NAME)";
             return Err(ClientError::Input(text.to_owned()));
         }
-        let has_destination = [
-            &body["destination"],
-            &body["properties"]["destination"],
-            &body["properties"]["deliveryWithResourceIdentity"],
-        ]
-        .iter()
-        .any(|destination| !destination.is_null());
+        let has_destination = ["destination", "deliveryWithResourceIdentity"]
+            .iter()
+            .any(|key| !body["properties"][key].is_null());
         if existing.is_none() && self.endpoint.is_none() && !has_destination {
             let text = "no endpoint; name it with --endpoint URL";
             return Err(ClientError::Input(text.to_owned()));

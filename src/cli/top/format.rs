@@ -16,7 +16,8 @@ use gridhook_api::{
 use gridhook_clock::Clock;
 
 /// The whole page; on a live screen with the keys that sort it.
-pub(super) fn format_page(report: &TopReport, by: &str, keys: &str) -> Vec<String> {
+pub(super) fn format_page(report: &TopReport, by: &str, keys: Option<&str>) -> Vec<String> {
+    let keys = keys.map(|keys| format!("; keys: q quit, {keys} sort"));
     let mut lines = vec![
         format!(
             "{}, {} suspended, {} held; {} delivered/s, {} failed/s",
@@ -31,11 +32,7 @@ pub(super) fn format_page(report: &TopReport, by: &str, keys: &str) -> Vec<Strin
             group_thousands(report.in_flight as u64),
             group_thousands(report.backlog),
             group_thousands(report.pending),
-            if keys.is_empty() {
-                String::new()
-            } else {
-                format!("; keys: q quit, {keys} sort")
-            }
+            keys.unwrap_or_default()
         ),
     ];
     if !report.missing_shards.is_empty() {

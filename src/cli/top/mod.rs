@@ -1,33 +1,25 @@
 //! `gridhook top`: live figures of the busiest and the least healthy event subscriptions.
 
 mod format;
-pub(super) mod screen;
 
-use std::{io, time::Duration};
+use std::{pin::pin, time::Duration};
 
 use clap::ValueEnum;
-use serde_json::Value;
+use futures_util::future::{Fuse, FusedFuture, FutureExt};
+use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::screen::{Keyboard, Screen};
 use super::{
-    client::{self, ResourceName, ServerArgs, ServerClient},
-    output::{self, CommandError, OutputArgs},
+    client::{ClientError, ResourceName, ServerArgs, ServerClient},
+    output::{self, OutputArgs},
+    terminal::{Screen, is_terminal},
     value::{ValueError, read_duration, whole_number},
 };
 use gridhook_api::top::{HealthFilter, SortOrder, TopReport};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Keys: q quits; a, h, b, p, f, i, d, r and n sort by activity, health, backlog, pending deliveries, failures, requests
-in flight, dead letters, response time and name. Without a terminal, the figures are printed once.
-
-Examples:
-  gridhook top
-  gridhook top --by health --every 5s
-  gridhook top --once --limit 10
-  gridhook top domains/shop --health suspended --search billing
-  gridhook top --output json | jq '.top[0]'")]
+#[command(after_help = keys_and_examples())]
 pub struct Top {
     /// Sort order
     #[arg(long, value_enum, default_value_t)]
@@ -54,60 +46,49 @@ pub struct Top {
     #[arg(long)]
     once: bool,
     #[command(flatten)]
-    control: ServerArgs,
+    server: ServerArgs,
     #[command(flatten)]
-    printed: OutputArgs,
+    output: OutputArgs,
 }
 
-/// The key, the order, its name in a request, and its title.
-const SORT_KEYS: [(u8, SortOrder, &str, &str); 11] = [
-    (b'a', SortOrder::Activity, "activity", "activity"),
-    (b'h', SortOrder::Health, "health", "health"),
-    (b'b', SortOrder::Backlog, "backlog", "backlog"),
-    (b'p', SortOrder::Pending, "pending", "pending deliveries"),
-    (b'f', SortOrder::Failures, "failures", "failed requests"),
-    (b'i', SortOrder::InFlight, "inFlight", "requests in flight"),
-    (b'd', SortOrder::DeadLetters, "deadLetters", "dead letters"),
-    (
-        b'5',
-        SortOrder::ResponseP50,
-        "responseP50",
-        "response time, p50",
-    ),
-    (
-        b'9',
-        SortOrder::ResponseP95,
-        "responseP95",
-        "response time, p95",
-    ),
-    (
-        b'r',
-        SortOrder::ResponseP99,
-        "responseP99",
-        "response time, p99",
-    ),
-    (b'n', SortOrder::Name, "name", "name"),
-];
-
-fn sort_name(order: SortOrder) -> &'static str {
-    SORT_KEYS
-        .iter()
-        .find(|(_, known, ..)| *known == order)
-        .map_or("", |(_, _, name, _)| *name)
+/// The key that chooses a sort order, and its title.
+fn sort_key(order: SortOrder) -> (char, &'static str) {
+    match order {
+        SortOrder::Activity => ('a', "activity"),
+        SortOrder::Health => ('h', "health"),
+        SortOrder::Backlog => ('b', "backlog"),
+        SortOrder::Pending => ('p', "pending deliveries"),
+        SortOrder::Failures => ('f', "failed requests"),
+        SortOrder::InFlight => ('i', "requests in flight"),
+        SortOrder::DeadLetters => ('d', "dead letters"),
+        SortOrder::ResponseP50 => ('5', "response time, p50"),
+        SortOrder::ResponseP95 => ('9', "response time, p95"),
+        SortOrder::ResponseP99 => ('r', "response time, p99"),
+        SortOrder::Name => ('n', "name"),
+    }
 }
 
-fn sort_title(order: SortOrder) -> &'static str {
-    SORT_KEYS
-        .iter()
-        .find(|(_, known, ..)| *known == order)
-        .map_or("", |(.., title)| *title)
+/// The keys and the examples, for the help.
+fn keys_and_examples() -> String {
+    let mut help = "Keys on the live screen: q quits, and these sort:\n".to_owned();
+    for order in SortOrder::value_variants() {
+        let (key, title) = sort_key(*order);
+        help.push_str(&format!("  {key}  {title}\n"));
+    }
+    help + "Without a terminal, the figures are printed once.\n\n" + EXAMPLES
 }
 
-/// The keys that choose an order.
-fn sort_keys() -> String {
-    SORT_KEYS
-        .map(|(key, ..)| char::from(key).to_string())
-        .join(" ")
+const EXAMPLES: &str = "\
+Examples:
+  gridhook top
+  gridhook top --by health --every 5s
+  gridhook top --once --limit 10
+  gridhook top domains/shop --health suspended --search billing
+  gridhook top --output json | jq '.top[0]'";
+
+/// The name of a value in the query of a request.
+fn name_in_query(value: impl Serialize) -> String {
+    json!(value).as_str().unwrap_or_default().to_owned()
 }
 
 fn parse_interval(text: &str) -> Result<Duration, ValueError> {
@@ -116,53 +97,34 @@ fn parse_interval(text: &str) -> Result<Duration, ValueError> {
     interval.ok_or(ValueError::Interval)
 }
 
-/// Why there are no figures.
-#[derive(Debug, thiserror::Error)]
-pub enum TopError {
-    #[error(transparent)]
-    Control(#[from] client::ClientError),
-    /// The terminal cannot be used.
-    #[error("the terminal cannot be used: {0}")]
-    Terminal(#[from] io::Error),
-}
-
-impl CommandError for TopError {
-    fn is_usage(&self) -> bool {
-        match self {
-            Self::Control(error) => error.is_usage(),
-            Self::Terminal(_) => false,
-        }
-    }
-}
-
 impl Top {
     /// Shows the figures until the operator quits, or returns them once. Needs a running actix
     /// system.
     ///
     /// # Errors
     /// The request failed, or the terminal cannot be used.
-    pub async fn run(self) -> Result<Option<String>, TopError> {
-        let session = self.control.open_session()?;
-        let is_live = !self.once && self.printed.is_text() && screen::is_terminal();
+    pub async fn run(self) -> Result<Option<String>, ClientError> {
+        let server = self.server.build_client()?;
+        let is_live = !self.once && self.output.is_text() && is_terminal();
         if is_live {
             // An error of the first request appears before the screen is cleared.
-            self.fetch_report(&session, self.by).await?;
-            self.run_live(&session).await?;
+            self.fetch_report(&server, self.by).await?;
+            self.run_live(&server).await?;
             return Ok(None);
         }
-        let report = self.fetch_report(&session, self.by).await?;
+        let report = self.fetch_report(&server, self.by).await?;
         let text =
-            |report: &TopReport| format::format_page(report, sort_title(self.by), "").join("\n");
-        Ok(Some(self.printed.format_response(&report, text)?))
+            |report: &TopReport| format::format_page(report, sort_key(self.by).1, None).join("\n");
+        Ok(Some(self.output.format_response(&report, text)?))
     }
 
     async fn fetch_report(
         &self,
-        session: &ServerClient,
+        server: &ServerClient,
         by: SortOrder,
-    ) -> Result<Value, client::ClientError> {
+    ) -> Result<Value, ClientError> {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
-        query.append_pair("by", sort_name(by));
+        query.append_pair("by", &name_in_query(by));
         query.append_pair("top", &self.limit.to_string());
         query.append_pair("skip", &self.skip.to_string());
         if let Some(topic) = &self.topic {
@@ -171,57 +133,51 @@ impl Top {
         if let Some(search) = &self.search {
             query.append_pair("search", search);
         }
-        if let Some(health) = self.health.and_then(|health| health.to_possible_value()) {
-            query.append_pair("health", health.get_name());
+        if let Some(health) = self.health {
+            query.append_pair("health", &name_in_query(health));
         }
-        session.get(&format!("/top?{}", query.finish())).await
+        server.get(&format!("/top?{}", query.finish())).await
     }
 
-    async fn run_live(&self, session: &ServerClient) -> Result<(), TopError> {
-        let install = |kind| signal(kind);
-        let mut resized = install(SignalKind::window_change())?;
-        let mut ends = [
-            install(SignalKind::interrupt())?,
-            install(SignalKind::terminate())?,
-            install(SignalKind::hangup())?,
-        ];
-        let mut screen = Screen::take_terminal()?;
-        let mut keys = screen.typed_keys();
+    async fn run_live(&self, server: &ServerClient) -> Result<(), ClientError> {
+        let mut resized = signal(SignalKind::window_change())?;
+        let mut screen = Screen::open()?;
         let mut by = self.by;
         let mut lines = Vec::new();
         let mut tick = tokio::time::interval(self.every);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let [interrupt, terminate, hangup] = &mut ends;
+        // Keys and signals must not wait for a request that hangs.
+        let mut request = pin!(Fuse::terminated());
         loop {
             tokio::select! {
-                _ = tick.tick() => lines = self.build_page(session, by).await,
+                page = &mut request => lines = page,
+                _ = tick.tick(), if request.is_terminated() => {
+                    request.set(self.build_page(server, by).fuse());
+                }
                 _ = resized.recv() => {}
-                _ = interrupt.recv() => return Ok(()),
-                _ = terminate.recv() => return Ok(()),
-                _ = hangup.recv() => return Ok(()),
-                key = keys.recv() => match key {
-                    None => return Ok(()),
-                    Some(key) if Keyboard::is_quit(key) => return Ok(()),
-                    Some(key) => {
-                        if let Some((_, order, ..)) = SORT_KEYS.iter().find(|(known, ..)| *known == key) {
-                            by = *order;
-                            lines = self.build_page(session, by).await;
-                        }
+                key = screen.keyboard.next_key() => {
+                    let Some(key) = key else { return Ok(()) };
+                    let mut orders = SortOrder::value_variants().iter();
+                    if let Some(order) = orders.find(|order| sort_key(**order).0 == char::from(key)) {
+                        by = *order;
+                        request.set(self.build_page(server, by).fuse());
                     }
-                },
+                }
             }
             screen.show_lines(&lines)?;
         }
     }
 
     /// The page to show. A failed request is shown and repeated with the next update.
-    async fn build_page(&self, session: &ServerClient, by: SortOrder) -> Vec<String> {
-        match self
-            .fetch_report(session, by)
-            .await
-            .and_then(|report| output::read(&report))
-        {
-            Ok(report) => format::format_page(&report, sort_title(by), &sort_keys()),
+    async fn build_page(&self, server: &ServerClient, by: SortOrder) -> Vec<String> {
+        let report = self.fetch_report(server, by).await;
+        match report.and_then(|report| output::read(&report)) {
+            Ok(report) => {
+                let orders = SortOrder::value_variants().iter();
+                let keys: Vec<String> =
+                    orders.map(|order| sort_key(*order).0.to_string()).collect();
+                format::format_page(&report, sort_key(by).1, Some(&keys.join(" ")))
+            }
             Err(error) => vec![error.to_string(), "retrying; q quits".to_owned()],
         }
     }

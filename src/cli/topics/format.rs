@@ -7,7 +7,10 @@ use serde_json::Value;
 
 use crate::{
     client,
-    format::{self, count_with_noun, group_thousands, optional_or_dash, text_or_dash},
+    format::{
+        self, count_with_noun, group_thousands, optional_number, optional_or_dash, optional_text,
+        text_or_dash,
+    },
     output::TextTable,
 };
 use gridhook_api::{
@@ -128,23 +131,15 @@ impl TopicResource {
             ),
             (
                 "schema validation",
-                optional_or_dash(properties.schema_validation, |mode| mode.to_string()),
+                optional_number(properties.schema_validation),
             ),
-            (
-                "partitions",
-                optional_or_dash(properties.partition_count, |count| count.to_string()),
-            ),
+            ("partitions", optional_number(properties.partition_count)),
             ("location", optional_text(&self.location)),
             ("tags", optional_or_dash(self.tags.as_ref(), tag_list)),
-            (
-                "access keys",
-                optional_or_dash(self.access_keys.clone(), |keys| keys),
-            ),
+            ("access keys", optional_text(&self.access_keys)),
             (
                 "public network",
-                optional_or_dash(properties.public_network_access, |access| {
-                    access.to_string()
-                }),
+                optional_number(properties.public_network_access),
             ),
             (
                 "allowed from",
@@ -153,10 +148,6 @@ impl TopicResource {
         ];
         format::format_facts(WIDTH, &facts)
     }
-}
-
-fn optional_text(value: &Option<String>) -> String {
-    optional_or_dash(value.as_deref(), text_or_dash)
 }
 
 /// Width of the names of facts.

@@ -4,7 +4,7 @@ mod format;
 mod spec;
 
 use awc::http::{Method, StatusCode};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use self::{format::TopicResource, spec::TopicSpecArgs};
@@ -79,18 +79,12 @@ enum TopicsCommand {
         #[command(flatten)]
         target: TopicArgs,
         /// Regenerate this key; the other key stays valid
-        #[arg(long, value_name = "KEY", value_enum)]
-        regenerate: Option<KeyName>,
+        #[arg(long, value_name = "KEY", value_parser = ["key1", "key2"])]
+        regenerate: Option<String>,
         /// Skip the confirmation
         #[arg(long, requires = "regenerate")]
         yes: bool,
     },
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum KeyName {
-    Key1,
-    Key2,
 }
 
 #[derive(Debug, Args)]
@@ -113,7 +107,7 @@ impl Topics {
                 domain,
                 subscription_id,
                 client,
-            } => list_of(&client, domain, &subscription_id).await,
+            } => list_topics(&client, domain, &subscription_id).await,
             TopicsCommand::Show(target) => target.show_topic().await,
             TopicsCommand::Create { target, spec } => target.create_topic(&spec).await,
             TopicsCommand::Update { target, spec } => target.update_topic(&spec).await,
@@ -127,12 +121,12 @@ impl Topics {
     }
 }
 
-async fn list_of(
+async fn list_topics(
     client: &ClientArgs,
     domain: Option<ResourceName>,
     subscription_id: &str,
 ) -> Result<String, ClientError> {
-    let session = client.control.open_session()?;
+    let server = client.server.build_client()?;
     let paths = match domain {
         Some(domain) => vec![domain.path("/topics")],
         None => list::KINDS
@@ -142,20 +136,20 @@ async fn list_of(
     };
     let mut all: Vec<Value> = Vec::new();
     for path in paths {
-        all.extend(list::read_list(&session, &path).await?);
+        all.extend(list::read_list(&server, &path).await?);
     }
     client
-        .printed
+        .output
         .format_list(all, |all: &[TopicResource]| format::format_list(all))
 }
 
 impl TopicArgs {
     async fn show_topic(&self) -> Result<String, ClientError> {
-        let session = self.client.control.open_session()?;
-        let topic: Value = session.get(&self.topic.path("")).await?;
+        let server = self.client.server.build_client()?;
+        let topic: Value = server.get(&self.topic.path("")).await?;
         let parts = match self.topic.kind() {
             ResourceNameKind::Namespace => {
-                let topics = list::list_names(&session, &self.topic.path("/topics")).await?;
+                let topics = list::list_names(&server, &self.topic.path("/topics")).await?;
                 json!({"namespace": topic, "topics": topics})
             }
             kind @ (ResourceNameKind::Topic
@@ -164,10 +158,10 @@ impl TopicArgs {
                 // A domain topic has no log and therefore no status.
                 let status = match kind {
                     ResourceNameKind::DomainTopic => Value::Null,
-                    _ => session.get(&self.topic.path("/status")).await?,
+                    _ => server.get(&self.topic.path("/status")).await?,
                 };
                 let subscriptions =
-                    list::list_names(&session, &self.topic.path("/eventSubscriptions")).await?;
+                    list::list_names(&server, &self.topic.path("/eventSubscriptions")).await?;
                 json!({"topic": topic, "status": status, "eventSubscriptions": subscriptions})
             }
         };
@@ -176,11 +170,11 @@ impl TopicArgs {
 
     async fn create_topic(&self, spec: &TopicSpecArgs) -> Result<String, ClientError> {
         let body = spec.put_body()?;
-        let session = self.client.control.open_session()?;
+        let server = self.client.server.build_client()?;
         let path = self.topic.path("");
         let name = client::short_name(&path);
         let Creation { resource, is_new } = create_resource(
-            &session,
+            &server,
             &path,
             &body,
             &name,
@@ -200,8 +194,8 @@ impl TopicArgs {
 
     async fn update_topic(&self, spec: &TopicSpecArgs) -> Result<String, ClientError> {
         let change = spec.patch_body()?;
-        let session = self.client.control.open_session()?;
-        let updated: Value = session
+        let server = self.client.server.build_client()?;
+        let updated: Value = server
             .send_request(Method::PATCH, &self.topic.path(""), Some(&change))
             .await?;
         self.client
@@ -211,14 +205,14 @@ impl TopicArgs {
     }
 
     async fn delete_topic(&self, yes: bool) -> Result<String, ClientError> {
-        let session = self.client.control.open_session()?;
+        let server = self.client.server.build_client()?;
         let path = self.topic.path("");
-        let (topic, shown) = session.get_tagged(&path).await?;
+        let (topic, shown) = server.get_tagged(&path).await?;
         let NamedResource { id, .. } = serde_json::from_value(topic)?;
         let name = client::short_name(&id);
         let below = match self.topic.kind() {
             ResourceNameKind::Namespace => {
-                let topics = list::list_ids(&session, &self.topic.path("/topics"))
+                let topics = list::list_ids(&server, &self.topic.path("/topics"))
                     .await?
                     .len();
                 format!("its {}", count_with_noun(topics as u64, "topic"))
@@ -227,7 +221,7 @@ impl TopicArgs {
             | ResourceNameKind::NamespaceTopic
             | ResourceNameKind::DomainTopic => {
                 let subscriptions =
-                    list::list_ids(&session, &self.topic.path("/eventSubscriptions"))
+                    list::list_ids(&server, &self.topic.path("/eventSubscriptions"))
                         .await?
                         .len();
                 format!(
@@ -237,38 +231,34 @@ impl TopicArgs {
             }
         };
         prompt::ask_confirmation(&format!("Delete {name}, its events and {below}?"), yes)?;
-        session
+        server
             .send_change::<Value>(Method::DELETE, &path, &shown, None::<&Value>)
             .await?;
         Ok(self
             .client
-            .printed
+            .output
             .format_value(&json!({"deleted": id}), |_| format!("deleted {name}")))
     }
 
     async fn show_keys(
         &self,
-        regenerate: Option<KeyName>,
+        regenerate: Option<String>,
         yes: bool,
     ) -> Result<String, ClientError> {
-        let session = self.client.control.open_session()?;
+        let server = self.client.server.build_client()?;
         let keys: Value = match regenerate {
             None => {
-                session
+                server
                     .send_request(Method::POST, &self.topic.path("/listKeys"), None::<&Value>)
                     .await?
             }
-            Some(key) => {
-                let name = match key {
-                    KeyName::Key1 => "key1",
-                    KeyName::Key2 => "key2",
-                };
+            Some(name) => {
                 let question = format!(
                     "Regenerate {name} of {}? Publishers that use it will be refused.",
                     client::short_name(&self.topic.path(""))
                 );
                 prompt::ask_confirmation(&question, yes)?;
-                session
+                server
                     .send_post(
                         &self.topic.path("/regenerateKey"),
                         &json!({"keyName": name}),
@@ -298,28 +288,25 @@ pub(super) struct Creation {
 /// first request may have been lost, or not every shard of a spread topic may have the change yet.
 /// Another one is changed with `command`.
 pub(super) async fn create_resource(
-    session: &ServerClient,
+    server: &ServerClient,
     path: &str,
     body: &Value,
     name: &str,
     command: &str,
 ) -> Result<Creation, ClientError> {
-    match session
+    match server
         .send_change(Method::PUT, path, &Precondition::Missing, Some(body))
         .await
     {
-        Err(ClientError::Refused {
-            status: StatusCode::PRECONDITION_FAILED,
-            ..
-        }) => {
+        Err(error) if error.has_status(StatusCode::PRECONDITION_FAILED) => {
             let what_if = format!("{path}?whatIf=true");
-            match session
+            match server
                 .exchange_json::<Difference>(Method::PUT, &what_if, &Precondition::None, Some(body))
                 .await
             {
                 Ok((Difference { changes, .. }, tag)) if changes.is_empty() => {
                     let same = tag.map_or(Precondition::None, Precondition::Tag);
-                    let resource = session
+                    let resource = server
                         .send_change(Method::PUT, path, &same, Some(body))
                         .await?;
                     Ok(Creation {

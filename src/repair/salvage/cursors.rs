@@ -2,7 +2,7 @@
 //! match the records.
 
 use super::Salvage;
-use crate::fsck::{CheckStop, parts_of_matched};
+use crate::fsck::{CheckStop, parts_of_matched, subscription_name};
 use gridhook_event::{Lane, SubscriptionKey};
 use gridhook_policy::record::{Counters, Cursor, LaneCursor};
 use gridhook_store::{
@@ -17,40 +17,40 @@ impl Salvage<'_> {
     pub(super) fn known_cursors(&mut self) -> Result<(), CheckStop> {
         let all_keys = self.cursors.keys().copied();
         let gone: Vec<SubscriptionKey> = all_keys
-            .filter(|of| !self.wanted.contains(of) || !self.has_partition(of.partition))
+            .filter(|key| !self.wanted.contains(key) || !self.has_partition(key.partition))
             .collect();
-        for of in gone {
-            self.cursors.remove(&of);
-            self.delete_record(Family::Cursor, keys::cursor(of))?;
-            let subscription = of.subscription.0;
-            let partition = of.partition.0;
-            self.loss.add_record(format!(
-                "removed: the cursor of the unknown subscription {subscription} of partition \
-                 {partition}"
-            ));
-            self.put_record(Family::Meta, keys::reap_key(of), vec![1])?;
+        for key in gone {
+            self.cursors.remove(&key);
+            self.delete_record(Family::Cursor, keys::cursor(key))?;
+            let name = subscription_name(key);
+            self.loss
+                .add_record(format!("removed: the cursor of the unknown {name}"));
+            self.put_record(Family::Meta, keys::reap_key(key), vec![1])?;
         }
-        for of in self.wanted.clone() {
+        for key in self.wanted.clone() {
             // A reused name gets a new number, so an existing subscription is not being removed.
-            if self.store.get(Family::Meta, &keys::reap_key(of))?.is_some() {
-                self.delete_record(Family::Meta, keys::reap_key(of))?;
+            if self
+                .store
+                .get(Family::Meta, &keys::reap_key(key))?
+                .is_some()
+            {
+                self.delete_record(Family::Meta, keys::reap_key(key))?;
             }
-            if !self.cursors.contains_key(&of) {
-                let subscription = of.subscription.0;
-                let partition = of.partition.0;
+            if !self.cursors.contains_key(&key) {
+                let name = subscription_name(key);
                 self.loss.add_record(format!(
-                    "new cursor: subscription {subscription} of partition {partition} reads the \
-                     log again from its beginning, except events that have ended"
+                    "new cursor: {name} reads the log again from its beginning, except events \
+                     that have ended"
                 ));
                 let live = LaneCursor::new(Lane::LIVE, gridhook_event::Seq::FIRST, None);
                 self.cursors.insert(
-                    of,
+                    key,
                     Cursor {
                         lanes: vec![live],
                         ..Cursor::default()
                     },
                 );
-                self.without_cursor.insert(of);
+                self.without_cursor.insert(key);
             }
         }
         Ok(())
@@ -59,8 +59,8 @@ impl Salvage<'_> {
     /// Moves lanes up to the beginning of the log. Open events below it are given up.
     pub(super) fn raise_lanes(&mut self) -> Result<(), CheckStop> {
         let mut cursors = std::mem::take(&mut self.cursors);
-        for (of, cursor) in &mut cursors {
-            let floor = self.floor_of_partition(of.partition);
+        for (key, cursor) in &mut cursors {
+            let floor = self.floor_of_partition(key.partition);
             for lane in &mut cursor.lanes {
                 lane.read = lane.read.max(floor);
                 lane.end = lane.end.map(|end| end.max(lane.read));
@@ -69,8 +69,8 @@ impl Salvage<'_> {
                 let below = std::mem::replace(&mut lane.open, open);
                 for seq in below.iter() {
                     self.loss.add_event(super::LostEvent {
-                        subscription: of.subscription.0,
-                        partition: of.partition.0,
+                        subscription: key.subscription.0,
+                        partition: key.partition.0,
                         sequence: seq.0,
                         was_dead_letter: false,
                     });
@@ -86,8 +86,8 @@ impl Salvage<'_> {
     /// Sets the counters to match the records: those of published events, of all jobs, and of each
     /// job.
     pub(super) fn set_counters(&mut self) -> Result<(), CheckStop> {
-        for (of, mut cursor) in std::mem::take(&mut self.cursors) {
-            let pending = |lane: Lane| self.pending.get(&(of, lane)).copied().unwrap_or_default();
+        for (key, mut cursor) in std::mem::take(&mut self.cursors) {
+            let pending = |lane: Lane| self.pending.get(&(key, lane)).copied().unwrap_or_default();
             for job in &mut cursor.jobs {
                 set_pending(&mut job.counters, pending(job.lane));
                 add_up(&mut job.counters);
@@ -96,15 +96,15 @@ impl Salvage<'_> {
                 &mut cursor.replayed,
                 cursor.jobs.iter().map(|job| pending(job.lane)).sum(),
             );
-            let lanes = self.pending.range((of, Lane(0))..(of, Lane::FIRST_JOB));
+            let lanes = self.pending.range((key, Lane(0))..(key, Lane::FIRST_JOB));
             set_pending(
                 &mut cursor.counters,
                 lanes.map(|(_, pending)| *pending).sum(),
             );
-            self.settle_dead_letters(of, &mut cursor)?;
+            self.settle_dead_letters(key, &mut cursor)?;
             add_up(&mut cursor.replayed);
             add_up(&mut cursor.counters);
-            self.put_record(Family::Cursor, keys::cursor(of), cursor.encode())?;
+            self.put_record(Family::Cursor, keys::cursor(key), cursor.encode())?;
         }
         self.reserve_numbers()
     }
@@ -112,13 +112,13 @@ impl Salvage<'_> {
     /// Counts dead letters as lost if they are neither waiting nor written.
     fn settle_dead_letters(
         &mut self,
-        of: SubscriptionKey,
+        key: SubscriptionKey,
         cursor: &mut Cursor,
     ) -> Result<(), CheckStop> {
-        let dead = self.dead.get(&of).copied().unwrap_or_default();
-        let name = (self.decoders.name)(of);
-        let key = keys::meta_key(MetaKind::DeadLetters, name.as_bytes());
-        let totals = self.store.get(Family::Meta, &key)?;
+        let dead = self.dead.get(&key).copied().unwrap_or_default();
+        let name = (self.decoders.name)(key);
+        let totals_key = keys::meta_key(MetaKind::DeadLetters, name.as_bytes());
+        let totals = self.store.get(Family::Meta, &totals_key)?;
         let done = totals
             .as_deref()
             .map_or(Some(0), self.decoders.handled)
@@ -129,15 +129,12 @@ impl Salvage<'_> {
             .saturating_add(cursor.replayed.dead_lettered);
         let missing = total.saturating_sub(dead).saturating_sub(done);
         let unlisted =
-            missing.saturating_sub(self.dead_listed.get(&of).copied().unwrap_or_default());
+            missing.saturating_sub(self.dead_listed.get(&key).copied().unwrap_or_default());
         if unlisted > 0 {
-            let subscription = of.subscription.0;
-            let partition = of.partition.0;
             let dead_letters = crate::format_count(unlisted, "dead letter");
-            let what = format!(
-                "missing: {dead_letters} of subscription {subscription} of partition {partition}"
-            );
-            self.loss.add_record(what);
+            let name = subscription_name(key);
+            self.loss
+                .add_record(format!("missing: {dead_letters} of {name}"));
         }
         let done = done.saturating_add(missing);
         let more = done.saturating_add(dead).saturating_sub(total);
@@ -147,7 +144,7 @@ impl Salvage<'_> {
         if totals.is_some() || done > 0 {
             self.put_record(
                 Family::Meta,
-                key,
+                totals_key,
                 (self.control.dead_letter_totals)(totals.as_deref(), done),
             )?;
         }

@@ -1,0 +1,60 @@
+//! Progress on standard error of operations that take longer than one second.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use gridhook_clock::Clock;
+use gridhook_escape as escape;
+use gridhook_event::Timestamp;
+
+/// A line with a bar or a spinner. Dropping it clears the line.
+pub(super) struct Progress {
+    bar: ProgressBar,
+    clock: Clock,
+    from: Timestamp,
+}
+
+impl Progress {
+    pub(super) fn spinner() -> Self {
+        Self::with_bar("{spinner} {msg}", None)
+    }
+
+    /// A line as `template` of indicatif. Without a length the end is not known.
+    pub(super) fn with_bar(template: &str, length: Option<u64>) -> Self {
+        let bar = length.map_or_else(ProgressBar::no_length, ProgressBar::new);
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+        bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
+        let clock = Clock::system();
+        Self {
+            bar,
+            from: clock.now(),
+            clock,
+        }
+    }
+
+    pub(super) fn set_position(&self, position: u64) {
+        self.show();
+        self.bar.set_position(position);
+    }
+
+    pub(super) fn set_message(&self, message: &str) {
+        self.show();
+        self.bar
+            .set_message(escape::escape_text(message).into_owned());
+        self.bar.tick();
+    }
+
+    fn show(&self) {
+        if self.bar.is_hidden() && self.clock.now().since(self.from) >= Duration::from_secs(1) {
+            // The line stays hidden if standard error is not a terminal.
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
