@@ -693,6 +693,17 @@ fn the_figures_of_the_parts_of_a_spread_topic_are_added() {
 
 #[test]
 fn each_figure_of_the_metrics_and_the_log_of_a_spread_topic_has_its_own_rule() {
+    let states = [
+        json!({"health": "probing", "cause": "Busy", "since": "at 1", "until": null}),
+        json!({"health": "healthy", "cause": null, "since": null, "until": null}),
+        json!({"health": "suspended", "cause": "TimedOut", "since": "at 3", "until": "at 9"}),
+    ];
+    let metrics = in_parts(
+        PartsMerge::Figures,
+        &asked("/metrics", "", ""),
+        |shard, _| json!({"topic": "orders", "counts": {}, "state": states[shard]}),
+    );
+    assert_eq!(metrics["state"], states[2], "one part has the worst health");
     let metrics = in_parts(
         PartsMerge::Figures,
         &asked("/metrics", "", ""),
