@@ -23,7 +23,8 @@ use serde::Deserialize;
 use super::{
     AdminError, Control,
     metrics::{Activity, SeriesLimits, SeriesSelection},
-    query, session, tail,
+    query, session,
+    topic_filter::find_topic_by_id,
 };
 use gridhook_api::history::{DestinationHistory, HistoryReport};
 use gridhook_engine::control::registry::SubscriptionSnapshot;
@@ -417,7 +418,7 @@ fn parse_scope(
             Some(_) => refuse_value("subscription", "needs its topic"),
         };
     };
-    let (topic, path) = tail::named_topic(control, id)?;
+    let (topic, path) = find_topic_by_id(control, id)?;
     let partition = topic.partition();
     let domain_topic = path.domain_topic;
     let Some(name) = subscription else {

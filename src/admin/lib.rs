@@ -83,6 +83,7 @@ mod tail;
 mod test_filter;
 mod tokens;
 mod top;
+mod topic_filter;
 mod trace;
 pub mod uses;
 mod validate;

@@ -1,7 +1,7 @@
 //! Check and backup of the store of the running server.
 //!
-//! Both take long. The response is a stream of JSON lines: `{"progress": "…"}` every 250 ms, and at
-//! the end one line with `report`, with `backup` too after a backup, or with `error`. The work runs
+//! Both take long. The response is a stream of JSON lines: `{"progress": "…"}` when the work advances,
+//! at most one in 250 ms, and at the end one line with `report`, with `backup` too after a backup, or with `error`. The work runs
 //! on its own thread, one operation at a time. It is canceled when the client disconnects: the
 //! first line that cannot be sent ends it.
 
@@ -33,7 +33,7 @@ use gridhook_repair::{
 /// Content type of JSON lines.
 const LINES: &str = "application/x-ndjson";
 
-/// Interval of progress lines, which also detect a disconnected client.
+/// The shortest time between two progress lines, which also detect a disconnected client.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Maximum number of lines that wait for a slow reader; further progress lines are dropped.
@@ -44,14 +44,14 @@ pub(super) async fn check_store(control: web::Data<Control>) -> AdminResult {
     let backups = find_backups(&control)?;
     let permit = backups.acquire_permit().map_err(backup_refusal)?;
     info!("store check started");
-    Ok(stream_progress(control.clock.clone(), move |watch| {
+    stream_progress(control.clock.clone(), move |watch| {
         let report = backups.check_store(&permit, watch)?;
         log_end(permit, report.is_sound(), "store check ended");
         Ok(ProgressLine {
             report: Some(value_of(&report)),
             ..ProgressLine::default()
         })
-    }))
+    })
 }
 
 /// `POST /store/backup`.
@@ -75,7 +75,7 @@ pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) 
     let folder = checked.map_err(backup_refusal)?;
     record_intent().await;
     info!(?folder, "backup started");
-    Ok(stream_progress(control.clock.clone(), move |watch| {
+    stream_progress(control.clock.clone(), move |watch| {
         let made = match &folder {
             Some(folder) => backups.make_in_folder(&permit, folder, watch)?,
             None => backups.make_at_destination(&permit, watch)?,
@@ -95,7 +95,7 @@ pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) 
             backup: Some(backup),
             ..ProgressLine::default()
         })
-    }))
+    })
 }
 
 fn find_backups(control: &Control) -> AdminResult<Arc<Backups>> {
@@ -171,15 +171,18 @@ fn failure_line(error: &backup::BackupError) -> ProgressLine {
 }
 
 /// Runs `work` on its own thread and streams its lines.
+///
+/// # Errors
+/// If the thread cannot be started.
 fn stream_progress(
     clock: Clock,
     work: impl FnOnce(&mut backup::BackupObserver<'_>) -> Result<ProgressLine, backup::BackupError>
     + Send
     + 'static,
-) -> HttpResponse {
+) -> AdminResult {
     let (lines, received) = mpsc::channel(LINES_MAX);
     let span = tracing::Span::current();
-    let thread = std::thread::Builder::new()
+    std::thread::Builder::new()
         .name("store".to_owned())
         .spawn(move || {
             let _in = span.entered();
@@ -192,16 +195,17 @@ fn stream_progress(
             let last_line = result.unwrap_or_else(|error| failure_line(&error));
             // The client may have disconnected.
             reporter.lines.blocking_send(last_line).ok();
-        });
-    if let Err(error) = thread {
-        warn!(%error, "cannot start a thread for the store operation");
-    }
+        })
+        .map_err(|error| {
+            warn!(%error, "cannot start a thread for the store operation");
+            AdminError::Unavailable(format!("The operation cannot be started: {error}."))
+        })?;
     let lines = stream::unfold(received, |mut received| async move {
         let line = received.recv().await?;
         let text = format!("{}\n", value_of(&line));
         Some((Ok::<_, actix_web::Error>(Bytes::from(text)), received))
     });
-    HttpResponse::Ok()
+    Ok(HttpResponse::Ok()
         .content_type(LINES)
-        .streaming(Box::pin(lines))
+        .streaming(Box::pin(lines)))
 }

@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, time::Duration};
 use actix_web::{HttpRequest, web};
 use serde::Deserialize;
 
-use super::{AdminError, Control, query, tail};
+use super::{AdminError, Control, query, topic_filter::find_topic_by_id};
+use crate::metrics::merge_ends;
 use gridhook_api::supervision::{
     ActorView, EndsView, IncarnationsView, QuarantinedEvent, QuarantinedView, RecoveryView,
     SupervisionReport,
@@ -79,22 +80,8 @@ pub(crate) fn ends_view(
     }
 }
 
-pub(crate) fn sum_ends(ends: &EndsView) -> u64 {
+pub(crate) fn total_ends(ends: &EndsView) -> u64 {
     ends.panicked + ends.killed + ends.stopped + ends.orphaned
-}
-
-fn add_ends(ends: &mut EndsView, other: &EndsView) {
-    // Each field by name: a new one does not compile without being added.
-    let EndsView {
-        panicked,
-        killed,
-        stopped,
-        orphaned,
-    } = other;
-    ends.panicked += panicked;
-    ends.killed += killed;
-    ends.stopped += stopped;
-    ends.orphaned += orphaned;
 }
 
 pub(crate) fn recovery_view(
@@ -127,7 +114,7 @@ pub(super) async fn get_supervision(
     let top = query::parse_number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "actors")?;
     let topics = match &query.topic {
         None => control.registry.list_topics(),
-        Some(id) if id.starts_with('/') => vec![tail::named_topic(&control, id)?.0],
+        Some(id) if id.starts_with('/') => vec![find_topic_by_id(&control, id)?.0],
         Some(name) => {
             let topic = control.registry.find_topic(name);
             vec![
@@ -136,30 +123,26 @@ pub(super) async fn get_supervision(
             ]
         }
     };
-    let mut all = ActorHistory::default();
+    let mut history = ActorHistory::default();
     for topic in topics {
         let name = topic.record().key();
-        all.add(
+        history.add_actor(
             ActorOwner::Topic(name.clone()),
             &topic.supervision_history().read_state(),
             None,
         );
         for (subscription, supervision, quarantined) in topic.list_supervised() {
             let owner = ActorOwner::Subscription(name.clone(), subscription);
-            all.add(owner, &supervision, Some(&quarantined));
+            history.add_actor(owner, &supervision, Some(&quarantined));
         }
     }
-    for dead_letters in control
-        .fault_injector
-        .targets
-        .dead_letters
-        .iter()
-        .filter(|_| query.topic.is_none())
-    {
-        let owner = ActorOwner::Store(dead_letters.store.clone());
-        all.add(owner, &dead_letters.history.read_state(), None);
+    if query.topic.is_none() {
+        for dead_letters in control.fault_injector.targets.dead_letters.iter() {
+            let owner = ActorOwner::Store(dead_letters.store.clone());
+            history.add_actor(owner, &dead_letters.history.read_state(), None);
+        }
     }
-    respond_json(&all.into_report(top))
+    respond_json(&history.into_report(top))
 }
 
 enum ActorOwner {
@@ -173,12 +156,13 @@ struct ActorHistory {
     actors: usize,
     quarantined: u64,
     recoveries: RecoveryTimes,
+    ends: IncarnationEnds,
     /// Actors that ended, by number of ends and a unique number.
     ended: BTreeMap<(u64, usize), ActorView>,
 }
 
 impl ActorHistory {
-    fn add(
+    fn add_actor(
         &mut self,
         owner: ActorOwner,
         supervision: &Supervision,
@@ -187,7 +171,7 @@ impl ActorHistory {
         self.actors += 1;
         self.quarantined += quarantined.map_or(0, |quarantined| quarantined.count);
         let incarnations = incarnations_view(supervision, quarantined);
-        let ends = sum_ends(&incarnations.ends);
+        let ends = total_ends(&incarnations.ends);
         if ends == 0 {
             return;
         }
@@ -199,28 +183,20 @@ impl ActorHistory {
         self.recoveries.count += count;
         self.recoveries.longest = self.recoveries.longest.max(*longest);
         self.recoveries.newest.extend(newest);
-        let view = match owner {
-            ActorOwner::Topic(topic) => ActorView {
-                kind: "topic".to_owned(),
-                topic: Some(topic),
-                subscription: None,
-                store: None,
-                incarnations,
-            },
-            ActorOwner::Subscription(topic, name) => ActorView {
-                kind: "subscription".to_owned(),
-                topic: Some(topic),
-                subscription: Some(name),
-                store: None,
-                incarnations,
-            },
-            ActorOwner::Store(store) => ActorView {
-                kind: "deadLetter".to_owned(),
-                topic: None,
-                subscription: None,
-                store: Some(store),
-                incarnations,
-            },
+        merge_ends(&mut self.ends, supervision.ends, u64::saturating_add);
+        let (kind, topic, subscription, store) = match owner {
+            ActorOwner::Topic(topic) => ("topic", Some(topic), None, None),
+            ActorOwner::Subscription(topic, name) => {
+                ("subscription", Some(topic), Some(name), None)
+            }
+            ActorOwner::Store(store) => ("deadLetter", None, None, Some(store)),
+        };
+        let view = ActorView {
+            kind: kind.to_owned(),
+            topic,
+            subscription,
+            store,
+            incarnations,
         };
         self.ended.insert((ends, self.actors), view);
     }
@@ -231,14 +207,10 @@ impl ActorHistory {
             longest,
             newest,
         } = self.recoveries;
-        let mut ends = EndsView::default();
-        self.ended
-            .values()
-            .for_each(|actor| add_ends(&mut ends, &actor.incarnations.ends));
         SupervisionReport {
             actors: self.actors,
             ended: self.ended.len(),
-            ends,
+            ends: ends_view(self.ends),
             quarantined: self.quarantined,
             recovery: recovery_view(count, longest, newest.into_iter()),
             most_restarted: self.ended.into_values().rev().take(top).collect(),

@@ -1,13 +1,13 @@
 //! `GET /tail`: published events and outcomes as they happen, as lines of JSON.
 //!
 //! Lines come from the event feed, not from the store. A slow reader loses lines, and a `missed`
-//! line has their number. An empty line is sent every 5 s without an event, so that a closed
-//! connection is noticed.
+//! line has their number. An empty line is sent when no other line was sent for 5 s, so that both
+//! sides notice a closed connection.
 
 use crate::AdminResult;
 use crate::model::refuse_value;
 use crate::query;
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use actix_web::{
     HttpMessage, HttpRequest, HttpResponse,
@@ -15,28 +15,27 @@ use actix_web::{
 };
 use futures_util::{StreamExt as _, stream};
 use serde_json::{json, value::RawValue};
+use tokio::time::{self, Interval, MissedTickBehavior};
 use url::form_urlencoded;
 
 use super::{
     AdminError, Control,
-    arm::{self, path},
     auth::AdminCaller,
     ledger_line::{LineContext, OutcomeFilter},
-    model::InvalidRequest,
     permissions::Permissions,
     shares::Share,
+    topic_filter::{TopicFilter, find_topic_by_id},
 };
 use crate::ledger_line::line_view;
 use gridhook_api::tail::{Ended, Published, TailLine, TailMissed};
-use gridhook_engine::control::registry::TopicHandle;
 use gridhook_engine::control::sessions::OpenSession;
 use gridhook_escape as escape;
-use gridhook_event::{Event, PartitionId};
+use gridhook_event::{Event, PartitionId, Timestamp, WallTime};
 use gridhook_policy::record::{LedgerEvent, LedgerLine};
-use gridhook_record::subscription::SubscriptionRecord;
-use gridhook_subscription::event_feed::{FeedEvent, FeedSubscriber};
+use gridhook_record::{subscription::SubscriptionRecord, topic::TopicRecord};
+use gridhook_subscription::event_feed::{FeedEvent, FeedSubscriber, SUBSCRIBERS_MAX};
 
-/// Interval of empty lines, which detect a closed connection.
+/// The longest time without a line.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// The query of a request.
@@ -45,8 +44,7 @@ struct TailQuery {
     events: bool,
     outcomes: bool,
     data: bool,
-    /// The only topic or domain to follow, and the only domain topic within it.
-    topic: Option<(PartitionId, Option<String>)>,
+    topic: Option<TopicFilter>,
     subscription: Option<String>,
     event_type: Option<String>,
     outcome: Option<OutcomeFilter>,
@@ -57,52 +55,65 @@ struct TailQuery {
 pub(super) async fn stream_tail(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     let permissions = Permissions::from_request(&request)?;
     let query = TailQuery::from_query(&control, &permissions, request.query_string())?;
-    let busy = "Too many clients follow events, too many of this caller, or the server is \
-        stopping. Try again later.";
-    let unavailable = || AdminError::Unavailable(busy.to_owned());
     let share = control
         .tails
         .take_share(&permissions.holder())
-        .ok_or_else(unavailable)?;
-    let subscriber = control
-        .registry
-        .feed()
-        .subscribe()
-        .ok_or_else(unavailable)?;
-    let caller = AdminCaller::from_request(&request)?;
-    let wall = control.clock.wall_time();
-    let now = control.clock.now();
+        .ok_or_else(no_share)?;
+    let subscriber = control.registry.feed().subscribe().ok_or_else(|| {
+        AdminError::Unavailable("The server is stopping. Try again later.".to_owned())
+    })?;
     let session = request.extensions().get::<OpenSession>().cloned();
-    let permissions = Some(permissions).filter(|permissions| !permissions.sees_everything());
+    let end = wait_until_ended(
+        AdminCaller::from_request(&request)?,
+        session.clone(),
+        control.clock.now(),
+        control.clock.wall_time(),
+    );
+    let mut heartbeat = time::interval_at(time::Instant::now() + HEARTBEAT, HEARTBEAT);
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let state = TailStream {
         query,
-        permissions,
+        permissions: Some(permissions).filter(|permissions| !permissions.sees_everything()),
         subscriber,
+        heartbeat,
         control,
-        session: session.clone(),
-        ready: VecDeque::new(),
+        session,
+        ready: String::new(),
         _share: share,
     };
     let lines = stream::unfold(state, |mut state| async move {
         let text = state.next().await?;
         Some((Ok::<_, actix_web::Error>(Bytes::from(text)), state))
     });
-    // The stream ends with the caller's token, and with the session.
-    let end = async move {
-        let session = async move {
-            match session {
-                Some(session) => session.wait_until_ended(now).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = caller.wait_until_ended(wall) => {}
-            () = session => {}
-        }
-    };
     Ok(HttpResponse::Ok()
         .content_type("application/x-ndjson")
         .streaming(Box::pin(lines.take_until(Box::pin(end)))))
+}
+
+fn no_share() -> AdminError {
+    AdminError::Unavailable(format!(
+        "All {SUBSCRIBERS_MAX} streams of events are in use, or a quarter of them by this caller. \
+         End one, or try again later."
+    ))
+}
+
+/// Waits for the end of the caller's token or session.
+async fn wait_until_ended(
+    caller: AdminCaller,
+    session: Option<OpenSession>,
+    now: Timestamp,
+    wall: WallTime,
+) {
+    let session_end = async {
+        match session {
+            Some(session) => session.wait_until_ended(now).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = caller.wait_until_ended(wall) => {}
+        () = session_end => {}
+    }
 }
 
 struct TailStream {
@@ -110,134 +121,138 @@ struct TailStream {
     /// Set for a caller who does not see everything.
     permissions: Option<Permissions>,
     subscriber: FeedSubscriber,
+    /// The times of empty lines. Each line that is sent defers them.
+    heartbeat: Interval,
     control: web::Data<Control>,
     session: Option<OpenSession>,
-    ready: VecDeque<String>,
+    /// Lines that can be sent.
+    ready: String,
     _share: Share,
 }
 
 impl TailStream {
     /// The next lines, or an empty one.
     async fn next(&mut self) -> Option<String> {
-        loop {
-            if !self.ready.is_empty() {
-                return Some(self.ready.drain(..).collect());
-            }
-            let received = tokio::time::timeout(HEARTBEAT, self.subscriber.next()).await;
+        while self.ready.is_empty() {
+            let item = tokio::select! {
+                // A busy feed whose items are all filtered out must not defer the heartbeat.
+                biased;
+                _ = self.heartbeat.tick() => None,
+                item = self.subscriber.next() => Some(item?),
+            };
             if let Some(session) = &self.session {
                 session.note_use(self.control.clock.now());
             }
-            match received {
-                Err(_) => return Some("\n".to_owned()),
-                Ok(received) => {
-                    let (missed, event) = received?;
-                    if missed > 0 {
-                        self.push_line(&TailLine::Missed(TailMissed { count: missed }));
-                    }
-                    match &*event {
-                        FeedEvent::Published(partition, chunk) if self.query.events => {
-                            for event in chunk.decode_events().into_iter().flatten() {
-                                self.send_published(*partition, &event);
-                            }
-                        }
-                        FeedEvent::Ended(subscription_key, record, lines)
-                            if self.query.outcomes =>
-                        {
-                            let is_wanted = self.query.is_subscription(record.name.as_str())
-                                && self.query.is_of(
-                                    subscription_key.partition,
-                                    record.filter.domain_topic.as_deref(),
-                                )
-                                && self.sees_event(
-                                    subscription_key.partition,
-                                    None,
-                                    Some(&**record),
-                                );
-                            let topic = self.name_of(subscription_key.partition);
-                            for line in lines {
-                                if is_wanted && self.query.is_outcome(line) {
-                                    let line = line_view(line, LineContext::default());
-                                    let topic = topic.clone();
-                                    let subscription = record.name.to_string();
-                                    self.push_line(&TailLine::Outcome(Box::new(Ended {
-                                        topic,
-                                        subscription,
-                                        line,
-                                    })));
-                                }
-                            }
-                        }
-                        FeedEvent::Published(..) | FeedEvent::Ended(..) => {}
-                    }
+            let Some((missed, event)) = item else {
+                return Some("\n".to_owned());
+            };
+            if missed > 0 {
+                self.push_line(&TailLine::Missed(TailMissed { count: missed }));
+            }
+            self.push_item(&event);
+        }
+        self.heartbeat.reset();
+        Some(std::mem::take(&mut self.ready))
+    }
+
+    fn push_item(&mut self, item: &FeedEvent) {
+        match item {
+            FeedEvent::Published(partition, chunk) if self.query.events => {
+                for event in chunk.decode_events().into_iter().flatten() {
+                    self.push_published(*partition, &event);
                 }
             }
+            FeedEvent::Ended(key, record, lines) if self.query.outcomes => {
+                self.push_outcomes(key.partition, record, lines);
+            }
+            FeedEvent::Published(..) | FeedEvent::Ended(..) => {}
         }
     }
 
-    fn send_published(&mut self, partition: PartitionId, event: &Event) {
-        let TailQuery {
-            event_type, data, ..
-        } = &self.query;
+    fn push_published(&mut self, partition: PartitionId, event: &Event) {
         let domain_topic = event.domain_topic();
-        let is_wanted = self.query.is_of(partition, Some(&domain_topic))
-            && event_type
-                .as_ref()
-                .is_none_or(|wanted| *wanted == event.event_type())
-            && self.sees_event(partition, Some(&domain_topic), None);
+        let event_type = self.query.event_type.as_ref();
+        let is_wanted = self.query.is_of_topic(partition, Some(&domain_topic))
+            && event_type.is_none_or(|wanted| *wanted == event.event_type())
+            && self.sees_events(partition, &domain_topic);
         if !is_wanted {
             return;
         }
-        let whole =
-            || RawValue::from_string(String::from_utf8_lossy(event.wire_bytes()).into_owned()).ok();
+        let wire_text = String::from_utf8_lossy(event.wire_bytes());
+        let whole_event = if self.query.data {
+            RawValue::from_string(wire_text.into_owned()).ok()
+        } else {
+            None
+        };
         self.push_line(&TailLine::Event(Published {
             at: event.appended.to_string(),
-            topic: self.name_of(partition),
+            topic: self.topic_id(partition),
             sequence: event.seq.0,
             id: event.id().into_owned(),
             event_type: event.event_type().into_owned(),
             subject: event.subject().into_owned(),
             bytes: event.wire_len(),
-            event: if *data { whole() } else { None },
+            event: whole_event,
         }));
     }
 
-    /// Whether the caller sees an event subscription of a topic; without one, the events of the
-    /// topic or the domain topic.
-    fn sees_event(
-        &self,
+    fn push_outcomes(
+        &mut self,
         partition: PartitionId,
-        domain_topic: Option<&str>,
-        subscription: Option<&SubscriptionRecord>,
-    ) -> bool {
+        record: &SubscriptionRecord,
+        lines: &[LedgerLine],
+    ) {
+        let domain_topic = record.filter.domain_topic.as_deref();
+        let is_wanted = self.query.is_subscription(record.name.as_str())
+            && self.query.is_of_topic(partition, domain_topic)
+            && self.sees_outcomes(partition, record);
+        if !is_wanted {
+            return;
+        }
+        let topic = self.topic_id(partition);
+        for line in lines {
+            if self.query.is_outcome(line) {
+                self.push_line(&TailLine::Outcome(Box::new(Ended {
+                    topic: topic.clone(),
+                    subscription: record.name.to_string(),
+                    line: line_view(line, LineContext::default()),
+                })));
+            }
+        }
+    }
+
+    /// Whether the caller sees the events of a topic, or of this topic of a domain.
+    fn sees_events(&self, partition: PartitionId, domain_topic: &str) -> bool {
         let Some(permissions) = &self.permissions else {
             return true;
         };
-        let topic = self
-            .control
-            .registry
-            .topic_of_partition(partition)
-            .map(|topic| topic.record());
-        topic.is_some_and(|topic| match subscription {
-            Some(subscription) => {
-                permissions.sees_subscription(&self.control, &topic, subscription)
-            }
-            None => permissions.sees_topic(
-                &self.control,
-                &topic,
-                domain_topic.filter(|_| topic.is_domain()),
-            ),
+        self.find_topic(partition).is_some_and(|topic| {
+            let domain_topic = topic.is_domain().then_some(domain_topic);
+            permissions.sees_topic(&self.control, &topic, domain_topic)
         })
     }
 
-    fn push_line(&mut self, line: &TailLine) {
-        self.ready.push_back(format_line(line));
+    /// Whether the caller sees the outcomes of an event subscription.
+    fn sees_outcomes(&self, partition: PartitionId, subscription: &SubscriptionRecord) -> bool {
+        let Some(permissions) = &self.permissions else {
+            return true;
+        };
+        self.find_topic(partition)
+            .is_some_and(|topic| permissions.sees_subscription(&self.control, &topic, subscription))
     }
 
-    fn name_of(&self, partition: PartitionId) -> String {
-        self.control
-            .registry
-            .topic_of_partition(partition)
-            .map(|topic| topic.record().resource_id())
+    fn push_line(&mut self, line: &TailLine) {
+        self.ready.push_str(&format_line(line));
+    }
+
+    fn find_topic(&self, partition: PartitionId) -> Option<Arc<TopicRecord>> {
+        let topic = self.control.registry.topic_of_partition(partition)?;
+        Some(topic.record())
+    }
+
+    fn topic_id(&self, partition: PartitionId) -> String {
+        self.find_topic(partition)
+            .map(|topic| topic.resource_id())
             .unwrap_or_default()
     }
 }
@@ -264,7 +279,7 @@ impl TailQuery {
                 "outcomes" => query.outcomes = flag()?,
                 "data" => query.data = flag()?,
                 "topic" => {
-                    query.topic = Some(topic_of(control, permissions, &value)?);
+                    query.topic = Some(TopicFilter::find(control, permissions, &value)?);
                     topic = Some(value.into_owned());
                 }
                 "subscription" => query.subscription = Some(value.to_lowercase()),
@@ -292,13 +307,13 @@ impl TailQuery {
 
     /// Refuses an event subscription that the topic does not have: its outcomes would never come.
     fn check_subscription(&self, control: &Control, topic_id: &str, name: &str) -> AdminResult<()> {
-        let (topic, _) = named_topic(control, topic_id)?;
-        let is_named = topic.snapshots().any(|figures| {
-            let record = figures.record();
+        let (topic, _) = find_topic_by_id(control, topic_id)?;
+        let exists = topic.snapshots().any(|snapshot| {
+            let record = snapshot.record();
             self.is_subscription(record.name.as_str())
-                && self.is_of(topic.partition(), record.filter.domain_topic.as_deref())
+                && self.is_of_topic(topic.partition(), record.filter.domain_topic.as_deref())
         });
-        if is_named {
+        if exists {
             return Ok(());
         }
         Err(AdminError::NotFound(format!(
@@ -306,14 +321,9 @@ impl TailQuery {
         )))
     }
 
-    fn is_of(&self, partition: PartitionId, domain_topic: Option<&str>) -> bool {
-        let Some((wanted, of_domain)) = &self.topic else {
-            return true;
-        };
-        *wanted == partition
-            && of_domain.as_ref().is_none_or(|wanted| {
-                domain_topic.is_some_and(|given| given.eq_ignore_ascii_case(wanted))
-            })
+    fn is_of_topic(&self, partition: PartitionId, domain_topic: Option<&str>) -> bool {
+        let topic = self.topic.as_ref();
+        topic.is_none_or(|topic| topic.contains(partition, domain_topic))
     }
 
     fn is_subscription(&self, name: &str) -> bool {
@@ -333,38 +343,4 @@ impl TailQuery {
         };
         is_named && (self.status.is_none() || self.status == status)
     }
-}
-
-/// The topic or the domain that a resource id names, and the path.
-pub(super) fn named_topic(
-    control: &Control,
-    id: &str,
-) -> AdminResult<(Arc<TopicHandle>, path::TopicPath)> {
-    let path = path::find_route(id)
-        .filter(path::ArmPath::is_topic)
-        .ok_or_else(|| not_a_topic(id))?
-        .topic()?;
-    Ok((arm::find_topic(control, &path)?, path))
-}
-
-/// The topic, the domain or the domain topic that a resource id names. One of which the caller may
-/// see nothing does not exist for the caller.
-pub(super) fn topic_of(
-    control: &Control,
-    permissions: &Permissions,
-    id: &str,
-) -> AdminResult<(PartitionId, Option<String>)> {
-    let (topic, path) = named_topic(control, id)?;
-    arm::check_seen(control, permissions, &topic, &path)?;
-    Ok((
-        topic.partition(),
-        path.domain_topic.map(|name| name.to_string()),
-    ))
-}
-
-fn not_a_topic(id: &str) -> InvalidRequest {
-    InvalidRequest::new(
-        "topic",
-        format!("is \"{id}\"; expected the resource id of a topic, a domain or a domain topic"),
-    )
 }

@@ -7,33 +7,33 @@
 
 use crate::model::refuse_value;
 use crate::{AdminResult, respond_json};
-use std::{
-    cmp::Ordering,
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
 use actix_web::{HttpMessage, HttpRequest, web};
 use serde::Deserialize;
 
 use super::{
     Control,
-    merge::{self, TopPart},
-    model::InvalidRequest,
+    merge::{self, PartLine, TopPart},
     permissions::Permissions,
-    query, tail,
-    windows::{SubscriptionWindows, WindowLengths, condition_severity},
+    query,
+    topic_filter::TopicFilter,
+    windows::{
+        SubscriptionWindows, WindowLengths, WindowsView, condition_severity, list_snapshots,
+    },
 };
 use crate::operate::health_view;
-use gridhook_api::top::{HealthFilter, RateWindow, SortOrder, TopLine, TopReport};
+use gridhook_api::{
+    status::HealthView,
+    top::{HealthFilter, RateWindow, SortOrder, TopLine, TopReport},
+};
 use gridhook_engine::control::registry::{self, SubscriptionSnapshot, TopicHandle};
-use gridhook_event::{PartitionId, SubscriptionKey, Timestamp};
+use gridhook_event::{SubscriptionKey, Timestamp};
 use gridhook_policy::{
     condition::{Condition, WindowOutcomes},
     record::Health,
 };
 use gridhook_publish::OneOfShards;
-use gridhook_record::topic::TopicKind;
 
 /// Default number of listed event subscriptions.
 pub(super) const TOP: usize = 50;
@@ -66,34 +66,45 @@ struct TopQuery {
     window: RateWindow,
 }
 
+/// What a request asks for.
+struct TopRequest {
+    by: SortOrder,
+    window: usize,
+    health: Option<HealthFilter>,
+    /// In lower case.
+    search: Option<String>,
+    topic: Option<TopicFilter>,
+    skip: usize,
+    top: usize,
+    /// Whether the response is merged with those of other shards.
+    is_part: bool,
+}
+
 struct SubscriptionSample<'a> {
     topic: &'a TopicHandle,
-    figures: SubscriptionSnapshot,
+    key: SubscriptionKey,
+    snapshot: SubscriptionSnapshot,
     windows: SubscriptionWindows,
     rates: Option<TopRates>,
     /// The quantiles p50, p95 and p99 of the response times. They are read for listed lines, and
     /// for all lines if these are sorted by a quantile.
     response_times: [Option<f64>; 3],
+    /// Whether other shards have parts of its figures, in a response that is merged with theirs.
+    is_spread: bool,
 }
 
 impl SubscriptionSample<'_> {
-    fn key(&self) -> SubscriptionKey {
-        SubscriptionKey {
-            partition: self.topic.partition(),
-            subscription: self.figures.number(),
-        }
-    }
-
-    /// The largest comes first; equal ones are in the order of topics and names.
+    /// The sort key in this order, the most significant number first; a larger one is listed
+    /// earlier. Orders by fewer numbers have zeroes behind them.
     fn rank_by(&self, by: SortOrder) -> [f64; 3] {
-        let figures = &self.figures;
+        let snapshot = &self.snapshot;
         let rates = self.rates.unwrap_or_default();
-        let backlog = figures.backlog as f64;
-        let pending = figures.counters.pending as f64;
+        let backlog = snapshot.backlog as f64;
+        let pending = snapshot.counters.pending as f64;
         match by {
             SortOrder::Activity => [
                 round_figure(rates.delivered + rates.requests),
-                figures.in_flight as f64,
+                snapshot.in_flight as f64,
                 backlog,
             ],
             SortOrder::Health => {
@@ -108,15 +119,15 @@ impl SubscriptionSample<'_> {
             SortOrder::Pending => [pending, backlog, 0.0],
             SortOrder::Failures => [
                 round_figure(rates.failed),
-                figures.counters.requests_failed as f64,
+                snapshot.counters.requests_failed as f64,
                 0.0,
             ],
             SortOrder::ResponseP50 => self.rank_by_response([0, 1, 2]),
             SortOrder::ResponseP95 => self.rank_by_response([1, 2, 0]),
             SortOrder::ResponseP99 => self.rank_by_response([2, 1, 0]),
-            SortOrder::InFlight => [figures.in_flight as f64, round_figure(rates.requests), 0.0],
+            SortOrder::InFlight => [snapshot.in_flight as f64, round_figure(rates.requests), 0.0],
             SortOrder::DeadLetters => [
-                (figures.counters.dead_lettered + figures.counters.dropped) as f64,
+                (snapshot.counters.dead_lettered + snapshot.counters.dropped) as f64,
                 pending,
                 0.0,
             ],
@@ -129,38 +140,9 @@ impl SubscriptionSample<'_> {
         order.map(|position| round_figure(self.response_times[position].unwrap_or_default()))
     }
 
-    fn is_of_topic(&self, partition: PartitionId, domain_topic: Option<&str>) -> bool {
-        if self.topic.partition() != partition {
-            return false;
-        }
-        let Some(wanted) = domain_topic else {
-            return true;
-        };
-        let record = self.figures.record();
-        let domain_topic = record.filter.domain_topic.as_deref();
-        domain_topic.is_some_and(|name| name.eq_ignore_ascii_case(wanted))
-    }
-
-    fn is_wanted(&self, query: &TopQuery) -> bool {
-        let condition = self.windows.verdict.condition;
-        let has_health = query.health.is_none_or(|wanted| match wanted {
-            HealthFilter::Healthy => condition == Condition::Healthy,
-            HealthFilter::Unhealthy => condition.is_sick(),
-            HealthFilter::Failing => condition == Condition::Failing,
-            HealthFilter::Suspended => matches!(self.figures.health, Health::Suspended { .. }),
-            HealthFilter::Probing => matches!(self.figures.health, Health::Probing { .. }),
-            HealthFilter::Held => condition == Condition::Held,
-            HealthFilter::Waiting => condition == Condition::Waiting,
-            HealthFilter::Slow => condition == Condition::Slow,
-            HealthFilter::Idle => condition == Condition::Idle,
-        });
-        let search = query.search.as_ref();
-        has_health && search.is_none_or(|text| self.contains_text(text))
-    }
-
     /// Whether the name or the endpoint contains `text`.
     fn contains_text(&self, text: &str) -> bool {
-        let record = self.figures.record();
+        let record = self.snapshot.record();
         // The query of an endpoint may be secret, so it is not searched.
         let address = record.webhook.endpoint_url.split(['?', '#']).next();
         contains(record.name.as_str(), text) || contains(address.unwrap_or_default(), text)
@@ -177,86 +159,110 @@ pub(super) fn contains(text: &str, part: &str) -> bool {
             .any(|window| window.eq_ignore_ascii_case(part))
 }
 
+/// Whether event subscriptions of this condition and health are wanted.
+pub(crate) fn has_health(wanted: HealthFilter, condition: &str, health: &HealthView) -> bool {
+    let is = |one: Condition| condition == one.name();
+    match wanted {
+        HealthFilter::Unhealthy => !is(Condition::Healthy) && !is(Condition::Idle),
+        HealthFilter::Suspended => matches!(health, HealthView::Suspended { .. }),
+        HealthFilter::Probing => matches!(health, HealthView::Probing { .. }),
+        HealthFilter::Healthy => is(Condition::Healthy),
+        HealthFilter::Failing => is(Condition::Failing),
+        HealthFilter::Held => is(Condition::Held),
+        HealthFilter::Waiting => is(Condition::Waiting),
+        HealthFilter::Slow => is(Condition::Slow),
+        HealthFilter::Idle => is(Condition::Idle),
+    }
+}
+
 /// `GET /top`.
 pub(super) async fn get_top(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
-    let query = TopQuery::read(request.query_string())?;
-    let mut top = query.page_size()?;
-    let mut skip = query.parse_offset()?;
-    let is_part = request.extensions().contains::<OneOfShards>();
-    if is_part {
-        // Lines before the page are among the first ones of all shards, but not of each.
-        (top, skip) = (top + skip, 0);
-        if top > merge::LINES_MAX {
-            let problem = format!(
-                "is too large; expected a page within the first {} lines of a cluster",
-                merge::LINES_MAX
-            );
-            return refuse_value("skip", problem);
-        }
-    }
+    let permissions = Permissions::from_request(&request)?;
+    let wanted = TopRequest::read(&request, &control, &permissions)?;
     let now = control.clock.now();
     let topics = control.registry.list_topics();
-    let (mut all, lengths) = read_samples(&control, &topics, &query, now);
-    let permissions = Permissions::from_request(&request)?;
-    if !permissions.sees_everything() {
-        all.retain(|one| {
-            permissions.sees_subscription(&control, &one.topic.record(), &one.figures.record())
+    let (mut report, samples, lengths) = read_page(&control, &topics, &wanted, &permissions, now);
+    let mut lines = Vec::with_capacity(samples.len());
+    for sample in samples {
+        let line = sample.read_line(&lengths, now).await?;
+        lines.push(PartLine {
+            line,
+            rank: sample.rank_by(wanted.by),
+            is_spread: sample.is_spread,
+            is_matching: wanted.is_matching(&sample),
         });
     }
-    let mut report = top_report(&all, &query, lengths[query.window as usize], now);
-    if let Some(topic) = &query.topic {
-        let (partition, domain_topic) = tail::topic_of(&control, &permissions, topic)?;
-        all.retain(|one| one.is_of_topic(partition, domain_topic.as_deref()));
+    if wanted.is_part {
+        return respond_json(&TopPart { report, lines });
     }
-    all.retain(|one| one.is_wanted(&query));
-    report.matching = all.len();
-    let mut ranks = Vec::new();
-    let positions = select_page(&all, query.by, skip, top);
-    read_response_times(&control, positions.iter().copied(), &mut all, now);
-    for position in positions {
-        report.top.push(all[position].to_line(&lengths, now).await?);
-        ranks.push(all[position].rank_by(query.by));
-    }
-    if is_part {
-        return respond_json(&TopPart { report, ranks });
-    }
+    report.top = lines.into_iter().map(|line| line.line).collect();
     respond_json(&report)
 }
 
-/// All event subscriptions, and the lengths of the windows.
-fn read_samples<'a>(
+/// The figures of all event subscriptions that the caller sees, the listed ones of the page, and
+/// the lengths of the windows. A part has all event subscriptions of spread topics behind its page:
+/// only with the figures of all shards can they be counted, filtered and sorted.
+fn read_page<'a>(
     control: &Control,
     topics: &'a [Arc<TopicHandle>],
-    query: &TopQuery,
+    wanted: &TopRequest,
+    permissions: &Permissions,
     now: Timestamp,
-) -> (Vec<SubscriptionSample<'a>>, WindowLengths) {
+) -> (TopReport, Vec<SubscriptionSample<'a>>, WindowLengths) {
     let windows = control.windows.view_at(now);
-    let length = windows.window_length(query.window as usize);
-    let mut all = Vec::new();
+    let mut all = read_samples(&windows, topics, wanted);
+    if !permissions.sees_everything() {
+        all.retain(|sample| {
+            let record = sample.snapshot.record();
+            permissions.sees_subscription(control, &sample.topic.record(), &record)
+        });
+    }
+    if wanted.by.is_by_response() {
+        read_response_times(&windows, &mut all);
+    }
+    let lengths = windows.reported_lengths();
+    let mut report = top_report(&all, wanted.window, lengths[wanted.window], now);
+    let (spread, mut own): (Vec<_>, Vec<_>) = all.into_iter().partition(|sample| sample.is_spread);
+    own.retain(|sample| wanted.is_matching(sample) && wanted.has_health(sample));
+    report.matching = own.len();
+    let mut listed = select_page(own, wanted);
+    listed.extend(spread);
+    if !wanted.by.is_by_response() {
+        read_response_times(&windows, &mut listed);
+    }
+    (report, listed, lengths)
+}
+
+fn read_samples<'a>(
+    windows: &WindowsView<'_>,
+    topics: &'a [Arc<TopicHandle>],
+    wanted: &TopRequest,
+) -> Vec<SubscriptionSample<'a>> {
+    let length = windows.window_length(wanted.window);
+    let mut samples = Vec::new();
     for topic in topics {
-        for figures in topic.snapshots() {
-            let key = SubscriptionKey {
-                partition: topic.partition(),
-                subscription: figures.number(),
-            };
-            let of_windows = windows.window_figures(key, &figures);
-            let outcomes = of_windows.windows[query.window as usize].outcomes;
-            let rates = length.map(|length| TopRates::per_second(outcomes, length));
-            all.push(SubscriptionSample {
+        let is_spread = wanted.is_part && topic.record().is_spread();
+        for (key, snapshot) in list_snapshots(topic) {
+            let figures = windows.window_figures(key, &snapshot);
+            let outcomes = figures.windows[wanted.window].outcomes;
+            samples.push(SubscriptionSample {
                 topic,
-                figures,
-                windows: of_windows,
-                rates,
+                key,
+                snapshot,
+                windows: figures,
+                rates: length.map(|length| TopRates::per_second(outcomes, length)),
                 response_times: [None; 3],
+                is_spread,
             });
         }
     }
-    let lengths = windows.reported_lengths();
-    drop(windows);
-    if query.by.is_by_response() {
-        read_response_times(control, 0..all.len(), &mut all, now);
+    samples
+}
+
+fn read_response_times(windows: &WindowsView<'_>, samples: &mut [SubscriptionSample<'_>]) {
+    for sample in samples {
+        sample.response_times = windows.response_times(sample.key, &sample.snapshot);
     }
-    (all, lengths)
 }
 
 impl Control {
@@ -264,32 +270,11 @@ impl Control {
     pub(super) fn condition_counts(&self, now: Timestamp) -> BTreeMap<String, usize> {
         let windows = self.windows.view_at(now);
         let topics = self.registry.list_topics();
-        let all = topics.iter().flat_map(|topic| {
-            topic
-                .snapshots()
-                .map(move |snapshot| (topic.partition(), snapshot))
-        });
-        count_conditions(all.map(|(partition, snapshot)| {
-            let key = SubscriptionKey {
-                partition,
-                subscription: snapshot.number(),
-            };
-            windows.window_figures(key, &snapshot).verdict.condition
-        }))
-    }
-}
-
-/// Reads the response times of the event subscriptions at these positions.
-fn read_response_times(
-    control: &Control,
-    positions: impl Iterator<Item = usize>,
-    all: &mut [SubscriptionSample<'_>],
-    now: Timestamp,
-) {
-    let windows = control.windows.view_at(now);
-    for position in positions {
-        let one = &mut all[position];
-        one.response_times = windows.response_times(one.key(), &one.figures);
+        let snapshots = topics.iter().flat_map(|topic| list_snapshots(topic));
+        count_conditions(
+            snapshots
+                .map(|(key, snapshot)| windows.window_figures(key, &snapshot).verdict.condition),
+        )
     }
 }
 
@@ -303,29 +288,37 @@ fn round_figure(figure: f64) -> f64 {
     (figure / unit).round() * unit
 }
 
-/// The positions of a page in an order: `top` after the first `skip`. Ranks are computed once for
-/// each, and only the page is sorted: there are thousands.
-fn select_page(
-    all: &[SubscriptionSample<'_>],
-    by: SortOrder,
-    skip: usize,
-    top: usize,
-) -> Vec<usize> {
-    if skip >= all.len() {
+/// The order of two ranks, the larger one first.
+pub(crate) fn compare_ranks(a: &[f64; 3], b: &[f64; 3]) -> Ordering {
+    b.iter()
+        .zip(a)
+        .map(|(b, a)| b.total_cmp(a))
+        .fold(Ordering::Equal, Ordering::then)
+}
+
+/// The page in the order of the request. Ranks are computed once for each event subscription, and
+/// only the page is sorted: there are thousands.
+fn select_page<'a>(
+    samples: Vec<SubscriptionSample<'a>>,
+    wanted: &TopRequest,
+) -> Vec<SubscriptionSample<'a>> {
+    let TopRequest { by, skip, top, .. } = *wanted;
+    if skip >= samples.len() {
         return Vec::new();
     }
-    if by == SortOrder::Name {
-        return page_by_name(all, skip, top);
-    }
-    let mut ranks: Vec<([f64; 3], usize)> =
-        all.iter().map(|one| one.rank_by(by)).zip(0..).collect();
-    let order = |(a, at): &([f64; 3], usize), (b, other): &([f64; 3], usize)| {
-        let ranks = b
-            .iter()
-            .zip(a)
-            .map(|(b, a)| b.total_cmp(a))
-            .fold(Ordering::Equal, Ordering::then);
-        ranks.then(at.cmp(other))
+    let sort_key = |sample: &SubscriptionSample<'_>| {
+        let is_by_name = by == SortOrder::Name;
+        (
+            sample.rank_by(by),
+            is_by_name.then(|| sample.snapshot.name().to_owned()),
+        )
+    };
+    let mut ranks: Vec<_> = samples.iter().map(sort_key).zip(0..).collect();
+    let order = |(a, at): &(([f64; 3], Option<String>), usize),
+                 (b, other): &(([f64; 3], Option<String>), usize)| {
+        compare_ranks(&a.0, &b.0)
+            .then_with(|| a.1.cmp(&b.1))
+            .then(at.cmp(other))
     };
     if skip > 0 {
         ranks.select_nth_unstable_by(skip - 1, order);
@@ -336,97 +329,87 @@ fn select_page(
         ranks.truncate(top);
     }
     ranks.sort_unstable_by(order);
-    ranks.into_iter().map(|(_, position)| position).collect()
+    let mut samples: Vec<_> = samples.into_iter().map(Some).collect();
+    ranks
+        .into_iter()
+        .filter_map(|(_, position)| samples[position].take())
+        .collect()
 }
 
-/// The positions of a page by name. Those of a topic are in this order already, except for a
-/// domain, whose keys begin with a topic. They are merged from the nearer end.
-fn page_by_name(all: &[SubscriptionSample<'_>], skip: usize, top: usize) -> Vec<usize> {
-    let name = |position: usize| all[position].figures.name();
-    let mut runs = Vec::new();
-    let mut end = 0;
-    for run in all.chunk_by(|a, b| std::ptr::eq(a.topic, b.topic)) {
-        let mut positions: Vec<usize> = (end..end + run.len()).collect();
-        end += run.len();
-        if run[0].topic.record().kind() == TopicKind::Domain {
-            positions.sort_by(|a, b| name(*a).cmp(name(*b)));
-        }
-        runs.push(positions.into_iter());
-    }
-    let is_from_end = skip > end / 2;
-    let count = if is_from_end {
-        end - skip
-    } else {
-        (skip + top).min(end)
-    };
-    let all_runs = 0..runs.len();
-    let mut found = Vec::with_capacity(count);
-    let mut next = |run: usize| {
-        let position = if is_from_end {
-            runs[run].next_back()
-        } else {
-            runs[run].next()
-        }?;
-        Some((name(position), position, run))
-    };
-    let mut heads: BTreeSet<(&str, usize, usize)> = all_runs.filter_map(&mut next).collect();
-    while found.len() < count {
-        let head = if is_from_end {
-            heads.pop_last()
-        } else {
-            heads.pop_first()
-        };
-        let Some((_, position, run)) = head else {
-            break;
-        };
-        found.push(position);
-        heads.extend(next(run));
-    }
-    if is_from_end {
-        found.reverse();
-        found.truncate(top);
-        return found;
-    }
-    found.split_off(skip)
-}
-
-impl TopQuery {
-    fn read(query: &str) -> Result<Self, InvalidRequest> {
-        let query: Self = query::read(
-            query,
+impl TopRequest {
+    fn read(
+        request: &HttpRequest,
+        control: &Control,
+        permissions: &Permissions,
+    ) -> AdminResult<Self> {
+        let query: TopQuery = query::read(
+            request.query_string(),
             "top, skip, search, topic, window: 1m, 1h or 24h, health: healthy, unhealthy, failing, \
              suspended, probing, held, waiting, slow or idle, or by: activity, health, backlog, \
              pending, failures, inFlight, deadLetters, responseP50, responseP95, responseP99 or name",
         )?;
-        Ok(Self {
+        let items = "event subscriptions";
+        let top = query::parse_number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, items)?;
+        let skip = query::parse_number("skip", query.skip.as_deref(), 0, 0..=SKIP_MAX, items)?;
+        let topic = query
+            .topic
+            .as_deref()
+            .map(|id| TopicFilter::find(control, permissions, id));
+        let request = Self {
+            by: query.by,
+            window: query.window as usize,
+            health: query.health,
             search: query.search.map(|search| search.to_ascii_lowercase()),
-            ..query
+            topic: topic.transpose()?,
+            skip,
+            top,
+            is_part: request.extensions().contains::<OneOfShards>(),
+        };
+        if request.is_part {
+            return request.into_part();
+        }
+        Ok(request)
+    }
+
+    /// The request for a part: lines before the page are among the first ones of all shards, but
+    /// not of each.
+    fn into_part(self) -> AdminResult<Self> {
+        let top = self.top + self.skip;
+        if top > merge::LINES_MAX {
+            let problem = format!(
+                "is too large; expected a page within the first {} lines of a cluster",
+                merge::LINES_MAX
+            );
+            return refuse_value("skip", problem);
+        }
+        Ok(Self {
+            top,
+            skip: 0,
+            ..self
         })
     }
 
-    fn page_size(&self) -> Result<usize, InvalidRequest> {
-        query::parse_number(
-            "top",
-            self.top.as_deref(),
-            TOP,
-            1..=TOP_MAX,
-            "event subscriptions",
-        )
+    /// Whether the search and the topic let an event subscription through.
+    fn is_matching(&self, sample: &SubscriptionSample<'_>) -> bool {
+        let is_of_topic = self.topic.as_ref().is_none_or(|topic| {
+            let record = sample.snapshot.record();
+            topic.contains(sample.key.partition, record.filter.domain_topic.as_deref())
+        });
+        let search = self.search.as_ref();
+        is_of_topic && search.is_none_or(|text| sample.contains_text(text))
     }
 
-    fn parse_offset(&self) -> Result<usize, InvalidRequest> {
-        query::parse_number(
-            "skip",
-            self.skip.as_deref(),
-            0,
-            0..=SKIP_MAX,
-            "event subscriptions",
-        )
+    fn has_health(&self, sample: &SubscriptionSample<'_>) -> bool {
+        self.health.is_none_or(|wanted| {
+            let condition = sample.windows.verdict.condition.name();
+            has_health(wanted, condition, &health_view(sample.snapshot.health))
+        })
     }
 }
 
 impl SubscriptionSample<'_> {
-    async fn to_line(&self, lengths: &WindowLengths, now: Timestamp) -> AdminResult<TopLine> {
+    /// The line of the response. Reads the log for the age of the oldest unread event.
+    async fn read_line(&self, lengths: &WindowLengths, now: Timestamp) -> AdminResult<TopLine> {
         let SubscriptionSnapshot {
             counters,
             health,
@@ -437,8 +420,8 @@ impl SubscriptionSample<'_> {
             unread,
             in_flight,
             ..
-        } = &self.figures;
-        let record = self.figures.record();
+        } = &self.snapshot;
+        let record = self.snapshot.record();
         let oldest = match unread {
             Some(seq) => self
                 .topic
@@ -483,42 +466,47 @@ impl SubscriptionSample<'_> {
 
 fn top_report(
     all: &[SubscriptionSample<'_>],
-    query: &TopQuery,
+    window: usize,
     length: Option<f64>,
     now: Timestamp,
 ) -> TopReport {
-    let is_suspended =
-        |one: &&SubscriptionSample<'_>| !matches!(one.figures.health, Health::Healthy { .. });
-    let rate = |of: fn(TopRates) -> f64| {
-        length.map(|_| all.iter().filter_map(|one| one.rates).map(of).sum())
+    let sum = |figure: fn(&SubscriptionSnapshot) -> u64| {
+        all.iter().map(|sample| figure(&sample.snapshot)).sum()
     };
-    let given_up =
-        |one: &SubscriptionSample<'_>| one.windows.windows[query.window as usize].outcomes.given_up;
+    let rate = |figure: fn(TopRates) -> f64| {
+        let rates = all.iter().filter_map(|sample| sample.rates);
+        length.map(|_| rates.map(figure).sum())
+    };
+    let given_up = |sample: &SubscriptionSample<'_>| {
+        u64::from(sample.windows.windows[window].outcomes.given_up)
+    };
+    // Others are counted when the parts are merged: every shard has them.
+    let counted = || all.iter().filter(|sample| !sample.is_spread);
+    let is_suspended = |sample: &&SubscriptionSample<'_>| {
+        !matches!(sample.snapshot.health, Health::Healthy { .. })
+    };
+    let is_held = |sample: &&SubscriptionSample<'_>| sample.snapshot.held.is_some();
     TopReport {
         now: now.to_string(),
         window_seconds: length,
-        subscriptions: all.len(),
-        suspended: all.iter().filter(is_suspended).count(),
-        held: all.iter().filter(|one| one.figures.held.is_some()).count(),
-        conditions: count_conditions(all.iter().map(|one| one.windows.verdict.condition)),
-        in_flight: all.iter().map(|one| one.figures.in_flight).sum(),
-        backlog: all.iter().map(|one| one.figures.backlog).sum(),
-        pending: all.iter().map(|one| one.figures.counters.pending).sum(),
-        dead_lettered: all
-            .iter()
-            .map(|one| one.figures.counters.dead_lettered)
-            .sum(),
-        dropped: all.iter().map(|one| one.figures.counters.dropped).sum(),
+        subscriptions: counted().count(),
+        suspended: counted().filter(is_suspended).count(),
+        held: counted().filter(is_held).count(),
+        conditions: count_conditions(counted().map(|sample| sample.windows.verdict.condition)),
+        in_flight: all.iter().map(|sample| sample.snapshot.in_flight).sum(),
+        backlog: sum(|snapshot| snapshot.backlog),
+        pending: sum(|snapshot| snapshot.counters.pending),
+        dead_lettered: sum(|snapshot| snapshot.counters.dead_lettered),
+        dropped: sum(|snapshot| snapshot.counters.dropped),
         delivered_per_second: rate(|rates| rates.delivered),
         failed_per_second: rate(|rates| rates.failed),
-        given_up_in_window: all.iter().map(given_up).map(u64::from).sum(),
+        given_up_in_window: all.iter().map(given_up).sum(),
         matching: 0,
         top: Vec::new(),
         missing_shards: Vec::new(),
     }
 }
 
-/// Number of event subscriptions by condition.
 fn count_conditions(all: impl Iterator<Item = Condition>) -> BTreeMap<String, usize> {
     let mut counts = [0; Condition::ALL.len()];
     all.for_each(|condition| counts[condition as usize] += 1);

@@ -11,7 +11,7 @@ use gridhook_engine::control::registry::{SubscriptionSnapshot, TopicHandle};
 use gridhook_event::{PartitionId, SubscriptionKey, Timestamp, chunk::RunningTotals};
 use gridhook_metrics::{
     history::{RANGES, estimate_quantile},
-    windows::{RecordedSums, WINDOWS, WindowRule, WindowStart, Windows},
+    windows::{RecordedSums, WINDOWS, WindowRule, WindowStart, Windows, WrappingSums},
 };
 use gridhook_policy::condition::{
     self, Condition, ConditionFacts, ConditionVerdict, WindowOutcomes, judge_condition,
@@ -29,14 +29,14 @@ const RESPONSE_TIMES: [WindowRule; 1] = [WindowRule {
     spacing: 1_800,
 }];
 
-/// Counters that may wrap: only their differences are used.
-type SubscriptionSums = [u32; 5];
+type SubscriptionSums = WrappingSums<5>;
+type ResponseSums = WrappingSums<RANGES>;
 
 pub(super) struct RecordedWindows(Mutex<WindowsState>);
 
 struct WindowsState {
     subscriptions: Windows<SubscriptionKey, SubscriptionSums>,
-    response_times: Windows<SubscriptionKey, [u32; RANGES]>,
+    response_times: Windows<SubscriptionKey, ResponseSums>,
     topics: Windows<PartitionId, [u64; 2]>,
 }
 
@@ -54,34 +54,30 @@ fn whole_seconds(now: Timestamp) -> u64 {
     now.since(Timestamp(0)).as_secs()
 }
 
-fn wrapping_count(count: u64) -> u32 {
-    (count & u64::from(u32::MAX)) as u32
-}
-
 fn subscription_sums(snapshot: &SubscriptionSnapshot) -> SubscriptionSums {
     let counters = &snapshot.counters;
-    [
+    WrappingSums::new([
         counters.passed + snapshot.backlog,
         counters.delivered,
         counters.requests + snapshot.received,
         counters.requests_failed,
         counters.dead_lettered + counters.dropped,
-    ]
-    .map(wrapping_count)
+    ])
 }
 
-fn response_sums(snapshot: &SubscriptionSnapshot) -> [u32; RANGES] {
+fn response_sums(snapshot: &SubscriptionSnapshot) -> ResponseSums {
     let mut sums = [0; RANGES];
-    sums.iter_mut()
-        .zip(snapshot.response_times())
-        .for_each(|(sum, count)| *sum = wrapping_count(count));
-    sums
+    for (sum, count) in sums.iter_mut().zip(snapshot.response_times()) {
+        *sum = count;
+    }
+    WrappingSums::new(sums)
 }
 
 impl RecordedWindows {
     /// Records the present sums, if a window needs them.
     pub(super) fn record_sums(&self, topics: &[std::sync::Arc<TopicHandle>], now: Timestamp) {
         let seconds = whole_seconds(now);
+        let snapshots = || topics.iter().flat_map(|topic| list_snapshots(topic));
         let mut state = self.lock();
         if state.topics.is_due(seconds) {
             let sums = topics
@@ -90,13 +86,11 @@ impl RecordedWindows {
             state.topics.record_sums(seconds, sums);
         }
         if state.subscriptions.is_due(seconds) {
-            let sums =
-                list_snapshots(topics).map(|(key, snapshot)| (key, subscription_sums(&snapshot)));
+            let sums = snapshots().map(|(key, snapshot)| (key, subscription_sums(&snapshot)));
             state.subscriptions.record_sums(seconds, sums);
         }
         if state.response_times.is_due(seconds) {
-            let sums =
-                list_snapshots(topics).map(|(key, snapshot)| (key, response_sums(&snapshot)));
+            let sums = snapshots().map(|(key, snapshot)| (key, response_sums(&snapshot)));
             state.response_times.record_sums(seconds, sums);
         }
     }
@@ -121,19 +115,18 @@ fn topic_sums(taken: RunningTotals) -> [u64; 2] {
     [taken.count, taken.bytes]
 }
 
-fn list_snapshots(
-    topics: &[std::sync::Arc<TopicHandle>],
+/// The event subscriptions of a topic.
+pub(super) fn list_snapshots(
+    topic: &TopicHandle,
 ) -> impl Iterator<Item = (SubscriptionKey, SubscriptionSnapshot)> {
-    topics.iter().flat_map(|topic| {
-        let partition = topic.partition();
-        topic.snapshots().map(move |snapshot| {
-            let subscription = snapshot.number();
-            let key = SubscriptionKey {
-                partition,
-                subscription,
-            };
-            (key, snapshot)
-        })
+    let partition = topic.partition();
+    topic.snapshots().map(move |snapshot| {
+        let subscription = snapshot.number();
+        let key = SubscriptionKey {
+            partition,
+            subscription,
+        };
+        (key, snapshot)
     })
 }
 
@@ -148,7 +141,7 @@ pub(super) struct WindowsView<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SubscriptionWindow {
     pub(super) outcomes: WindowOutcomes,
-    /// Whether an event was not passed that was there when the window began.
+    /// Whether an event that was there when the window began still waits to be passed.
     is_late: bool,
 }
 
@@ -213,10 +206,10 @@ impl WindowsView<'_> {
         snapshot: &SubscriptionSnapshot,
     ) -> SubscriptionWindows {
         let sums = subscription_sums(snapshot);
-        let passed = wrapping_count(snapshot.counters.passed);
         let recorded_sums = self.state.subscriptions.recorded_sums(&key);
-        let windows: [SubscriptionWindow; WINDOWS.len()] =
-            std::array::from_fn(|window| self.compute_window(window, recorded_sums, sums, passed));
+        let windows: [SubscriptionWindow; WINDOWS.len()] = std::array::from_fn(|window| {
+            self.compute_window(window, recorded_sums, sums, snapshot.backlog)
+        });
         let waiting = snapshot.backlog + snapshot.counters.pending + snapshot.in_flight as u64;
         let verdict = judge_condition(&ConditionFacts {
             health: snapshot.health,
@@ -225,7 +218,7 @@ impl WindowsView<'_> {
                 && windows[0].outcomes.requests == 0
                 && snapshot.lacks_client(),
             waiting,
-            is_late: snapshot.backlog > 0 && windows[0].is_late,
+            is_late: windows[0].is_late,
             windows: windows.map(|window| window.outcomes),
         });
         SubscriptionWindows { windows, verdict }
@@ -236,24 +229,20 @@ impl WindowsView<'_> {
         std::array::from_fn(|window| self.reported_length(window))
     }
 
-    /// The figures of one window, of an event subscription with these sums that has passed `passed`
-    /// events.
+    /// The figures of one window, of an event subscription with these sums and this backlog.
     fn compute_window(
         &self,
         window: usize,
         recorded: RecordedSums<'_, SubscriptionSums>,
         sums: SubscriptionSums,
-        passed: u32,
+        backlog: u64,
     ) -> SubscriptionWindow {
         let Some(start) = self.starts[window] else {
             return SubscriptionWindow::default();
         };
-        let before = recorded.sums_at(start);
-        let rises: SubscriptionSums =
-            std::array::from_fn(|sum| sums[sum].wrapping_sub(before[sum]));
-        let [_, delivered, requests, failed, given_up] = rises;
+        let [arrived, delivered, requests, failed, given_up] =
+            sums.rises_since(recorded.sums_at(start));
         let is_whole = self.now.saturating_sub(start.seconds) >= WINDOWS[window].length;
-        let behind = before[0].wrapping_sub(passed);
         SubscriptionWindow {
             outcomes: WindowOutcomes {
                 requests,
@@ -261,8 +250,7 @@ impl WindowsView<'_> {
                 delivered,
                 given_up,
             },
-            // A difference beyond half of the range is a negative one.
-            is_late: is_whole && (1..u32::MAX / 2).contains(&behind),
+            is_late: is_whole && backlog > arrived.into(),
         }
     }
 
@@ -277,11 +265,7 @@ impl WindowsView<'_> {
             return [None; 3];
         };
         let before = self.state.response_times.recorded_sums(&key).sums_at(start);
-        let mut counts = response_sums(snapshot).map(u64::from);
-        counts
-            .iter_mut()
-            .zip(before)
-            .for_each(|(count, before)| *count = count.saturating_sub(before.into()));
+        let counts = response_sums(snapshot).rises_since(before).map(u64::from);
         [0.5, 0.95, 0.99]
             .map(|share| estimate_quantile(&counts, share).map(|micros| f64::from(micros) / 1e3))
     }

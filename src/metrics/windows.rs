@@ -44,6 +44,27 @@ pub const WINDOWS: [WindowRule; 3] = [
     },
 ];
 
+/// Sums that may wrap: only their differences are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrappingSums<const N: usize>([u32; N]);
+
+impl<const N: usize> Default for WrappingSums<N> {
+    fn default() -> Self {
+        Self([0; N])
+    }
+}
+
+impl<const N: usize> WrappingSums<N> {
+    pub fn new(sums: [u64; N]) -> Self {
+        Self(sums.map(|sum| sum as u32))
+    }
+
+    /// By how much each sum has risen since `before`.
+    pub fn rises_since(self, before: Self) -> [u32; N] {
+        std::array::from_fn(|at| self.0[at].wrapping_sub(before.0[at]))
+    }
+}
+
 /// The recorded times of one window, newest at `count - 1`, modulo their number.
 #[derive(Debug)]
 struct Times {

@@ -32,6 +32,7 @@ mod routes;
 mod session;
 mod shards;
 mod subscription;
+mod tail;
 mod test_filter;
 mod tolerance;
 mod top;

@@ -17,11 +17,14 @@ use gridhook::{
     },
     api::store::ProgressLine,
     cluster::shard_of,
+    event::Schema,
+    record::topic::TopicRecord,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::control::{ControlFixture, RG, hook};
+use crate::support::publisher;
 
 /// One store with all resources, and shards with those of their names.
 struct Stores {
@@ -201,6 +204,104 @@ async fn pages_of_the_top_of_all_shards_are_parts_of_one_order() {
     }
     let response = stores.shards[0].part("/top?top=500&skip=9501").await;
     assert_eq!(response.status, 400, "{}", response.text);
+}
+
+/// Shards with parts of the spread topic `wide`, each with the same event subscriptions.
+async fn spread_topic(shards: usize, subscriptions: usize) -> Vec<ControlFixture> {
+    let mut stores = Vec::new();
+    for _ in 0..shards {
+        let store = ControlFixture::new(ChaosMode::Enabled);
+        let topic = TopicRecord {
+            partition_count: 3,
+            ..publisher::topic("wide", Schema::EventGrid)
+        };
+        store.registry.put_topic(topic).await.expect("a topic");
+        for number in 0..subscriptions {
+            put_hook(&store, &format!("to-{number}")).await;
+        }
+        stores.push(store);
+    }
+    stores
+}
+
+fn path_in_wide(store: &ControlFixture, subscription: &str) -> String {
+    let topic = store.registry.find_topic("wide").expect("a topic");
+    let id = topic.record().resource_id();
+    format!("{id}/eventSubscriptions/{subscription}")
+}
+
+async fn put_hook(store: &ControlFixture, subscription: &str) {
+    let path = path_in_wide(store, subscription);
+    let response = store.call("PUT", &path, hook()).await;
+    assert_eq!(response.status, 201, "{}", response.text);
+}
+
+async fn hold(store: &ControlFixture, subscription: &str) {
+    let path = format!("{}/hold", path_in_wide(store, subscription));
+    let response = store.call("POST", &path, Value::Null).await;
+    assert_eq!(response.status, 200, "{}", response.text);
+}
+
+async fn merged_top(stores: &[ControlFixture], query: &str) -> Value {
+    let mut responses = Vec::new();
+    for (shard, store) in stores.iter().enumerate() {
+        let response = store.part(&format!("/top?{query}")).await;
+        assert_eq!(response.status, 200, "{}", response.text);
+        let body = response.text.into();
+        responses.push(ShardResponse { shard, body });
+    }
+    Merge::Top
+        .merge_responses(query, &responses, &[])
+        .expect("a report")
+}
+
+#[actix_web::test]
+async fn an_event_subscription_of_a_spread_topic_counts_once_also_beyond_the_page() {
+    let stores = spread_topic(3, 5).await;
+    for store in &stores {
+        hold(store, "to-0").await;
+    }
+    // Only one shard holds this one.
+    hold(&stores[2], "to-4").await;
+    for (query, matching, listed) in [
+        ("top=2", 5, 2),
+        ("top=2&skip=4", 5, 1),
+        ("top=1&health=held", 2, 1),
+        ("top=5&health=idle", 3, 3),
+        ("search=to-4", 1, 1),
+    ] {
+        let report = merged_top(&stores, query).await;
+        assert_eq!(
+            ["subscriptions", "held", "suspended", "matching"].map(|count| &report[count]),
+            [&json!(5), &json!(2), &json!(0), &json!(matching)],
+            "{query}: {report}"
+        );
+        let conditions = &report["conditions"];
+        assert_eq!(
+            (&conditions["held"], &conditions["idle"]),
+            (&json!(2), &json!(3)),
+            "{query}: {report}"
+        );
+        let lines = report["top"].as_array().expect("lines");
+        assert_eq!(lines.len(), listed, "{query}: {report}");
+    }
+}
+
+#[actix_web::test]
+async fn the_parts_of_a_spread_topic_are_ranked_by_the_figures_that_are_shown() {
+    let stores = spread_topic(2, 3).await;
+    // Both are shown as held, although two parts of one are and one part of the other.
+    hold(&stores[0], "to-1").await;
+    for store in &stores {
+        hold(store, "to-2").await;
+    }
+    let report = merged_top(&stores, "by=health&top=3").await;
+    let lines = report["top"].as_array().expect("lines");
+    let order = lines.iter().map(|line| line["subscription"].as_str());
+    assert!(
+        order.eq(["to-1", "to-2", "to-0"].map(Some)),
+        "equal ones are in the order of their names: {report}"
+    );
 }
 
 #[actix_web::test]
@@ -592,6 +693,17 @@ fn the_figures_of_the_parts_of_a_spread_topic_are_added() {
 
 #[test]
 fn each_figure_of_the_metrics_and_the_log_of_a_spread_topic_has_its_own_rule() {
+    let states = [
+        json!({"health": "probing", "cause": "Busy", "since": "at 1", "until": null}),
+        json!({"health": "healthy", "cause": null, "since": null, "until": null}),
+        json!({"health": "suspended", "cause": "TimedOut", "since": "at 3", "until": "at 9"}),
+    ];
+    let metrics = in_parts(
+        PartsMerge::Figures,
+        &asked("/metrics", "", ""),
+        |shard, _| json!({"topic": "orders", "counts": {}, "state": states[shard]}),
+    );
+    assert_eq!(metrics["state"], states[2], "one part has the worst health");
     let metrics = in_parts(
         PartsMerge::Figures,
         &asked("/metrics", "", ""),

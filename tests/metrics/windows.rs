@@ -1,6 +1,6 @@
 //! Sums at recorded times, as windows need them.
 
-use gridhook::metrics::windows::{WindowRule, Windows};
+use gridhook::metrics::windows::{WindowRule, Windows, WrappingSums};
 
 const RULES: [WindowRule; 2] = [
     WindowRule {
@@ -77,4 +77,12 @@ fn a_clock_that_was_set_back_begins_anew() {
     assert!(windows.is_due(4_000) && !windows.is_due(5_011));
     windows.record_sums(4_000, [(1, [30])]);
     assert_eq!(rise(&windows, 0, 1, 31, 4_001), Some((1, 1)));
+}
+
+#[test]
+fn sums_that_wrapped_have_risen_by_their_difference() {
+    let before = WrappingSums::new([u64::from(u32::MAX), 7, 0]);
+    let sums = WrappingSums::new([u64::from(u32::MAX) + 5, 9, 0]);
+    assert_eq!(sums.rises_since(before), [5, 2, 0]);
+    assert_eq!(sums.rises_since(WrappingSums::default()), [4, 9, 0]);
 }

@@ -16,8 +16,9 @@ use crate::{
     newest_lines::{INSTANT, NewestLines, read_newest_lines},
     permissions::Permissions,
     query,
-    tail::topic_of,
     top::contains,
+    topic_filter::TopicFilter,
+    windows::list_snapshots,
 };
 use gridhook_api::dead_letters::{NewDeadLetterView, NewestDeadLettersView};
 use gridhook_engine::control::registry::TopicHandle;
@@ -92,10 +93,6 @@ pub(crate) async fn list_newest(request: HttpRequest, control: web::Data<Control
         move |entry| is_dead_lettered(entry, reason.as_deref()),
     )
     .await?;
-    let context = LineContext {
-        filters: None,
-        excerpts: None,
-    };
     let value = lines.iter().filter_map(|(key, line)| {
         let (topic, record) = candidates.get(key)?;
         Some(NewDeadLetterView {
@@ -103,7 +100,7 @@ pub(crate) async fn list_newest(request: HttpRequest, control: web::Data<Control
                 .record()
                 .resource_id_of(record.filter.domain_topic.as_deref()),
             subscription: record.name.to_string(),
-            line: line_view(line, context),
+            line: line_view(line, LineContext::default()),
         })
     });
     respond_json(&NewestDeadLettersView {
@@ -119,10 +116,10 @@ fn find_candidates(
     permissions: &Permissions,
     query: &NewestQuery,
 ) -> AdminResult<Candidates> {
-    let of_topic = query
+    let filter = query
         .topic
         .as_deref()
-        .map(|topic| topic_of(control, permissions, topic))
+        .map(|id| TopicFilter::find(control, permissions, id))
         .transpose()?;
     let search = query
         .search
@@ -131,25 +128,14 @@ fn find_candidates(
         .to_ascii_lowercase();
     let mut candidates = Candidates::new();
     for topic in control.registry.list_topics() {
-        let partition = topic.partition();
-        if of_topic
-            .as_ref()
-            .is_some_and(|(wanted, _)| *wanted != partition)
-        {
-            continue;
-        }
-        for snapshot in topic.snapshots() {
+        for (key, snapshot) in list_snapshots(&topic) {
             let record = snapshot.record();
-            let of = record.filter.domain_topic.as_deref();
-            let wanted = of_topic.as_ref().and_then(|(_, wanted)| wanted.as_deref());
-            let is_of =
-                wanted.is_none_or(|wanted| of.is_some_and(|of| of.eq_ignore_ascii_case(wanted)));
+            let domain_topic = record.filter.domain_topic.as_deref();
+            let is_of_topic = filter
+                .as_ref()
+                .is_none_or(|filter| filter.contains(key.partition, domain_topic));
             let has_any = record.dead_letter.is_some() || snapshot.counters.dead_lettered > 0;
-            if is_of && has_any && contains(record.name.as_str(), &search) {
-                let key = SubscriptionKey {
-                    partition,
-                    subscription: record.number,
-                };
+            if is_of_topic && has_any && contains(record.name.as_str(), &search) {
                 candidates.insert(key, (Arc::clone(&topic), record));
             }
         }

@@ -43,8 +43,8 @@ pub(crate) enum FieldRule {
     Latest,
     /// True if any part is true.
     Any,
-    /// The worst health, as a text or as an object with its state.
-    WorstHealth,
+    /// The value of the part with the worst `health`, a text or an object with its state.
+    OfWorstHealth,
     /// `running` as long as one part runs.
     JobState,
     /// The ids of all parts.
@@ -72,8 +72,8 @@ macro_rules! merged_fields {
 pub(crate) use merged_fields;
 
 use FieldRule::{
-    Any, Earliest, Fields, First, Items, JobIds, JobState, Largest, LargestBy, Latest, Smallest,
-    Sum, SumOfEach, WorstHealth,
+    Any, Earliest, Fields, First, Items, JobIds, JobState, Largest, LargestBy, Latest,
+    OfWorstHealth, Smallest, Sum, SumOfEach,
 };
 
 merged_fields! { COUNTERS: CountersView = CountersView {
@@ -106,7 +106,7 @@ merged_fields! { PACE: PaceView = PaceView {
 } }
 
 merged_fields! { SUBSCRIPTION_STATUS: SubscriptionStatusView = SubscriptionStatusView {
-    topic: First, domain_topic: First, subscription: First, held_by: First, health: WorstHealth,
+    topic: First, domain_topic: First, subscription: First, held_by: First, health: OfWorstHealth,
     condition: LargestBy("severity"), endpoint: Fields(&PACE),
     counters: Fields(&COUNTERS), replayed: Fields(&COUNTERS), jobs: Items, backlog: Sum, oldest_unread: Earliest,
     oldest_unread_age_seconds: Largest, next_due: Earliest, order: Fields(&ORDER), in_flight: Sum, late_requests: Sum,
@@ -168,7 +168,7 @@ merged_fields! { INJECTIONS: InjectionCounters = InjectionCounters {
 
 // Percentiles cannot be added: the largest of the shards is reported.
 merged_fields! { TOP_LINE: TopLine = TopLine {
-    topic: First, subscription: First, endpoint: First, held_by: First, health: WorstHealth,
+    topic: First, subscription: First, endpoint: First, held_by: First, health: OfWorstHealth,
     condition: LargestBy("severity"), delivered_per_second: Sum, requests_per_second: Sum, failed_per_second: Sum,
     success_share: Smallest, response_p50_milliseconds: Largest, response_p95_milliseconds: Largest,
     response_p99_milliseconds: Largest, backlog: Sum, oldest_unread_age_seconds: Largest, pending: Sum,
@@ -228,9 +228,14 @@ impl MergedFields {
 
     /// Merges the fields of a part.
     pub(super) fn join_fields(&self, all: &mut Map<String, Value>, more: Map<String, Value>) {
+        let is_worse = health_severity(more.get("health")) > health_severity(all.get("health"));
         for (key, value) in more {
-            let rule = self.find_rule(&key).unwrap_or(First);
-            rule.join_values(all.entry(key).or_insert(Value::Null), value);
+            let rule = self.find_rule(&key);
+            let known = all.entry(key).or_insert(Value::Null);
+            match rule.unwrap_or(First) {
+                OfWorstHealth if is_worse => *known = value,
+                rule => rule.join_values(known, value),
+            }
         }
     }
 
@@ -270,7 +275,7 @@ impl FieldRule {
             return;
         }
         match self {
-            Self::First => {}
+            Self::First | Self::OfWorstHealth => {}
             Self::Sum => add(all, &more),
             Self::SumOfEach => join_entries(all, more, add_value),
             Self::Largest if more.as_f64() > all.as_f64() => *all = more,
@@ -278,7 +283,6 @@ impl FieldRule {
             Self::Earliest if instant_of(&more) < instant_of(all) => *all = more,
             Self::Latest if instant_of(&more) > instant_of(all) => *all = more,
             Self::Any if more == true => *all = more,
-            Self::WorstHealth if health_severity(&more) > health_severity(all) => *all = more,
             Self::JobState if more == "running" => *all = more,
             Self::LargestBy(key) if more[key].as_f64() > all[key].as_f64() => *all = more,
             Self::Largest
@@ -286,7 +290,6 @@ impl FieldRule {
             | Self::Earliest
             | Self::Latest
             | Self::Any
-            | Self::WorstHealth
             | Self::JobState
             | Self::LargestBy(_) => {}
             Self::JobIds => *all = format!("{},{}", text_of(all), text_of(&more)).into(),
@@ -363,8 +366,11 @@ fn instant_of(value: &Value) -> Option<jiff::Timestamp> {
     parse_instant(text_of(value))
 }
 
-/// The worst health first, then the one with the most failures or suspensions.
-fn health_severity(health: &Value) -> (u8, Option<u64>) {
+/// The severity of a health, then its number of failures or suspensions.
+fn health_severity(health: Option<&Value>) -> (u8, Option<u64>) {
+    let Some(health) = health else {
+        return (0, None);
+    };
     let rank = match health.as_str().or_else(|| health.get("state")?.as_str()) {
         Some("suspended") => 2,
         Some("probing") => 1,

@@ -20,7 +20,7 @@ pub use self::metrics::merge_expositions;
 pub(super) use self::parts::id_of_shard;
 pub use self::parts::{PartRequest, PartsMerge, SpreadShards, shard_in, shard_in_path};
 pub use self::reports::add_work;
-pub(super) use self::reports::{LINES_MAX, TopPart};
+pub(super) use self::reports::{LINES_MAX, PartLine, TopPart};
 use super::Merge;
 
 #[derive(Clone, Debug)]

@@ -1,131 +1,158 @@
 //! Reports of figures: sums, and the first lines of an order.
 
-use std::{
-    cmp::{Ordering, Reverse},
-    collections::HashMap,
-};
+use std::{cmp::Reverse, collections::HashMap};
 
+use actix_web::web;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use url::form_urlencoded;
 
 use super::{
     FieldRule, MergedFields, ShardResponse, fields, fold_responses,
     pages::{parse_instant, top_in},
 };
-use crate::supervision::sum_ends;
+use crate::{
+    supervision::total_ends,
+    top::{compare_ranks, has_health},
+};
 use gridhook_api::{
     clock::ClockView,
     history::{DestinationHistory, HistoryReport},
     jobs::JobsReport,
+    status::HealthView,
     store::ProgressLine,
     supervision::SupervisionReport,
-    top::{SortOrder, TopLine, TopReport},
+    top::{HealthFilter, SortOrder, TopLine, TopReport},
 };
 use gridhook_repair::fsck::CheckReport;
 
-/// The maximum number of lines of `/top` that a shard gives: of a page, and of those before it.
+/// The last line of `/top` that a page of a cluster can have: each shard sends as many lines.
 pub(crate) const LINES_MAX: usize = 10_000;
 
-/// The figures of one shard, and the rank of each line.
+/// The figures of one shard.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct TopPart {
+    /// The report, in whose numbers of event subscriptions those of spread topics are missing.
     pub(crate) report: TopReport,
-    /// The sort key of each line, the largest first.
-    pub(crate) ranks: Vec<[f64; 3]>,
+    /// The page of the shard, and all event subscriptions of spread topics.
+    pub(crate) lines: Vec<PartLine>,
 }
 
-#[derive(Default)]
+/// A line of one shard.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct PartLine {
+    pub(crate) line: TopLine,
+    /// The sort key: a larger one is listed earlier.
+    pub(crate) rank: [f64; 3],
+    /// Whether other shards have parts of its figures.
+    pub(crate) is_spread: bool,
+    /// Whether the search and the topic of the request let it through.
+    pub(crate) is_matching: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Parameters {
     by: SortOrder,
+    health: Option<HealthFilter>,
     top: Option<usize>,
     skip: usize,
 }
 
-impl Parameters {
-    /// The shards have refused what cannot be read.
-    fn read(query: &str) -> Self {
-        let mut read = Self::default();
-        for (key, value) in form_urlencoded::parse(query.as_bytes()) {
-            match &*key {
-                "by" => {
-                    read.by = serde_json::from_value(Value::String(value.into_owned()))
-                        .unwrap_or_default()
-                }
-                "top" => read.top = value.parse().ok(),
-                "skip" => read.skip = value.parse().unwrap_or_default(),
-                _ => {}
-            }
-        }
-        read
-    }
-}
-
 pub(super) fn merge_top(query: &str, responses: &[ShardResponse]) -> serde_json::Result<Value> {
-    let Parameters { by, top, skip } = Parameters::read(query);
-    let (mut all, mut lines): (Option<TopReport>, Vec<_>) = (None, Vec::new());
+    // The shards have refused what cannot be read.
+    let Parameters {
+        by,
+        health,
+        top,
+        skip,
+    } = web::Query::from_query(query)
+        .map(web::Query::into_inner)
+        .unwrap_or_default();
+    let mut reports = None::<TopReport>;
+    let mut lines = Vec::new();
     for response in responses {
-        let TopPart { mut report, ranks } = response.read()?;
-        lines.extend(ranks.into_iter().zip(std::mem::take(&mut report.top)));
-        all = Some(match all.take() {
-            None => report,
-            Some(all) => fields::TOP.join(all, &report)?,
+        let part: TopPart = response.read()?;
+        lines.extend(part.lines);
+        reports = Some(match reports.take() {
+            None => part.report,
+            Some(all) => fields::TOP.join(all, &part.report)?,
         });
     }
-    let Some(mut all) = all else {
+    let Some(mut all) = reports else {
         return Ok(Value::Null);
     };
-    let of_shards = lines.len();
-    let mut lines = one_for_each(lines)?;
-    // Event subscriptions of a spread topic have a line in each shard.
-    let same = of_shards - lines.len();
-    (all.subscriptions, all.matching) = (
-        all.subscriptions.saturating_sub(same),
-        all.matching.saturating_sub(same),
-    );
+    let mut listed = Vec::new();
+    for part in join_lines(lines, by)? {
+        if part.is_spread {
+            let is_listed = part.is_matching
+                && health.is_none_or(|wanted| {
+                    has_health(wanted, &part.line.condition.state, &part.line.health)
+                });
+            count_line(&mut all, &part.line);
+            if !is_listed {
+                continue;
+            }
+            all.matching += 1;
+        }
+        listed.push(part);
+    }
     // Equal ones stay in the order of the shards, and within a shard in its own.
-    lines.sort_by(|(a, line), (b, other)| match by {
-        SortOrder::Name => line.subscription.cmp(&other.subscription),
-        SortOrder::Activity
-        | SortOrder::Health
-        | SortOrder::Backlog
-        | SortOrder::Pending
-        | SortOrder::Failures
-        | SortOrder::InFlight
-        | SortOrder::ResponseP50
-        | SortOrder::ResponseP95
-        | SortOrder::ResponseP99
-        | SortOrder::DeadLetters => b
-            .iter()
-            .zip(a)
-            .map(|(b, a)| b.total_cmp(a))
-            .fold(Ordering::Equal, Ordering::then),
+    listed.sort_by(|a, b| match by {
+        SortOrder::Name => a.line.subscription.cmp(&b.line.subscription),
+        _ => compare_ranks(&a.rank, &b.rank),
     });
-    let lines = lines.into_iter().map(|(_, line)| line).skip(skip);
-    all.top = lines.take(top.unwrap_or(crate::top::TOP)).collect();
+    let page = listed
+        .into_iter()
+        .skip(skip)
+        .take(top.unwrap_or(crate::top::TOP));
+    all.top = page.map(|part| part.line).collect();
     serde_json::to_value(all)
 }
 
-/// Adds up the lines of the same event subscription.
-fn one_for_each(lines: Vec<([f64; 3], TopLine)>) -> serde_json::Result<Vec<([f64; 3], TopLine)>> {
+/// Counts an event subscription of a spread topic.
+fn count_line(report: &mut TopReport, line: &TopLine) {
+    let is_suspended = !matches!(line.health, HealthView::Healthy { .. });
+    let condition = line.condition.state.clone();
+    report.subscriptions += 1;
+    report.suspended += usize::from(is_suspended);
+    report.held += usize::from(line.held_by.is_some());
+    *report.conditions.entry(condition).or_default() += 1;
+}
+
+/// Merges the lines of the same event subscription.
+fn join_lines(parts: Vec<PartLine>, by: SortOrder) -> serde_json::Result<Vec<PartLine>> {
     let mut index = HashMap::new();
-    let mut all = Vec::<([f64; 3], TopLine)>::with_capacity(lines.len());
-    for (rank, line) in lines {
-        let at = *index
-            .entry((line.topic.clone(), line.subscription.clone()))
-            .or_insert(all.len());
-        match all.get_mut(at) {
-            None => all.push((rank, line)),
-            Some((known_rank, known)) => {
-                known_rank
-                    .iter_mut()
-                    .zip(rank)
-                    .for_each(|(known, more)| *known += more);
-                *known = fields::TOP_LINE.join(known.clone(), &line)?;
+    let mut all = Vec::<PartLine>::with_capacity(parts.len());
+    for part in parts {
+        let key = (part.line.topic.clone(), part.line.subscription.clone());
+        let position = *index.entry(key).or_insert(all.len());
+        match all.get_mut(position) {
+            None => all.push(part),
+            Some(known) => {
+                join_ranks(&mut known.rank, part.rank, by);
+                known.line = fields::TOP_LINE.join(known.line.clone(), &part.line)?;
             }
         }
     }
     Ok(all)
+}
+
+/// Merges the ranks of the parts of an event subscription as their lines are merged.
+fn join_ranks(known: &mut [f64; 3], more: [f64; 3], by: SortOrder) {
+    match by {
+        SortOrder::ResponseP50 | SortOrder::ResponseP95 | SortOrder::ResponseP99 => {
+            *known = std::array::from_fn(|at| known[at].max(more[at]));
+        }
+        SortOrder::Health => {
+            // The worst condition, and the sum of what waits.
+            let waiting = known[2] + more[2];
+            if compare_ranks(&more, known).is_lt() {
+                *known = more;
+            }
+            known[2] = waiting;
+        }
+        _ => *known = std::array::from_fn(|at| known[at] + more[at]),
+    }
 }
 
 fn join_reports<T: DeserializeOwned>(
@@ -245,7 +272,7 @@ pub(super) fn merge_supervision(
 ) -> serde_json::Result<Value> {
     let mut all: SupervisionReport = join_reports(&fields::SUPERVISION, responses)?;
     all.most_restarted
-        .sort_by_key(|actor| Reverse(sum_ends(&actor.incarnations.ends)));
+        .sort_by_key(|actor| Reverse(total_ends(&actor.incarnations.ends)));
     all.most_restarted
         .truncate(top_in(query, crate::supervision::TOP));
     serde_json::to_value(all)

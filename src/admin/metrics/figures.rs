@@ -371,7 +371,11 @@ fn merge_counters(to: &mut Counters, from: &Counters, how: fn(u64, u64) -> u64) 
     };
 }
 
-fn merge_ends(to: &mut IncarnationEnds, from: IncarnationEnds, how: fn(u64, u64) -> u64) {
+pub(crate) fn merge_ends(
+    to: &mut IncarnationEnds,
+    from: IncarnationEnds,
+    how: fn(u64, u64) -> u64,
+) {
     *to = IncarnationEnds {
         panicked: how(to.panicked, from.panicked),
         killed: how(to.killed, from.killed),

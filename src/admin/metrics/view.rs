@@ -10,8 +10,8 @@ use super::figures::{
 };
 use crate::merge::{
     FieldRule::{
-        Any, Earliest, Fields, FieldsOfEach, First, ItemsBy, Largest, Latest, Sum, SumOfEach,
-        WorstHealth,
+        Any, Earliest, Fields, FieldsOfEach, First, ItemsBy, Largest, Latest, OfWorstHealth, Sum,
+        SumOfEach,
     },
     merged_fields,
 };
@@ -179,7 +179,8 @@ struct BucketView {
 }
 
 merged_fields! { STATE: StateView = StateView {
-    health: WorstHealth, held: Any, cause: First, since: First, until: First, consecutive_suspensions: Largest,
+    health: OfWorstHealth, held: Any, cause: OfWorstHealth, since: OfWorstHealth, until: OfWorstHealth,
+    consecutive_suspensions: Largest,
     failures: Largest, backlog: Sum, backlog_age_seconds: Largest, time_to_live_seconds: First,
     pending: Sum, next_due: Earliest,
     dead_letters_waiting: Sum, in_flight: Sum, late_requests: Sum, concurrency_limit: Sum, events_per_request: First,
