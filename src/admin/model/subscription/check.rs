@@ -180,15 +180,17 @@ pub(super) fn read_limit(
     given: Option<i64>,
     max: u32,
 ) -> Result<Option<NonZeroU32>, InvalidRequest> {
-    let range = ValueRange {
-        min: 1,
-        max,
-        default: 0,
+    let Some(given) = given else {
+        return Ok(None);
     };
-    Ok(NonZeroU32::new(range.check_value(
-        &format!("destination.properties.{key}"),
-        given,
-    )?))
+    let limit = u32::try_from(given).ok().filter(|limit| *limit <= max);
+    match limit.and_then(NonZeroU32::new) {
+        Some(limit) => Ok(Some(limit)),
+        None => refuse_value(
+            format!("destination.properties.{key}"),
+            format!("is {given}; expected 1 to {max}"),
+        ),
+    }
 }
 
 /// A name of letters, digits and `marks`; [`None`] if it is empty.
