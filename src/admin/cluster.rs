@@ -454,8 +454,7 @@ async fn standby_metrics(
         .app_data::<web::Data<ServerHealth>>()
         .ok_or(AdminError::Broken("no health is set up"))?;
     // Files are read.
-    let ends = web::block(move || certificates()).await;
-    let ends = ends.map_err(|_| AdminError::Broken("the pool of blocking threads has stopped"))?;
+    let ends = web::block(move || certificates()).await?;
     Ok(standby_exposition(
         request,
         cluster_context(request)?,

@@ -171,7 +171,7 @@ pub(super) async fn get(call: Call<'_>, path: &TopicPath, name: &str) -> AdminRe
     match dead_letters.read_one(&location, id).await? {
         Ok(Some(found)) => {
             let event = RawValue::from_string(found.dead_letter.event.clone())
-                .map_err(|error| AdminError::Journal(format!("the event is not JSON: {error}")))?;
+                .map_err(|error| AdminError::Store(format!("the event is not JSON: {error}")))?;
             let schema = match found.dead_letter.schema {
                 Schema::EventGrid => "EventGridSchema",
                 Schema::CloudEvents => "CloudEventSchemaV1_0",
@@ -346,14 +346,12 @@ impl Control {
 impl From<browse::BrowseError> for AdminError {
     fn from(error: browse::BrowseError) -> Self {
         match error {
-            browse::BrowseError::Journal(error) => {
-                gridhook_engine::control::registry::Error::Journal(error).into()
-            }
+            browse::BrowseError::Journal(error) => error.into(),
             browse::BrowseError::Store(error) => Self::Unavailable(format!(
                 "The dead-letter store is unavailable: {error}. Try again later."
             )),
             browse::BrowseError::NoStore => Self::Broken("no dead-letter writer is set up"),
-            browse::BrowseError::Work(error) => Self::Journal(error.to_string()),
+            browse::BrowseError::Work(error) => Self::Store(error.to_string()),
             browse::BrowseError::Compute(error) => error.into(),
         }
     }

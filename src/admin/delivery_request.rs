@@ -19,7 +19,7 @@ use super::{
 };
 use gridhook_api::delivery_request::DeliveryRequestView;
 use gridhook_compute::Meter;
-use gridhook_engine::control::registry::{self, TopicHandle};
+use gridhook_engine::control::registry::TopicHandle;
 use gridhook_event::{Event, Seq, WallTime};
 use gridhook_subscription::DeliveryPlan;
 
@@ -117,7 +117,7 @@ async fn read_matching(
         if rest.is_empty() {
             break;
         }
-        let (read, after) = topic.events_of(rest).await.map_err(registry::Error::from)?;
+        let (read, after) = topic.events_of(rest).await?;
         rest = after;
         for event in read {
             meter.pause_if_used_up().await?;

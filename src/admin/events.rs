@@ -15,10 +15,7 @@ use super::{
     query,
 };
 use gridhook_api::events::{EventLine, EventList};
-use gridhook_engine::control::{
-    audit::record_intent,
-    registry::{self, TopicHandle},
-};
+use gridhook_engine::control::{audit::record_intent, registry::TopicHandle};
 use gridhook_event::{Event, Schema, Seq};
 use gridhook_publish::OneOfShards;
 
@@ -55,11 +52,7 @@ pub(super) async fn list_events(call: Call<'_>, path: &TopicPath) -> AdminResult
     let is_domain = topic.record().is_domain();
     let line = move |event: &Event| query.selects(event).then(|| event_line(event, is_domain));
     let search = |_| async move { topic.events_before(before, top, &line).await };
-    let page = call
-        .control
-        .compute_for(call.caller, search)
-        .await?
-        .map_err(registry::Error::from)?;
+    let page = call.control.compute_for(call.caller, search).await??;
     respond_json(&EventList {
         events: page.events,
         before: page.next.map(|next| next.0.to_string()),
@@ -118,7 +111,7 @@ pub(super) async fn get(call: Call<'_>, path: &TopicPath) -> AdminResult {
     let topic = find_topic(call.control, path)?;
     require_shard(call, &topic)?;
     let seq = sequence_number("sequence", sequence)?;
-    let event = topic.read_event(seq).await.map_err(registry::Error::from)?;
+    let event = topic.read_event(seq).await?;
     let event = event.ok_or_else(|| {
         AdminError::NotFound(format!(
             "The log of the topic has no event with the sequence {sequence}."

@@ -15,9 +15,8 @@ use gridhook_api::explain::{
     AttemptView, EndView, EventNotFound, ExplainView, ForecastView, ObstacleView, SearchedView,
     StateView,
 };
-use gridhook_engine::{
-    control::registry,
-    insight::event_finder::{EventReport, EventSelector, ExplainResult, SearchedRange},
+use gridhook_engine::insight::event_finder::{
+    EventReport, EventSelector, ExplainResult, SearchedRange,
 };
 use gridhook_event::Seq;
 use gridhook_policy::explain::{
@@ -175,11 +174,7 @@ pub(super) async fn explain(call: Call<'_>, path: &TopicPath, name: &str) -> Adm
     let topic_handle = Arc::clone(&topic);
     let name_key = name.to_owned();
     let explain = |_| async move { topic_handle.explain_event(&name_key, selector, now).await };
-    let answer = call
-        .control
-        .compute_for(call.caller, explain)
-        .await?
-        .map_err(registry::Error::from)?;
+    let answer = call.control.compute_for(call.caller, explain).await??;
     match answer.ok_or_else(|| no_subscription(path, name))? {
         ExplainResult::Found(report) => {
             let EventReport {

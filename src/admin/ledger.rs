@@ -16,7 +16,7 @@ use super::{
 };
 use crate::ledger_line::line_view;
 use gridhook_api::ledger::LedgerPageView;
-use gridhook_engine::control::registry::{self, LedgerPeriod};
+use gridhook_engine::control::registry::LedgerPeriod;
 use gridhook_event::{SubscriptionKey, Timestamp};
 use gridhook_policy::record::LedgerEntry;
 
@@ -83,7 +83,7 @@ pub(super) async fn ledger(call: Call<'_>, path: &TopicPath, name: &str) -> Admi
         excerpts,
         oldest,
         next,
-    } = found.map_err(registry::Error::from)?;
+    } = found?;
     let context = LineContext {
         filters: None,
         excerpts: Some(&excerpts),

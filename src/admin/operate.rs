@@ -17,7 +17,7 @@ use gridhook_api::status::{
     TopicBacklog, TopicStatusView, UnblockRequest,
 };
 use gridhook_api::top::ConditionView;
-use gridhook_engine::control::registry::{self, SubscriptionStatus};
+use gridhook_engine::control::registry::SubscriptionStatus;
 use gridhook_event::{SubscriptionKey, Timestamp};
 use gridhook_policy::{
     order::OrderHash,
@@ -151,12 +151,9 @@ pub(crate) fn counters_view(counters: Counters) -> CountersView {
 pub(super) async fn topic_status(control: &Control, path: &TopicPath) -> AdminResult {
     let topic = find_topic(control, path)?;
     let backlog = topic.crowded_partition();
-    let Range { start: from, end } = topic.log_range().await.map_err(registry::Error::from)?;
+    let Range { start: from, end } = topic.log_range().await?;
     let oldest = if from < end {
-        topic
-            .appended_at(from)
-            .await
-            .map_err(registry::Error::from)?
+        topic.appended_at(from).await?
     } else {
         None
     };
@@ -200,8 +197,7 @@ pub(super) async fn status(control: &Control, path: &TopicPath, name: &str) -> A
         .ok_or_else(|| no_subscription(path, name))?;
     let status = topic
         .read_status(name)
-        .await
-        .map_err(registry::Error::from)?
+        .await?
         .ok_or_else(|| no_subscription(path, name))?;
     let now = control.clock.now();
     let snapshot = topic

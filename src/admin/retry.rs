@@ -12,7 +12,7 @@ use super::{
     model::{InvalidRequest, parse_body, read},
 };
 use gridhook_api::retry::{DELIVERIES_MAX, RetriedView, RetryNowBody};
-use gridhook_engine::control::registry::{self, SubscriptionStatus};
+use gridhook_engine::control::registry::SubscriptionStatus;
 use gridhook_event::{Lane, Seq, Timestamp};
 use gridhook_policy::record::{BLOCKING, DueKey, Health, RetryRequest};
 
@@ -34,10 +34,7 @@ pub(super) async fn retry_deliveries(call: Call<'_>, path: &TopicPath, name: &st
                 .map(parse_position)
                 .transpose()?
                 .unwrap_or_else(first);
-            let page = topic
-                .pending_from(name, from, DELIVERIES_MAX)
-                .await
-                .map_err(registry::Error::from)?;
+            let page = topic.pending_from(name, from, DELIVERIES_MAX).await?;
             let (mut keys, is_end) = page.ok_or_else(|| no_subscription(path, name))?;
             // Deliveries that wait for another event of their order key are last.
             let waiting = keys.partition_point(|key| key.due < BLOCKING);
@@ -82,8 +79,7 @@ pub(super) async fn retry_deliveries(call: Call<'_>, path: &TopicPath, name: &st
         .await?;
     let status = topic
         .read_status(name)
-        .await
-        .map_err(registry::Error::from)?
+        .await?
         .ok_or_else(|| no_subscription(path, name))?;
     let waits_until = wait_end(&status)
         .filter(|until| control.clock.now() < *until)

@@ -69,10 +69,7 @@ pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) 
         };
         checker.check_target(folder.as_deref()).map(|()| folder)
     });
-    let checked = check
-        .await
-        .map_err(|_| AdminError::Broken("the pool of blocking threads has stopped"))?;
-    let folder = checked.map_err(backup_refusal)?;
+    let folder = check.await?.map_err(backup_refusal)?;
     record_intent().await;
     info!(?folder, "backup started");
     Ok(stream_progress(control.clock.clone(), move |watch| {

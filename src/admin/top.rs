@@ -26,7 +26,7 @@ use super::{
 };
 use crate::operate::health_view;
 use gridhook_api::top::{HealthFilter, RateWindow, SortOrder, TopLine, TopReport};
-use gridhook_engine::control::registry::{self, SubscriptionSnapshot, TopicHandle};
+use gridhook_engine::control::registry::{SubscriptionSnapshot, TopicHandle};
 use gridhook_event::{PartitionId, SubscriptionKey, Timestamp};
 use gridhook_policy::{
     condition::{Condition, WindowOutcomes},
@@ -440,11 +440,7 @@ impl SubscriptionSample<'_> {
         } = &self.figures;
         let record = self.figures.record();
         let oldest = match unread {
-            Some(seq) => self
-                .topic
-                .appended_at(*seq)
-                .await
-                .map_err(registry::Error::from)?,
+            Some(seq) => self.topic.appended_at(*seq).await?,
             None => None,
         };
         let rates = self.rates;

@@ -20,7 +20,7 @@ use gridhook_api::{
     trace::{DeliveryHistory, EventView, TOP_MAX, TraceView, Transformed},
 };
 use gridhook_engine::{
-    control::registry::{self, EventOccurrence, TraceResult, TraceToken},
+    control::registry::{EventOccurrence, TraceResult, TraceToken},
     insight::trace::{SubscriptionTrace, TransformedSummary},
 };
 use gridhook_policy::{
@@ -267,7 +267,7 @@ pub(super) async fn trace_event(call: Call<'_>, path: &TopicPath) -> AdminResult
         occurrences,
         log,
         next,
-    } = result.map_err(registry::Error::from)?;
+    } = result?;
     respond_json(&TraceView {
         topic: topic.record().name.to_string(),
         now: now.to_string(),

@@ -58,8 +58,7 @@ use super::{
     query,
     shard::ConcernedShards,
 };
-use gridhook_engine::control::registry::{self, TopicHandle};
-use gridhook_journal as journal;
+use gridhook_engine::control::registry::TopicHandle;
 use gridhook_record::proposal::Provisioned;
 
 /// Maximum size of a body; ARM's limit is 4 MiB.
@@ -375,40 +374,6 @@ fn no_resource(path: &TopicPath, resource: &str) -> AdminError {
         "The Resource '{resource}' under resource group '{}' was not found.",
         path.scope.resource_group
     ))
-}
-
-impl From<registry::Error> for AdminError {
-    fn from(error: registry::Error) -> Self {
-        match error {
-            registry::Error::Unknown(what) => Self::NotFound(what),
-            registry::Error::Refused(why) => Self::Refused(why),
-            registry::Error::Plan(error) => Self::Plan(error),
-            registry::Error::Validation(refusal) => Self::Validation(refusal),
-            registry::Error::Stale(why) => Self::Stale(why),
-            registry::Error::CommandRefused(why) => Self::Conflict(format!(
-                "Nothing was done: \
-                 {why}."
-            )),
-            registry::Error::Full(why) => Self::Conflict(why),
-            registry::Error::Journal(error) => match error {
-                journal::Error::Full => Self::Unavailable(
-                    "The disk of the data folder is full; nothing was changed. Try again when \
-                     there is space."
-                        .to_owned(),
-                ),
-                journal::Error::Closed => Self::Unavailable(
-                    "The journal is closed; nothing was changed. Try again \
-                     later."
-                        .to_owned(),
-                ),
-                error @ (journal::Error::Fenced
-                | journal::Error::Unknown
-                | journal::Error::Backlog(_)
-                | journal::Error::Damaged(_)) => Self::Journal(error.to_string()),
-            },
-            error @ registry::Error::Unreadable { .. } => Self::Journal(error.to_string()),
-        }
-    }
 }
 
 /// The shards that a change of a resource concerns, as it is now.

@@ -23,7 +23,7 @@ use gridhook_api::what_if::Difference;
 /// The response of a handler, which borrows from its input.
 pub(super) type HandlerFuture<'a> = LocalBoxFuture<'a, AdminResult>;
 
-/// The response to a PUT with `whatIf`: the changes that it would make.
+/// The changes that a PUT or PATCH would make.
 pub(super) type DifferenceFuture<'a> = LocalBoxFuture<'a, AdminResult<Difference>>;
 
 /// A bug: only the operation of a PUT is called.

@@ -38,7 +38,7 @@ pub(super) use self::series::{Activity, SeriesSelection};
 pub(super) use self::view::{METRICS, MetricsView};
 use self::{figures::SubscriptionFigures, scrape::NamedSubscription};
 use super::{
-    AdminError, Control,
+    Control,
     admin_token::AdminToken,
     arm::{Call, find_topic, no_subscription, path::TopicPath},
     cluster::ClusterContext,
@@ -257,7 +257,6 @@ pub(super) fn standby_exposition(
 /// `GET /metrics`.
 pub(super) async fn get_metrics(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     let format = text_format(&request);
-    let pool_stopped = |_| AdminError::Broken("the pool of blocking threads has stopped");
     let scraped_control = control.clone();
     let pending_scrape = web::block(move || {
         let Control {
@@ -269,7 +268,7 @@ pub(super) async fn get_metrics(request: HttpRequest, control: web::Data<Control
         exposition.collect_figures(registry, clock.now())
     })
     .await;
-    let scrape = pending_scrape.map_err(pool_stopped)?.look_up_ages().await;
+    let scrape = pending_scrape?.look_up_ages().await;
     let text = web::block(move || {
         let mut text = MetricsText::new(format);
         server::write_server_families(&mut text, &control.exposition, &scrape);
@@ -279,7 +278,7 @@ pub(super) async fn get_metrics(request: HttpRequest, control: web::Data<Control
     });
     Ok(HttpResponse::Ok()
         .content_type(format.content_type())
-        .body(text.await.map_err(pool_stopped)?))
+        .body(text.await?))
 }
 
 /// `GET …/metrics` of an event subscription.
@@ -308,10 +307,7 @@ pub(super) async fn get_subscription_metrics(
     });
     let (record, unread, mut figures) = census.ok_or_else(missing)?;
     if let Some(seq) = unread {
-        figures.state.unread_since = topic
-            .appended_at(seq)
-            .await
-            .map_err(registry::Error::from)?;
+        figures.state.unread_since = topic.appended_at(seq).await?;
     }
     let now = control.clock.now();
     match negotiate_format(call.request).unwrap_or(ExpositionFormat::Json) {
