@@ -18,8 +18,8 @@ use tracing::{info, warn};
 
 use super::{
     AdminError, Control,
-    arm::read_body,
-    model::{InvalidRequest, parse_body, read, value_of},
+    arm::read_json,
+    model::{InvalidRequest, value_of},
 };
 use gridhook_api::store::{BackupBody, BackupView, ProgressLine};
 use gridhook_clock::Clock;
@@ -56,7 +56,7 @@ pub(super) async fn check_store(control: web::Data<Control>) -> AdminResult {
 
 /// `POST /store/backup`.
 pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
-    let body: BackupBody = read(parse_body(&read_body(payload).await?)?)?;
+    let body: BackupBody = read_json(payload).await?;
     let backups = find_backups(&control)?;
     let folder = body.folder.map(PathBuf::from);
     let shard = control.shard_number();

@@ -20,7 +20,6 @@ use url::form_urlencoded;
 use super::{
     AdminError, Control,
     arm::{self, path},
-    auth::AdminCaller,
     ledger_line::{LineContext, OutcomeFilter},
     model::InvalidRequest,
     permissions::Permissions,
@@ -69,7 +68,7 @@ pub(super) async fn stream_tail(request: HttpRequest, control: web::Data<Control
         .feed()
         .subscribe()
         .ok_or_else(unavailable)?;
-    let caller = AdminCaller::from_request(&request)?;
+    let caller = permissions.caller.clone();
     let wall = control.clock.wall_time();
     let now = control.clock.now();
     let session = request.extensions().get::<OpenSession>().cloned();

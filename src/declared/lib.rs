@@ -111,7 +111,7 @@ impl DeclaredResource {
         resource_path(&self.group, &self.names)
     }
 
-    /// The path of the parent: the domain of a domain topic, the topic of an event subscription.
+    /// The path without the last type and name: that of the parent.
     pub fn parent_path(&self) -> Option<String> {
         (self.names.len() > 2)
             .then(|| resource_path(&self.group, &self.names[..self.names.len() - 2]))

@@ -183,7 +183,7 @@ fn build_control(
         .map_err(io_error("metrics.token"))?;
     let mut control = startup::build_control(core, &bound.address, delivery.system_topic.as_ref())?
         .with_dead_letters(redrives)
-        .with_tools(targets)
+        .with_chaos_targets(targets)
         .with_dashboard(core.config.server.dashboard);
     if core.config.server.dashboard {
         control = control.with_history_file(core.config.server.data_dir.join(admin::HISTORY_FILE));

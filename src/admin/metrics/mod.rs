@@ -37,12 +37,7 @@ pub use self::series::SeriesLimits;
 pub(super) use self::series::{Activity, SeriesSelection};
 pub(super) use self::view::{METRICS, MetricsView};
 use self::{figures::SubscriptionFigures, scrape::NamedSubscription};
-use super::{
-    Control,
-    admin_token::AdminToken,
-    arm::{Call, find_topic, no_subscription, path::TopicPath},
-    cluster::ClusterContext,
-};
+use super::{Control, admin_token::AdminToken, arm::Call, cluster::ClusterContext};
 use gridhook_clock::Clock;
 use gridhook_dead_letter::totals::DeadLetterTotals;
 use gridhook_engine::control::{registry, system_events::SystemEvents};
@@ -282,23 +277,17 @@ pub(super) async fn get_metrics(request: HttpRequest, control: web::Data<Control
 }
 
 /// `GET …/metrics` of an event subscription.
-pub(super) async fn get_subscription_metrics(
-    call: Call<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> AdminResult {
+pub(super) async fn get_subscription_metrics(call: Call<'_>) -> AdminResult {
     let control = call.control;
-    let topic = find_topic(control, path)?;
-    let missing = || no_subscription(path, name);
+    let topic = call.find_topic()?;
+    let name = call.path.subscription()?;
+    let missing = || call.no_subscription();
     let subscription = topic
-        .visit_subscription(name, |census| census.number)
+        .visit_subscription(&name, |census| census.number)
         .ok_or_else(missing)?;
-    let key = SubscriptionKey {
-        partition: topic.partition(),
-        subscription,
-    };
+    let key = topic.subscription_key(subscription);
     let dead_letter_totals = control.exposition.dead_letter_totals(key).await?;
-    let census = topic.visit_subscription(name, |census| {
+    let census = topic.visit_subscription(&name, |census| {
         (
             census.record.clone(),
             census.unread,
@@ -310,7 +299,7 @@ pub(super) async fn get_subscription_metrics(
         figures.state.unread_since = topic.appended_at(seq).await?;
     }
     let now = control.clock.now();
-    match negotiate_format(call.request).unwrap_or(ExpositionFormat::Json) {
+    match negotiate_format(call.request()?).unwrap_or(ExpositionFormat::Json) {
         ExpositionFormat::Json => {
             let started = control.exposition.started;
             respond_json(&MetricsView::new(
