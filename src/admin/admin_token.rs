@@ -182,7 +182,7 @@ fn read_token_file(file: File, path: &Path) -> io::Result<AdminToken> {
 
 fn create_token(data_dir: &Path) -> io::Result<AdminToken> {
     let token = AdminToken::new(
-        &random_text(TOKEN_BYTES, &URL_SAFE_NO_PAD)?,
+        &random_text(TOKEN_BYTES, &URL_SAFE_NO_PAD).map_err(io::Error::other)?,
         TokenOrigin::Generated,
     )?;
     write(&token, data_dir, PRIVATE)?;

@@ -131,18 +131,8 @@ pub(super) fn begin_request(
     begin_operation(control, request, permissions, request.method(), path)
 }
 
-/// The change of a resource that a request for another one makes.
-pub(super) fn begin_part(
-    control: &Control,
-    request: &HttpRequest,
-    permissions: &Permissions,
-    method: Method,
-    path: &str,
-) -> Option<Arc<AuditedOperation>> {
-    begin_operation(control, request, Some(permissions), &method, path)
-}
-
-fn begin_operation(
+/// The operation of a request, or the change of a resource that a request for another one makes.
+pub(super) fn begin_operation(
     control: &Control,
     request: &HttpRequest,
     permissions: Option<&Permissions>,

@@ -182,15 +182,6 @@ impl AdminCaller {
         }
     }
 
-    /// The caller of an authenticated request.
-    pub(super) fn from_request(request: &HttpRequest) -> AdminResult<Self> {
-        request
-            .extensions()
-            .get()
-            .cloned()
-            .ok_or(AdminError::Broken("the request has no caller"))
-    }
-
     /// Waits until the caller's token is revoked, replaced or expires.
     pub(super) async fn wait_until_ended(&self, wall: WallTime) {
         match self {
@@ -209,8 +200,8 @@ impl AdminCaller {
 }
 
 /// Checks that the caller of a request may use an operation, before the body is read. The request's
-/// extensions then have the [`AdminCaller`], except for an operation that needs no role. No cache
-/// may store the response of one that does.
+/// extensions then have the [`Permissions`], and no cache may store the response. Neither is so for
+/// an operation that needs no role, and for a scrape with the token for metrics.
 pub(super) async fn authorize(
     access: Access,
     target: Target,
@@ -247,7 +238,6 @@ pub(super) async fn authorize(
                     .as_ref()
                     .map(|permissions| permissions.caller.identity().0);
                 let span = tracing::info_span!("request", id, operator);
-                request.extensions_mut().insert(permissions.caller.clone());
                 request.extensions_mut().insert(permissions);
                 next.call(request).instrument(span).await
             }

@@ -17,11 +17,10 @@ use actix_web::{
 use super::{
     AdminError, ListenerRole,
     admin_token::AdminToken,
-    arm::read_body,
+    arm::read_json,
     auth::{bearer_in, bearer_token},
     health::{self, ServerHealth},
     metrics::{CertificateEnds, MetricsAccess, standby_exposition},
-    model,
 };
 use gridhook_api::cluster::{
     ClusterNodeView, ClusterView, CopyView, DrainBody, ForgetBody, MoveBody, NodeState,
@@ -275,7 +274,7 @@ pub(super) async fn ownership(request: HttpRequest) -> AdminResult {
 /// `POST /cluster/move`: requests that the owner of a shard gives it up to another node.
 pub(super) async fn move_shard(request: HttpRequest, body: web::Payload) -> AdminResult {
     let cluster_context = cluster_context(&request)?;
-    let MoveBody { shard, node } = model::read(model::parse_body(&read_body(body).await?)?)?;
+    let MoveBody { shard, node } = read_json(body).await?;
     cluster_context
         .membership
         .move_shard(shard, node)
@@ -287,7 +286,7 @@ pub(super) async fn move_shard(request: HttpRequest, body: web::Payload) -> Admi
 /// `POST /cluster/drain`: requests that a node gives up what it owns and claims nothing, or ends that.
 pub(super) async fn drain_node(request: HttpRequest, body: web::Payload) -> AdminResult {
     let cluster_context = cluster_context(&request)?;
-    let DrainBody { node, drain } = model::read(model::parse_body(&read_body(body).await?)?)?;
+    let DrainBody { node, drain } = read_json(body).await?;
     cluster_context
         .membership
         .drain_node(node, drain)
@@ -299,7 +298,7 @@ pub(super) async fn drain_node(request: HttpRequest, body: web::Payload) -> Admi
 /// `POST /cluster/forget`: removes the record of a node that is gone for good.
 pub(super) async fn forget_node(request: HttpRequest, body: web::Payload) -> AdminResult {
     let cluster_context = cluster_context(&request)?;
-    let ForgetBody { node } = model::read(model::parse_body(&read_body(body).await?)?)?;
+    let ForgetBody { node } = read_json(body).await?;
     cluster_context
         .membership
         .forget_node(node)
@@ -456,8 +455,7 @@ async fn standby_metrics(
         .app_data::<web::Data<ServerHealth>>()
         .ok_or(AdminError::Broken("no health is set up"))?;
     // Files are read.
-    let ends = web::block(move || certificates()).await;
-    let ends = ends.map_err(|_| AdminError::Broken("the pool of blocking threads has stopped"))?;
+    let ends = web::block(move || certificates()).await?;
     Ok(standby_exposition(
         request,
         cluster_context(request)?,

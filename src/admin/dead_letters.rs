@@ -19,9 +19,9 @@ use tracing::info;
 use self::body::{dead_letter_query, is_empty_filter, problem_views};
 use super::{
     AdminError, Control,
-    arm::{Call, find_topic, no_subscription, path::TopicPath},
+    arm::Call,
     compute_caller,
-    model::{InvalidRequest, parse_body, read},
+    model::{InvalidRequest, topic::schema_name},
     query, shares,
 };
 use crate::dead_letters::body::dead_letter_view;
@@ -39,7 +39,7 @@ use gridhook_dead_letter::{
     redrive::RedriveRequest,
 };
 use gridhook_engine::control::audit::record_intent;
-use gridhook_event::{Schema, SubscriptionKey};
+use gridhook_event::SubscriptionKey;
 use gridhook_policy::record::{
     Command, Rate,
     job::{Job, JobCommand, JobKind},
@@ -90,19 +90,15 @@ fn parse_cursor<T: FromStr>(
     start: T,
 ) -> Result<T, InvalidRequest> {
     let Some(given) = given else { return Ok(start) };
-    given.parse().map_err(|_| {
-        let problem = format!(
-            "is \"{}\"; expected the value of a response",
-            given.escape_debug()
-        );
-        InvalidRequest::new(target, problem)
-    })
+    given
+        .parse()
+        .map_err(|_| InvalidRequest::unexpected(target, given, "the value of a response"))
 }
 
 /// `GET …/deadLetters`.
-pub(super) async fn list(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
-    let request = call.request;
-    let (dead_letters, location) = find_location(call.control, path, name)?;
+pub(super) async fn list(call: Call<'_>) -> AdminResult {
+    let request = call.request()?;
+    let (dead_letters, location) = find_location(call)?;
     let mut filter = DeadLetterFilter::default();
     let mut top = TOP;
     let mut after = None;
@@ -162,24 +158,19 @@ pub(super) async fn list(call: Call<'_>, path: &TopicPath, name: &str) -> AdminR
 }
 
 /// `GET …/deadLetters/{key}`.
-pub(super) async fn get(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
+pub(super) async fn get(call: Call<'_>) -> AdminResult {
     let key = call.path.name("deadLetterKey")?;
-    let (dead_letters, location) = find_location(call.control, path, name)?;
+    let (dead_letters, location) = find_location(call)?;
     let id: DeadLetterId = key.parse().map_err(|no_key: browse::InvalidDeadLetterId| {
         InvalidRequest::new("the key", no_key.to_string())
     })?;
     match dead_letters.read_one(&location, id).await? {
         Ok(Some(found)) => {
             let event = RawValue::from_string(found.dead_letter.event.clone())
-                .map_err(|error| AdminError::Journal(format!("the event is not JSON: {error}")))?;
-            let schema = match found.dead_letter.schema {
-                Schema::EventGrid => "EventGridSchema",
-                Schema::CloudEvents => "CloudEventSchemaV1_0",
-                Schema::Custom => "CustomEventSchema",
-            };
+                .map_err(|error| AdminError::Store(format!("the event is not JSON: {error}")))?;
             respond_json(&DeadLetterWithEvent {
                 letter: dead_letter_view(&found),
-                schema: schema.to_owned(),
+                schema: schema_name(found.dead_letter.schema).to_owned(),
                 event,
             })
         }
@@ -194,9 +185,9 @@ pub(super) async fn get(call: Call<'_>, path: &TopicPath, name: &str) -> AdminRe
 }
 
 /// `POST …/deadLetters/purge`.
-pub(super) async fn purge(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
-    let (dead_letters, location) = find_location(call.control, path, name)?;
-    let body: DeadLetterPurge = read(parse_body(call.body)?)?;
+pub(super) async fn purge(call: Call<'_>) -> AdminResult {
+    let (dead_letters, location) = find_location(call)?;
+    let body: DeadLetterPurge = call.read_body()?;
     let query = parse_selection(body.filter.as_ref(), body.keys.as_deref(), body.all)?;
     let at = parse_cursor("after", body.after.as_deref(), PurgeCursor::START)?;
     if !body.dry_run {
@@ -211,8 +202,8 @@ pub(super) async fn purge(call: Call<'_>, path: &TopicPath, name: &str) -> Admin
         .await?;
     if !body.dry_run {
         info!(
-            topic = path.topic_key(),
-            subscription = name,
+            topic = call.path.topic()?.topic_key(),
+            subscription = call.path.subscription()?,
             dead_letters,
             "dead letters purged"
         );
@@ -227,15 +218,15 @@ pub(super) async fn purge(call: Call<'_>, path: &TopicPath, name: &str) -> Admin
 }
 
 /// `POST …/deadLetters/redrive`: 202 with the started job, or 200 with the count of a dry run.
-pub(super) async fn redrive(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
+pub(super) async fn redrive(call: Call<'_>) -> AdminResult {
     let control = call.control;
     let redrives = control.redrives()?;
-    let (_, location) = find_location(control, path, name)?;
-    let body: DeadLetterRedrive = read(parse_body(call.body)?)?;
+    let (_, location) = find_location(call)?;
+    let body: DeadLetterRedrive = call.read_body()?;
     let query = parse_selection(body.filter.as_ref(), body.keys.as_deref(), body.all)?;
     let at = parse_cursor("after", body.after.as_deref(), PurgeCursor::START)?;
     if body.dry_run {
-        let caller = compute_caller(call.caller);
+        let caller = compute_caller(call.caller());
         let count = redrives.count_page(&location, &query, at, (&control.compute, &caller));
         let PurgeProgress {
             dead_letters,
@@ -251,15 +242,14 @@ pub(super) async fn redrive(call: Call<'_>, path: &TopicPath, name: &str) -> Adm
         });
     }
     let rate = body.rate.map(parse_rate).transpose()?;
-    shares::check_new_job(control, call.permissions, &path.topic_key(), name).await?;
+    let topic = call.path.topic()?.topic_key();
+    let subscription = call.path.subscription()?;
+    shares::check_new_job(control, call.permissions, &topic, &subscription).await?;
     let kind = JobKind::Redrive { drained: false };
+    let start = Command::Job(JobCommand::Start { kind, rate });
     let begun = control
         .registry
-        .send_command(
-            &path.topic_key(),
-            name,
-            Command::Job(JobCommand::Start { kind, rate }),
-        )
+        .send_command(&topic, &subscription, start)
         .await?;
     let lane = begun
         .job
@@ -278,17 +268,12 @@ pub(super) async fn redrive(call: Call<'_>, path: &TopicPath, name: &str) -> Adm
         let cancel = Command::Job(JobCommand::Cancel(lane));
         control
             .registry
-            .send_command(&path.topic_key(), name, cancel)
+            .send_command(&topic, &subscription, cancel)
             .await
             .ok();
         return Err(browse::BrowseError::Journal(error).into());
     }
-    info!(
-        topic = path.topic_key(),
-        subscription = name,
-        job = lane.0,
-        "redrive started"
-    );
+    info!(topic, subscription, job = lane.0, "redrive started");
     Ok(HttpResponse::Accepted().json(RedriveStartedView { job: lane.0 }))
 }
 
@@ -303,23 +288,12 @@ fn parse_rate(asked: f64) -> Result<Rate, InvalidRequest> {
 }
 
 /// The dead letters of an event subscription, and their location.
-fn find_location<'a>(
-    control: &'a Control,
-    path: &TopicPath,
-    name: &str,
-) -> AdminResult<(&'a DeadLetters, DeadLetterLocation)> {
-    let topic = find_topic(control, path)?;
-    let subscription = topic
-        .find_subscription(name)
-        .ok_or_else(|| no_subscription(path, name))?;
-    let subscription_key = SubscriptionKey {
-        partition: topic.partition(),
-        subscription: subscription.number,
-    };
-    control
+fn find_location(call: Call<'_>) -> AdminResult<(&DeadLetters, DeadLetterLocation)> {
+    let key = call.find_subscription()?.key();
+    call.control
         .redrives()?
-        .find_location(subscription_key)
-        .ok_or_else(|| no_subscription(path, name))
+        .find_location(key)
+        .ok_or_else(|| call.no_subscription())
 }
 
 impl Control {
@@ -346,14 +320,12 @@ impl Control {
 impl From<browse::BrowseError> for AdminError {
     fn from(error: browse::BrowseError) -> Self {
         match error {
-            browse::BrowseError::Journal(error) => {
-                gridhook_engine::control::registry::Error::Journal(error).into()
-            }
+            browse::BrowseError::Journal(error) => error.into(),
             browse::BrowseError::Store(error) => Self::Unavailable(format!(
                 "The dead-letter store is unavailable: {error}. Try again later."
             )),
             browse::BrowseError::NoStore => Self::Broken("no dead-letter writer is set up"),
-            browse::BrowseError::Work(error) => Self::Journal(error.to_string()),
+            browse::BrowseError::Work(error) => Self::Store(error.to_string()),
             browse::BrowseError::Compute(error) => error.into(),
         }
     }

@@ -8,7 +8,7 @@ use tracing::info;
 
 use super::{
     AdminError, Control,
-    arm::{ChangeLock, Input, path},
+    arm::{Call, ChangeLock, path},
     auth::AdminCaller,
     permissions::Permissions,
 };
@@ -66,22 +66,12 @@ async fn put_resource(control: &Control, resource: &DeclaredResource) -> AdminRe
         AdminCaller::Declared,
         vec![Grant::for_server(TokenRole::Admin)],
     );
-    let caller = &permissions.caller;
-    let input = Input {
-        control,
-        caller,
-        permissions,
-        path: &target,
-        body: body.as_bytes(),
-        lock,
-        is_conditional: false,
-        before: None,
-    };
-    let difference = operation.compute_difference(input).await?;
+    let call = Call::new(control, permissions, &target, body.as_bytes(), lock);
+    let difference = operation.compute_difference(call).await?;
     if difference.exists && difference.changes.is_empty() {
         return Ok(Applied::Unchanged);
     }
-    operation.put_resource(input).await?;
+    operation.handle_call(call).await?;
     Ok(if difference.exists {
         Applied::Changed
     } else {

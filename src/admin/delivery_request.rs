@@ -10,16 +10,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{
-    AdminError,
-    arm::{Call, find_topic, no_subscription, path::TopicPath},
-    events::require_shard,
-    model::InvalidRequest,
-    query,
-};
+use super::{AdminError, arm::Call, events::require_shard, model::InvalidRequest, query};
 use gridhook_api::delivery_request::DeliveryRequestView;
 use gridhook_compute::Meter;
-use gridhook_engine::control::registry::{self, TopicHandle};
+use gridhook_engine::control::registry::TopicHandle;
 use gridhook_event::{Event, Seq, WallTime};
 use gridhook_subscription::DeliveryPlan;
 
@@ -55,8 +49,8 @@ struct RequestEvents {
 }
 
 /// `GET …/request?from=…&to=…&attempt=…`.
-pub(super) async fn show_request(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
-    let query: RangeQuery = query::read(call.request.query_string(), "from, to or attempt")?;
+pub(super) async fn show_request(call: Call<'_>) -> AdminResult {
+    let query: RangeQuery = query::read(call.request()?.query_string(), "from, to or attempt")?;
     let first = Seq(query.from);
     let end = Seq(query.to.unwrap_or(query.from)).plus(1);
     if first < Seq::FIRST || end <= first {
@@ -65,14 +59,14 @@ pub(super) async fn show_request(call: Call<'_>, path: &TopicPath, name: &str) -
             "is before `from`; expected a range of sequence numbers",
         );
     }
-    let topic = find_topic(call.control, path)?;
+    let topic = call.find_topic()?;
     require_shard(call, &topic)?;
     let plan = topic
-        .delivery_plan(name)
-        .ok_or_else(|| no_subscription(path, name))?;
+        .delivery_plan(&call.path.subscription()?)
+        .ok_or_else(|| call.no_subscription())?;
     let wall = call.control.clock.wall_time();
     let attempts_before = query.attempt.saturating_sub(1);
-    let view = call.control.compute_for(call.caller, |meter| {
+    let view = call.control.compute_for(call.caller(), |meter| {
         rebuild_request(topic, plan, first..end, (attempts_before, wall), meter)
     });
     respond_json(&view.await??)
@@ -117,7 +111,7 @@ async fn read_matching(
         if rest.is_empty() {
             break;
         }
-        let (read, after) = topic.events_of(rest).await.map_err(registry::Error::from)?;
+        let (read, after) = topic.events_of(rest).await?;
         rest = after;
         for event in read {
             meter.pause_if_used_up().await?;

@@ -4,21 +4,26 @@ use std::time::Duration;
 
 use actix_web::{
     HttpResponse, ResponseError,
+    error::BlockingError,
     http::{
         Method, StatusCode,
         header::{ALLOW, CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE},
     },
 };
 
-use super::{arm::deployments::DeploymentError, auth::Role, model::InvalidRequest, request_id};
+use super::{
+    arm::deployments::DeploymentError, auth::Role, model::InvalidRequest, random::NoRandomBytes,
+    request_id,
+};
 use gridhook_api::resource::{
     AdditionalInfo, ErrorBody, ErrorDetail, ErrorResponse, RequestIdInfo,
 };
 use gridhook_compute::ComputeError;
-use gridhook_engine::control::registry::ValidationRefusal;
+use gridhook_engine::control::registry::{self, ValidationRefusal};
+use gridhook_journal as journal;
 use gridhook_subscription::PlanError;
 
-/// Retry interval while the store cannot be written: a full disk is freed by people.
+/// Retry interval. A full disk is freed by people; the other causes last seconds.
 const RETRY_AFTER_SECONDS: u32 = 10;
 
 /// Error of a request of the control plane. Nothing was changed, except where the error says
@@ -117,7 +122,7 @@ pub enum AdminError {
     #[error("{0}")]
     Gone(String),
     /// The body is larger than this many bytes.
-    #[error("The maximum size ({0}) has been exceeded.")]
+    #[error("The body exceeds {0} bytes.")]
     TooLarge(usize),
     /// The body was not received in time.
     #[error("The request's body was not received within {} seconds.", .0.as_secs())]
@@ -125,18 +130,17 @@ pub enum AdminError {
     /// The connection ended before the body did.
     #[error("The body could not be read: {0}.")]
     Body(String),
-    /// The store cannot be written at present.
+    /// The request cannot be served now; the client can repeat it later.
     #[error("{0}")]
     Unavailable(String),
-    /// The store failed, and it is unknown whether the change was stored.
-    #[error("The change may or may not have been made: {0}.")]
-    Journal(String),
+    /// A record of the store is damaged or missing.
+    #[error("The request failed: {0}.")]
+    Store(String),
     /// A bug of the server.
-    #[error("The server is not set up: {0}.")]
+    #[error("The server has a bug: {0}.")]
     Broken(&'static str),
-    /// The system returned no random bytes.
-    #[error("No access key could be made: {0}.")]
-    NoRandomness(#[from] std::io::Error),
+    #[error("The system returned no random bytes: {0}.")]
+    NoRandomBytes(#[from] NoRandomBytes),
 }
 
 impl AdminError {
@@ -172,7 +176,7 @@ impl AdminError {
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
             Self::Slow(_) => (StatusCode::REQUEST_TIMEOUT, "RequestTimeout"),
             Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
-            Self::Journal(_) | Self::Broken(_) | Self::NoRandomness(_) => {
+            Self::Store(_) | Self::Broken(_) | Self::NoRandomBytes(_) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError")
             }
         }
@@ -267,6 +271,50 @@ impl From<ComputeError> for AdminError {
         match error {
             ComputeError::Time(_) | ComputeError::Memory(_) => Self::Refused(problem),
             ComputeError::Busy | ComputeError::Interrupted => Self::Unavailable(problem),
+        }
+    }
+}
+
+impl From<BlockingError> for AdminError {
+    fn from(_: BlockingError) -> Self {
+        Self::Unavailable("The server is stopping.".to_owned())
+    }
+}
+
+impl From<registry::Error> for AdminError {
+    fn from(error: registry::Error) -> Self {
+        match error {
+            registry::Error::Unknown(what) => Self::NotFound(what),
+            registry::Error::Refused(why) => Self::Refused(why),
+            registry::Error::Plan(error) => Self::Plan(error),
+            registry::Error::Validation(refusal) => Self::Validation(refusal),
+            registry::Error::Stale(why) => Self::Stale(why),
+            registry::Error::CommandRefused(why) => {
+                Self::Conflict(format!("Nothing was done: {why}."))
+            }
+            registry::Error::Full(why) => Self::Conflict(why),
+            registry::Error::Journal(error) => error.into(),
+            error @ registry::Error::Unreadable { .. } => Self::Store(error.to_string()),
+        }
+    }
+}
+
+impl From<journal::Error> for AdminError {
+    fn from(error: journal::Error) -> Self {
+        match error {
+            journal::Error::Full => Self::Unavailable(
+                "The disk of the data folder is full; nothing was changed. Try again when there \
+                 is space."
+                    .to_owned(),
+            ),
+            journal::Error::Closed => Self::Unavailable(
+                "The journal is closed; a change may or may not have been made. Try again later."
+                    .to_owned(),
+            ),
+            journal::Error::Fenced
+            | journal::Error::Unknown
+            | journal::Error::Backlog(_)
+            | journal::Error::Damaged(_) => Self::Store(error.to_string()),
         }
     }
 }

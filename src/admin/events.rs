@@ -8,17 +8,9 @@ use bytes::Bytes;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::{
-    AdminError,
-    arm::{Call, find_topic, path::TopicPath},
-    model::InvalidRequest,
-    query,
-};
+use super::{AdminError, arm::Call, model::InvalidRequest, query};
 use gridhook_api::events::{EventLine, EventList};
-use gridhook_engine::control::{
-    audit::record_intent,
-    registry::{self, TopicHandle},
-};
+use gridhook_engine::control::{audit::record_intent, registry::TopicHandle};
 use gridhook_event::{Event, Schema, Seq};
 use gridhook_publish::OneOfShards;
 
@@ -40,10 +32,10 @@ struct EventsQuery {
 }
 
 /// `GET …/events`.
-pub(super) async fn list_events(call: Call<'_>, path: &TopicPath) -> AdminResult {
-    let topic = find_topic(call.control, path)?;
+pub(super) async fn list_events(call: Call<'_>) -> AdminResult {
+    let topic = call.find_topic()?;
     let query: EventsQuery = query::read(
-        call.request.query_string(),
+        call.request()?.query_string(),
         "top, before, type, subject or id",
     )?;
     let top = query::parse_number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "events")?;
@@ -55,11 +47,7 @@ pub(super) async fn list_events(call: Call<'_>, path: &TopicPath) -> AdminResult
     let is_domain = topic.record().is_domain();
     let line = move |event: &Event| query.selects(event).then(|| event_line(event, is_domain));
     let search = |_| async move { topic.events_before(before, top, &line).await };
-    let page = call
-        .control
-        .compute_for(call.caller, search)
-        .await?
-        .map_err(registry::Error::from)?;
+    let page = call.control.compute_for(call.caller(), search).await??;
     respond_json(&EventList {
         events: page.events,
         before: page.next.map(|next| next.0.to_string()),
@@ -93,14 +81,14 @@ fn event_line(event: &Event, is_domain: bool) -> EventLine {
 }
 
 fn sequence_number(name: &str, given: &str) -> Result<Seq, InvalidRequest> {
-    let wrong =
-        |_| InvalidRequest::new(name, format!("is \"{given}\"; expected a sequence number"));
-    given.parse().map(Seq).map_err(wrong)
+    let unexpected = |_| InvalidRequest::unexpected(name, given, "a sequence number");
+    given.parse().map(Seq).map_err(unexpected)
 }
 
 /// Refuses a request about sequences of a spread topic that names no shard.
 pub(super) fn require_shard(call: Call<'_>, topic: &TopicHandle) -> AdminResult<()> {
-    if topic.record().is_spread() && !call.request.extensions().contains::<OneOfShards>() {
+    let names_shard = call.request()?.extensions().contains::<OneOfShards>();
+    if topic.record().is_spread() && !names_shard {
         let last = call.control.shard_count() - 1;
         let problem = format!(
             "is missing; expected 0 to {last}, because each shard of this topic has sequences of \
@@ -113,12 +101,12 @@ pub(super) fn require_shard(call: Call<'_>, topic: &TopicHandle) -> AdminResult<
 
 /// `GET …/events/{sequence}`. Each shard of a spread topic has such a sequence, so the request
 /// names one.
-pub(super) async fn get(call: Call<'_>, path: &TopicPath) -> AdminResult {
+pub(super) async fn get(call: Call<'_>) -> AdminResult {
     let sequence = call.path.name("sequence")?;
-    let topic = find_topic(call.control, path)?;
+    let topic = call.find_topic()?;
     require_shard(call, &topic)?;
     let seq = sequence_number("sequence", sequence)?;
-    let event = topic.read_event(seq).await.map_err(registry::Error::from)?;
+    let event = topic.read_event(seq).await?;
     let event = event.ok_or_else(|| {
         AdminError::NotFound(format!(
             "The log of the topic has no event with the sequence {sequence}."
@@ -134,8 +122,8 @@ pub(super) async fn get(call: Call<'_>, path: &TopicPath) -> AdminResult {
 }
 
 /// `POST …/publish`. A refusal has the body that a publisher receives.
-pub(super) async fn publish_events(call: Call<'_>, path: &TopicPath) -> AdminResult {
-    let topic = find_topic(call.control, path)?;
+pub(super) async fn publish_events(call: Call<'_>) -> AdminResult {
+    let topic = call.find_topic()?;
     let publisher = call
         .control
         .exposition
@@ -143,7 +131,7 @@ pub(super) async fn publish_events(call: Call<'_>, path: &TopicPath) -> AdminRes
         .ok_or(AdminError::Broken("no publisher is set up"))?;
     record_intent().await;
     match publisher
-        .publish_for_operator(&topic, call.request, Bytes::copy_from_slice(call.body))
+        .publish_for_operator(&topic, call.request()?, Bytes::copy_from_slice(call.body))
         .await
     {
         Ok(()) => Ok(HttpResponse::Ok().finish()),

@@ -8,16 +8,15 @@ use std::sync::Arc;
 use actix_web::HttpResponse;
 
 use super::{
-    arm::{Call, find_topic, no_subscription, path::TopicPath},
-    model::subscription::namespace::delivery_mode,
+    arm::{Call, FoundSubscription},
+    model::{InvalidRequest, subscription::namespace::delivery_mode},
 };
 use gridhook_api::explain::{
     AttemptView, EndView, EventNotFound, ExplainView, ForecastView, ObstacleView, SearchedView,
     StateView,
 };
-use gridhook_engine::{
-    control::registry,
-    insight::event_finder::{EventReport, EventSelector, ExplainResult, SearchedRange},
+use gridhook_engine::insight::event_finder::{
+    EventReport, EventSelector, ExplainResult, SearchedRange,
 };
 use gridhook_event::Seq;
 use gridhook_policy::explain::{
@@ -165,22 +164,18 @@ fn attempt_view(attempt: &ForecastAttempt) -> AttemptView {
 }
 
 /// `GET …/explain?id=…` or `?sequence=…`.
-pub(super) async fn explain(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
-    let selector = event_selector(call.request.query_string())?;
-    let topic = find_topic(call.control, path)?;
-    let subscription = topic
-        .find_subscription(name)
-        .ok_or_else(|| no_subscription(path, name))?;
+pub(super) async fn explain(call: Call<'_>) -> AdminResult {
+    let selector = event_selector(call.request()?.query_string())?;
+    let FoundSubscription {
+        topic,
+        name,
+        record,
+    } = call.find_subscription()?;
     let now = call.control.clock.now();
     let topic_handle = Arc::clone(&topic);
-    let name_key = name.to_owned();
-    let explain = |_| async move { topic_handle.explain_event(&name_key, selector, now).await };
-    let answer = call
-        .control
-        .compute_for(call.caller, explain)
-        .await?
-        .map_err(registry::Error::from)?;
-    match answer.ok_or_else(|| no_subscription(path, name))? {
+    let explain = |_| async move { topic_handle.explain_event(&name, selector, now).await };
+    let answer = call.control.compute_for(call.caller(), explain).await??;
+    match answer.ok_or_else(|| call.no_subscription())? {
         ExplainResult::Found(report) => {
             let EventReport {
                 seq,
@@ -196,8 +191,8 @@ pub(super) async fn explain(call: Call<'_>, path: &TopicPath, name: &str) -> Adm
             } = explanation;
             respond_json(&ExplainView {
                 topic: topic.record().name.to_string(),
-                subscription: subscription.name.to_string(),
-                delivery_mode: delivery_mode(&subscription).to_owned(),
+                subscription: record.name.to_string(),
+                delivery_mode: delivery_mode(&record).to_owned(),
                 now: now.to_string(),
                 sequence: seq.0,
                 id,
@@ -238,8 +233,8 @@ pub(super) fn event_selector(query: &str) -> AdminResult<EventSelector> {
             "id" => selectors.push(EventSelector::Id(value.into_owned())),
             "sequence" => {
                 let Some(seq) = value.parse().ok().filter(|seq| *seq >= Seq::FIRST.0) else {
-                    let problem = format!("is '{value}'; expected a number of 1 or more");
-                    return refuse_value("sequence", problem);
+                    let expected = "a number of 1 or more";
+                    return Err(InvalidRequest::unexpected("sequence", &value, expected).into());
                 };
                 selectors.push(EventSelector::Seq(Seq(seq)));
             }

@@ -8,7 +8,7 @@ use std::{str::FromStr, time::Duration};
 use data_encoding::{DecodeError, HEXLOWER, HEXLOWER_PERMISSIVE};
 
 use super::{
-    arm::{Call, find_topic, no_subscription, path::TopicPath},
+    arm::Call,
     ledger_line::{LineContext, OutcomeFilter},
     model::{InvalidRequest, parse_instant},
     newest_lines::read_newest_lines,
@@ -16,8 +16,8 @@ use super::{
 };
 use crate::ledger_line::line_view;
 use gridhook_api::ledger::LedgerPageView;
-use gridhook_engine::control::registry::{self, LedgerPeriod};
-use gridhook_event::{SubscriptionKey, Timestamp};
+use gridhook_engine::control::registry::LedgerPeriod;
+use gridhook_event::Timestamp;
 use gridhook_policy::record::LedgerEntry;
 
 /// Default number of lines in a response.
@@ -37,22 +37,20 @@ impl FromStr for LedgerToken {
 }
 
 /// `GET …/ledger?from=…&to=…&outcome=…`.
-pub(super) async fn ledger(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
+pub(super) async fn ledger(call: Call<'_>) -> AdminResult {
     let Paging {
         from: start,
         top,
         rest,
-    } = Paging::<LedgerToken>::read(call.request.query_string(), TOP)?;
+    } = Paging::<LedgerToken>::read(call.request()?.query_string(), TOP)?;
     let LedgerRequest {
         from,
         to,
         outcome,
         order,
     } = LedgerRequest::read(&rest, call.control.clock.now())?;
-    let topic = find_topic(call.control, path)?;
-    let subscription = topic
-        .find_subscription(name)
-        .ok_or_else(|| no_subscription(path, name))?;
+    let subscription = call.find_subscription()?;
+    let number = subscription.record.number;
     let is_wanted = move |entry: &LedgerEntry| match &outcome {
         Some(outcome) => outcome.matches_event(&entry.what),
         None => true,
@@ -60,22 +58,20 @@ pub(super) async fn ledger(call: Call<'_>, path: &TopicPath, name: &str) -> Admi
     let start = start.map(|LedgerToken(key)| key);
     let found = match order {
         LedgerOrder::Oldest => {
-            topic
-                .read_ledger(subscription.number, from..to, start, top, is_wanted)
+            subscription
+                .topic
+                .read_ledger(number, from..to, start, top, is_wanted)
                 .await
         }
         LedgerOrder::Newest => {
-            let key = SubscriptionKey {
-                partition: topic.partition(),
-                subscription: subscription.number,
-            };
+            let key = subscription.key();
             let before = start.map_or(Ok(to), |start| instant_of(&start))?;
             let page =
                 read_newest_lines(call.control, &[key], from, before.min(to), top, is_wanted)
                     .await?;
             let lines = page.lines.into_iter().map(|(_, line)| line).collect();
             let next = page.next.map(|before| before.0.to_be_bytes().to_vec());
-            topic.with_excerpts(subscription.number, lines, next).await
+            subscription.topic.with_excerpts(number, lines, next).await
         }
     };
     let LedgerPeriod {
@@ -83,13 +79,13 @@ pub(super) async fn ledger(call: Call<'_>, path: &TopicPath, name: &str) -> Admi
         excerpts,
         oldest,
         next,
-    } = found.map_err(registry::Error::from)?;
+    } = found?;
     let context = LineContext {
         filters: None,
         excerpts: Some(&excerpts),
     };
     respond_json(&LedgerPageView {
-        subscription: subscription.name.to_string(),
+        subscription: subscription.record.name.to_string(),
         from: from.to_string(),
         to: to.to_string(),
         oldest: oldest.map(|oldest| oldest.to_string()),
@@ -136,8 +132,8 @@ impl LedgerRequest {
                         "oldest" => LedgerOrder::Oldest,
                         "newest" => LedgerOrder::Newest,
                         other => {
-                            let problem = format!("is '{other}'; expected oldest or newest");
-                            return refuse_value("order", problem);
+                            let expected = "oldest or newest";
+                            return Err(InvalidRequest::unexpected("order", other, expected).into());
                         }
                     };
                 }

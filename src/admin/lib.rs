@@ -187,19 +187,14 @@ impl Control {
         editions: Editions,
         public_url: String,
     ) -> Self {
-        let fault_injector = FaultInjector::new(ChaosTargets::default());
-        let locks = std::array::from_fn(|_| Arc::default());
-        let redrives = None;
-        let backups = None;
-        let failed_auth = Arc::default();
-        let bounds = SeriesLimits {
+        let limits = SeriesLimits {
             subscriptions: 0,
             subscriptions_per_topic: 0,
             topics: 0,
         };
         let exposition = Exposition::new(
             MetricSources::default(),
-            bounds,
+            limits,
             MetricsAccess::Token(None),
             clock.now(),
         );
@@ -209,13 +204,13 @@ impl Control {
             compute: Compute::default(),
             editions,
             public_url,
-            redrives,
-            backups,
-            failed_auth,
+            redrives: None,
+            backups: None,
+            failed_auth: Arc::default(),
             reached: ReachedUrls::default(),
             operators: None,
             exposition,
-            fault_injector,
+            fault_injector: FaultInjector::new(ChaosTargets::default()),
             windows: windows::RecordedWindows::default(),
             has_dashboard: true,
             tails: shares::CallerShares::new(SUBSCRIBERS_MAX),
@@ -226,7 +221,7 @@ impl Control {
             shard: None,
             uses: uses::UseRules::default(),
             ignores_foreign: false,
-            locks,
+            locks: std::array::from_fn(|_| Arc::default()),
         }
     }
 
@@ -245,7 +240,7 @@ impl Control {
         Self { compute, ..self }
     }
 
-    /// Runs what `caller` asks for where it delays nobody else.
+    /// Runs work of a caller on the threads for computations, within the caller's share.
     async fn compute_for<F>(
         &self,
         caller: &AdminCaller,
@@ -259,9 +254,9 @@ impl Control {
 
     /// Adds the targets of fault injection and supervision other than topics.
     #[must_use]
-    pub fn with_tools(self, tools: ChaosTargets) -> Self {
+    pub fn with_chaos_targets(self, targets: ChaosTargets) -> Self {
         Self {
-            fault_injector: FaultInjector::new(tools),
+            fault_injector: FaultInjector::new(targets),
             ..self
         }
     }
@@ -284,7 +279,7 @@ impl Control {
     }
 
     /// Sets the settings in force that differ from the defaults, which `GET /server` shows.
-    pub fn show_settings(&self, settings: Vec<SettingView>) {
+    pub fn set_settings(&self, settings: Vec<SettingView>) {
         *self
             .settings
             .write()
@@ -292,7 +287,7 @@ impl Control {
     }
 
     /// Sets the access to `/metrics`.
-    pub fn let_read_metrics(&self, readers: MetricsAccess) {
+    pub fn set_metrics_access(&self, readers: MetricsAccess) {
         self.exposition.set_readers(readers);
     }
 
@@ -369,17 +364,6 @@ pub enum ListenerRole {
     Publishers,
 }
 
-/// Adds the control plane to an application. The data is shared by all workers.
-pub fn configure(
-    cfg: &mut web::ServiceConfig,
-    control: web::Data<Control>,
-    token: web::Data<AdminToken>,
-    health: web::Data<ServerHealth>,
-    chaos: ChaosMode,
-) {
-    configure_side(cfg, control, token, health, chaos, ListenerRole::Both);
-}
-
 /// Adds the probes while the server starts; every other request gets 503.
 pub fn configure_starting(cfg: &mut web::ServiceConfig, health: web::Data<ServerHealth>) {
     cfg.app_data(health)
@@ -388,23 +372,23 @@ pub fn configure_starting(cfg: &mut web::ServiceConfig, health: web::Data<Server
         .default_service(web::to(health::not_yet));
 }
 
-/// Adds the paths that a listener with this role serves.
-pub fn configure_side(
+/// Adds the paths that a listener with this role serves. The data is shared by all workers.
+pub fn configure(
     cfg: &mut web::ServiceConfig,
     control: web::Data<Control>,
     token: web::Data<AdminToken>,
     health: web::Data<ServerHealth>,
     chaos: ChaosMode,
-    side: ListenerRole,
+    role: ListenerRole,
 ) {
     cfg.app_data(control)
         .app_data(token)
         .app_data(health)
         .app_data(web::Data::new(openapi::OpenApiDocument::new(chaos)))
-        .app_data(side)
+        .app_data(role)
         .app_data(web::Data::new(chaos));
-    routes::configure_routes(cfg, chaos, side);
-    if side == ListenerRole::Publishers {
+    routes::configure_routes(cfg, chaos, role);
+    if role == ListenerRole::Publishers {
         return;
     }
     let guarded = match chaos {

@@ -7,7 +7,6 @@ use crate::AdminResult;
 use std::{cmp::Reverse, time::Duration};
 
 use super::Control;
-use gridhook_engine::control::registry;
 use gridhook_event::{SubscriptionKey, Timestamp};
 use gridhook_policy::record::{LedgerEntry, LedgerLine};
 
@@ -48,7 +47,7 @@ pub(crate) async fn read_newest_lines(
         let read = control
             .registry
             .lines_of_all(subscriptions, from..before, wanted.clone());
-        match read.await.map_err(registry::Error::from)? {
+        match read.await? {
             None if range > INSTANT => range = (range / 8).max(INSTANT),
             found => {
                 let found = found.unwrap_or_default();

@@ -6,19 +6,15 @@ use std::{num::NonZeroU32, ops::Range};
 
 use tracing::info;
 
-use super::{
-    Control,
-    arm::{Call, find_topic, no_subscription, path::TopicPath},
-    model::{parse_body, read},
-};
+use super::arm::{Call, FoundSubscription};
 use crate::supervision::incarnations_view;
 use gridhook_api::status::{
     CountersView, HealthView, OrderStatusView, PaceView, StatusJob, SubscriptionStatusView,
     TopicBacklog, TopicStatusView, UnblockRequest,
 };
 use gridhook_api::top::ConditionView;
-use gridhook_engine::control::registry::{self, SubscriptionStatus};
-use gridhook_event::{SubscriptionKey, Timestamp};
+use gridhook_engine::control::registry::SubscriptionStatus;
+use gridhook_event::Timestamp;
 use gridhook_policy::{
     order::OrderHash,
     record::{Command, Counters, EndpointView, Health, OrderView, Rate, job::Job},
@@ -148,15 +144,13 @@ pub(crate) fn counters_view(counters: Counters) -> CountersView {
 }
 
 /// `GET …/status` of a topic.
-pub(super) async fn topic_status(control: &Control, path: &TopicPath) -> AdminResult {
-    let topic = find_topic(control, path)?;
+pub(super) async fn topic_status(call: Call<'_>) -> AdminResult {
+    let control = call.control;
+    let topic = call.find_topic()?;
     let backlog = topic.crowded_partition();
-    let Range { start: from, end } = topic.log_range().await.map_err(registry::Error::from)?;
+    let Range { start: from, end } = topic.log_range().await?;
     let oldest = if from < end {
-        topic
-            .appended_at(from)
-            .await
-            .map_err(registry::Error::from)?
+        topic.appended_at(from).await?
     } else {
         None
     };
@@ -193,24 +187,18 @@ pub(super) async fn topic_status(control: &Control, path: &TopicPath) -> AdminRe
 }
 
 /// `GET …/status`.
-pub(super) async fn status(control: &Control, path: &TopicPath, name: &str) -> AdminResult {
-    let topic = find_topic(control, path)?;
-    let subscription = topic
-        .find_subscription(name)
-        .ok_or_else(|| no_subscription(path, name))?;
-    let status = topic
-        .read_status(name)
-        .await
-        .map_err(registry::Error::from)?
-        .ok_or_else(|| no_subscription(path, name))?;
+pub(super) async fn status(call: Call<'_>) -> AdminResult {
+    let control = call.control;
+    let FoundSubscription {
+        topic,
+        name,
+        record,
+    } = call.find_subscription()?;
+    let missing = || call.no_subscription();
+    let status = topic.read_status(&name).await?.ok_or_else(missing)?;
     let now = control.clock.now();
-    let snapshot = topic
-        .snapshot(name)
-        .ok_or_else(|| no_subscription(path, name))?;
-    let key = SubscriptionKey {
-        partition: topic.partition(),
-        subscription: snapshot.number(),
-    };
+    let snapshot = topic.snapshot(&name).ok_or_else(missing)?;
+    let key = topic.subscription_key(snapshot.number());
     let windows = control.windows.view_at(now);
     let condition = windows
         .window_figures(key, &snapshot)
@@ -218,7 +206,7 @@ pub(super) async fn status(control: &Control, path: &TopicPath, name: &str) -> A
     drop(windows);
     let view = subscription_status_view(
         topic.record().name.as_str(),
-        &subscription,
+        &record,
         &status,
         condition,
         now,
@@ -227,45 +215,25 @@ pub(super) async fn status(control: &Control, path: &TopicPath, name: &str) -> A
 }
 
 /// `POST …/unblock`.
-pub(super) async fn unblock(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
-    let body: UnblockRequest = if call.body.is_empty() {
-        UnblockRequest::default()
-    } else {
-        read(parse_body(call.body)?)?
-    };
-    let key = body.key.as_deref().map(OrderHash::hash_value);
-    command(
-        call.control,
-        path,
-        name,
-        Command::Unblock {
-            key,
-            retry: body.retry,
-        },
-    )
-    .await
+pub(super) async fn unblock(call: Call<'_>) -> AdminResult {
+    let UnblockRequest { key, retry } = call.read_body()?;
+    let key = key.as_deref().map(OrderHash::hash_value);
+    send_command(call, Command::Unblock { key, retry }).await
 }
 
 /// `POST …/hold`, `…/resume`, `…/probe` and `…/release`. The response has the new status, after the
 /// command is durable. Requests in flight are completed.
-pub(super) async fn command(
-    control: &Control,
-    path: &TopicPath,
-    name: &str,
-    command: Command,
-) -> AdminResult {
-    find_topic(control, path)?
-        .find_subscription(name)
-        .ok_or_else(|| no_subscription(path, name))?;
-    control
-        .registry
-        .send_command(&path.topic_key(), name, command)
+pub(super) async fn send_command(call: Call<'_>, command: Command) -> AdminResult {
+    let FoundSubscription {
+        topic,
+        name: subscription,
+        ..
+    } = call.find_subscription()?;
+    let topic = topic.record().key();
+    let registry = &call.control.registry;
+    registry
+        .send_command(&topic, &subscription, command)
         .await?;
-    info!(
-        topic = path.topic_key(),
-        subscription = name,
-        ?command,
-        "operator command done"
-    );
-    status(control, path, name).await
+    info!(topic, subscription, ?command, "operator command done");
+    status(call).await
 }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use actix_web::web;
 use serde::de::DeserializeOwned;
 
-use super::model::{InvalidRequest, refuse_value};
+use super::model::InvalidRequest;
 
 /// Reads a query string; `allowed` names its parameters.
 pub(super) fn read<T: DeserializeOwned>(query: &str, allowed: &str) -> Result<T, InvalidRequest> {
@@ -35,12 +35,8 @@ pub(super) fn parse_number(
         .ok()
         .filter(|number| allowed.contains(number))
         .ok_or_else(|| {
-            let min = allowed.start();
-            let max = allowed.end();
-            InvalidRequest::new(
-                name,
-                format!("is \"{given}\"; expected {min} to {max} {items}"),
-            )
+            let expected = format!("{} to {} {items}", allowed.start(), allowed.end());
+            InvalidRequest::unexpected(name, given, expected)
         })
 }
 
@@ -49,6 +45,6 @@ pub(super) fn parse_flag(name: &str, given: &str) -> Result<bool, InvalidRequest
     match given.to_ascii_lowercase().as_str() {
         "true" => Ok(true),
         "false" => Ok(false),
-        _ => refuse_value(name, format!("is \"{given}\"; expected true or false")),
+        _ => Err(InvalidRequest::unexpected(name, given, "true or false")),
     }
 }

@@ -1,12 +1,15 @@
 //! Random secrets as text.
 
-use std::io;
-
 use base64::Engine;
 
+/// The system returned no random bytes.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NoRandomBytes(getrandom::Error);
+
 /// Random bytes, encoded as text.
-pub(super) fn random_text(bytes: usize, form: &impl Engine) -> io::Result<String> {
+pub(super) fn random_text(bytes: usize, form: &impl Engine) -> Result<String, NoRandomBytes> {
     let mut random = vec![0; bytes];
-    getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
+    getrandom::fill(&mut random).map_err(NoRandomBytes)?;
     Ok(form.encode(random))
 }

@@ -8,9 +8,9 @@ use actix_web::HttpResponse;
 use tracing::info;
 
 use super::{
-    AdminError, Control,
-    arm::{Call, find_topic, no_subscription, path::TopicPath},
-    model::{InvalidRequest, parse_body, parse_instant, read},
+    AdminError,
+    arm::{Call, FoundSubscription},
+    model::{InvalidRequest, parse_instant},
     shares,
 };
 use crate::operate::counters_view;
@@ -19,7 +19,7 @@ use gridhook_api::{
     resource::Page,
 };
 use gridhook_engine::control::registry::{ReplayContent, ReplayPoint, ReplayRange};
-use gridhook_event::{Lane, Seq, SubscriptionKey, Timestamp};
+use gridhook_event::{Lane, Seq, Timestamp};
 use gridhook_policy::record::{
     Command, Rate,
     job::{Job, JobCommand, JobKind, JobState},
@@ -122,72 +122,48 @@ fn remaining_time(so_far: Duration, passed: u64, total: u64) -> Option<Duration>
 }
 
 /// `GET …/replays`.
-pub(super) async fn list_replays(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
-    let key = subscription_key(call.control, path, name)?;
-    let jobs = call
-        .control
-        .registry
-        .read_jobs(&path.topic_key(), name)
-        .await?;
+pub(super) async fn list_replays(call: Call<'_>) -> AdminResult {
+    let subscription = call.find_subscription()?;
+    let topic = subscription.topic.record().key();
+    let registry = &call.control.registry;
+    let jobs = registry.read_jobs(&topic, &subscription.name).await?;
     let mut value = Vec::with_capacity(jobs.len());
     for job in &jobs {
-        let total = call.control.redrive_total(key, job).await;
+        let total = call.control.redrive_total(subscription.key(), job).await;
         value.push(replay_view(job, total, call.control.clock.now()));
     }
     respond_json(&Page::whole(value))
 }
 
 /// `GET …/replays/{replayId}`.
-pub(super) async fn get(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
+pub(super) async fn get(call: Call<'_>) -> AdminResult {
     let id = call.path.name("replayId")?;
-    let key = subscription_key(call.control, path, name)?;
-    let job = call
-        .control
-        .registry
-        .read_job(&path.topic_key(), name, parse_lane(id)?)
+    let subscription = call.find_subscription()?;
+    let topic = subscription.topic.record().key();
+    let registry = &call.control.registry;
+    let job = registry
+        .read_job(&topic, &subscription.name, parse_lane(id)?)
         .await?;
-    let total = call.control.redrive_total(key, &job).await;
+    let total = call.control.redrive_total(subscription.key(), &job).await;
     respond_json(&replay_view(&job, total, call.control.clock.now()))
 }
 
 /// `POST …/replays/{replayId}/pause`, `…/resume` and `…/cancel`.
-pub(super) async fn command_job(
-    call: Call<'_>,
-    path: &TopicPath,
-    name: &str,
-    command: fn(Lane) -> JobCommand,
-) -> AdminResult {
+pub(super) async fn command_job(call: Call<'_>, command: fn(Lane) -> JobCommand) -> AdminResult {
     let id = call.path.name("replayId")?;
-    subscription_key(call.control, path, name)?;
-    let key = path.topic_key();
+    let FoundSubscription {
+        topic,
+        name: subscription,
+        ..
+    } = call.find_subscription()?;
+    let topic = topic.record().key();
     let command = command(parse_lane(id)?);
-    call.control
-        .registry
-        .send_command(&key, name, Command::Job(command))
+    let registry = &call.control.registry;
+    registry
+        .send_command(&topic, &subscription, Command::Job(command))
         .await?;
-    info!(
-        topic = key,
-        subscription = name,
-        ?command,
-        "operator command done"
-    );
-    get(call, path, name).await
-}
-
-/// The key of the event subscription, if it exists.
-fn subscription_key(
-    control: &Control,
-    path: &TopicPath,
-    name: &str,
-) -> AdminResult<SubscriptionKey> {
-    let topic = find_topic(control, path)?;
-    let subscription = topic
-        .find_subscription(name)
-        .ok_or_else(|| no_subscription(path, name))?;
-    Ok(SubscriptionKey {
-        partition: topic.partition(),
-        subscription: subscription.number,
-    })
+    info!(topic, subscription, ?command, "operator command done");
+    get(call).await
 }
 
 /// The lane of a job, by its id in a path.
@@ -197,31 +173,28 @@ fn parse_lane(id: &str) -> AdminResult<Lane> {
 }
 
 /// `POST …/replays`.
-pub(super) async fn start(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
+pub(super) async fn start(call: Call<'_>) -> AdminResult {
     let control = call.control;
-    subscription_key(control, path, name)?;
-    let body: ReplayBody = if call.body.is_empty() {
-        ReplayBody::default()
-    } else {
-        read(parse_body(call.body)?)?
-    };
-    let key = path.topic_key();
+    let registry = &control.registry;
+    let FoundSubscription {
+        topic,
+        name: subscription,
+        ..
+    } = call.find_subscription()?;
+    let body: ReplayBody = call.read_body()?;
+    let topic = topic.record().key();
     let range = replay_range(&body)?;
     let rate = replay_rate(&body)?;
     if body.dry_run {
-        let content = control.registry.preview_replay(&key, name, range).await?;
+        let content = registry
+            .preview_replay(&topic, &subscription, range)
+            .await?;
         return respond_json(&dry_run(content));
     }
-    shares::check_new_job(control, call.permissions, &key, name).await?;
-    let job = control
-        .registry
-        .begin_replay(&key, name, range, rate)
+    shares::check_new_job(control, call.permissions, &topic, &subscription).await?;
+    let job = registry
+        .begin_replay(&topic, &subscription, range, rate)
         .await?;
-    info!(
-        topic = key,
-        subscription = name,
-        job = job.lane.0,
-        "replay started"
-    );
+    info!(topic, subscription, job = job.lane.0, "replay started");
     Ok(HttpResponse::Created().json(replay_view(&job, None, control.clock.now())))
 }

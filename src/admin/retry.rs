@@ -7,25 +7,24 @@ use std::time::Duration;
 
 use tracing::info;
 
-use super::{
-    arm::{Call, find_topic, no_subscription, path::TopicPath},
-    model::{InvalidRequest, parse_body, read},
-};
+use super::{arm::Call, model::InvalidRequest};
 use gridhook_api::retry::{DELIVERIES_MAX, RetriedView, RetryNowBody};
-use gridhook_engine::control::registry::{self, SubscriptionStatus};
+use gridhook_engine::control::registry::SubscriptionStatus;
 use gridhook_event::{Lane, Seq, Timestamp};
 use gridhook_policy::record::{BLOCKING, DueKey, Health, RetryRequest};
 
 /// `POST …/retry`.
-pub(super) async fn retry_deliveries(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
+pub(super) async fn retry_deliveries(call: Call<'_>) -> AdminResult {
     let control = call.control;
-    let topic = find_topic(control, path)?;
+    let topic = call.find_topic()?;
+    let subscription = call.path.subscription()?;
+    let missing = || call.no_subscription();
     let now = control.clock.now();
     let RetryNowBody {
         all,
         sequences,
         after,
-    } = read(parse_body(call.body)?)?;
+    } = call.read_body()?;
     let (request, next) = match (all, sequences) {
         (true, None) => {
             let first = || (DueKey::first_at(now.after(Duration::from_micros(1))), now);
@@ -35,10 +34,9 @@ pub(super) async fn retry_deliveries(call: Call<'_>, path: &TopicPath, name: &st
                 .transpose()?
                 .unwrap_or_else(first);
             let page = topic
-                .pending_from(name, from, DELIVERIES_MAX)
-                .await
-                .map_err(registry::Error::from)?;
-            let (mut keys, is_end) = page.ok_or_else(|| no_subscription(path, name))?;
+                .pending_from(&subscription, from, DELIVERIES_MAX)
+                .await?;
+            let (mut keys, is_end) = page.ok_or_else(missing)?;
             // Deliveries that wait for another event of their order key are last.
             let waiting = keys.partition_point(|key| key.due < BLOCKING);
             let is_end = is_end || waiting < keys.len();
@@ -76,23 +74,21 @@ pub(super) async fn retry_deliveries(call: Call<'_>, path: &TopicPath, name: &st
             return refuse_value("the body", problem);
         }
     };
+    let topic_key = topic.record().key();
     let events = control
         .registry
-        .send_retry(&path.topic_key(), name, request)
+        .send_retry(&topic_key, &subscription, request)
         .await?;
     let status = topic
-        .read_status(name)
-        .await
-        .map_err(registry::Error::from)?
-        .ok_or_else(|| no_subscription(path, name))?;
+        .read_status(&subscription)
+        .await?
+        .ok_or_else(missing)?;
     let waits_until = wait_end(&status)
         .filter(|until| control.clock.now() < *until)
         .map(|until| until.to_string());
     info!(
-        topic = path.topic_key(),
-        subscription = name,
-        events,
-        "retries brought forward"
+        topic = topic_key,
+        subscription, events, "retries brought forward"
     );
     respond_json(&RetriedView {
         events,
@@ -130,13 +126,5 @@ fn parse_position(text: &str) -> Result<(DueKey, Timestamp), InvalidRequest> {
         }),
         Ok(_) | Err(_) => None,
     };
-    position.ok_or_else(|| {
-        InvalidRequest::new(
-            "after",
-            format!(
-                "is \"{}\"; expected `next` of a response",
-                text.escape_debug()
-            ),
-        )
-    })
+    position.ok_or_else(|| InvalidRequest::unexpected("after", text, "`next` of a response"))
 }

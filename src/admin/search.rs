@@ -1,4 +1,4 @@
-//! `GET /search`: the topics that have an event with an id.
+//! `GET /search`: the events with an id, in all topics.
 
 use crate::{AdminResult, respond_json};
 use actix_web::{HttpRequest, web};
@@ -20,10 +20,7 @@ struct SearchQuery {
 }
 
 /// `GET /search`.
-pub(super) async fn find_resources(
-    request: HttpRequest,
-    control: web::Data<Control>,
-) -> AdminResult {
+pub(super) async fn find_events(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     let SearchQuery { id } = query::read(request.query_string(), "id")?;
     let missing = || InvalidRequest::new("id", "is missing; expected the id of an event");
     let id = id.filter(|id| !id.is_empty()).ok_or_else(missing)?;

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 
 use actix_web::{HttpRequest, web};
 
-use super::{AdminError, ChaosMode, ClusterContext, Control, metrics::process::ProcessFigures};
+use super::{ChaosMode, ClusterContext, Control, metrics::process::ProcessFigures};
 use gridhook_api::server::{Listener, ServerFacts, ServerProcess};
 use gridhook_deliver::test_endpoint::TEST_ENDPOINT;
 
@@ -22,8 +22,7 @@ pub(super) async fn get_server(
         let free_bytes = journal.and_then(|journal| journal.read_figures().store?.free_bytes);
         (ProcessFigures::read(), free_bytes)
     })
-    .await
-    .map_err(|_| AdminError::Unavailable("The server is stopping.".to_owned()))?;
+    .await?;
     let ProcessFigures {
         cpu_seconds,
         resident_bytes,

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::{
     AdminError, Control,
-    auth::{self, AdminCaller, Role},
+    auth::{self, Role},
     permissions::Permissions,
     random::random_text,
     shares::Holder,
@@ -111,7 +111,7 @@ fn add_cookie(response: &mut HttpResponse, cookie: &str) -> Result<(), AdminErro
 /// `DELETE /ui/session` ends the session.
 pub(super) async fn end_session(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     let sessions = find_sessions(&control, &request)?;
-    let caller = AdminCaller::from_request(&request)?;
+    let Permissions { caller, .. } = Permissions::from_request(&request)?;
     if !request.extensions().contains::<OpenSession>() {
         return Err(AdminError::Refused(
             "The token is not that of a session; only a session can be ended.".into(),
@@ -155,7 +155,7 @@ pub(super) async fn end_session_by_id(
     control: web::Data<Control>,
 ) -> AdminResult {
     let sessions = find_sessions(&control, &request)?;
-    let caller = AdminCaller::from_request(&request)?;
+    let Permissions { caller, .. } = Permissions::from_request(&request)?;
     let Some(record) = sessions.end_session_by_id(&id) else {
         return Err(AdminError::NotFound(format!("There is no session '{id}'.")));
     };

@@ -13,6 +13,7 @@ use std::{
 use super::{AdminError, Control, permissions::Permissions};
 use gridhook_engine::control::registry::TopicHandle;
 use gridhook_policy::record::job::JOBS_MAX;
+use gridhook_record::subscription::SystemData;
 
 /// A caller, as shares are counted.
 pub(super) struct Holder {
@@ -75,41 +76,26 @@ impl Drop for Share {
 
 /// Checks that the caller may create a topic, a domain or a topic of a namespace.
 pub(super) fn check_new_topic(control: &Control, permissions: &Permissions) -> AdminResult<()> {
-    if permissions.is_administrator() {
-        return Ok(());
-    }
-    let topics = control.registry.list_topics();
-    let is_own =
-        |topic: &&Arc<TopicHandle>| permissions.has_created(topic.record().system_data.as_ref());
-    let own = topics.iter().filter(is_own).count();
-    let max = control.registry.rules().topics_max;
-    StoredResources {
-        all: topics.len(),
-        own,
-        max,
-        what: "topics and domains",
-    }
-    .check_creation()
+    let registry = &control.registry;
+    check_creation(
+        permissions,
+        "topics and domains",
+        registry.rules().topics_max,
+        || registry.list_topics(),
+        |topic| topic.record().system_data.clone(),
+    )
 }
 
 /// Checks that the caller may create a namespace.
 pub(super) fn check_new_namespace(control: &Control, permissions: &Permissions) -> AdminResult<()> {
-    if permissions.is_administrator() {
-        return Ok(());
-    }
-    let namespaces = control.registry.list_namespaces();
-    let own = namespaces
-        .iter()
-        .filter(|record| permissions.has_created(record.system_data.as_ref()))
-        .count();
-    let max = control.registry.rules().topics_max;
-    StoredResources {
-        all: namespaces.len(),
-        own,
-        max,
-        what: "namespaces",
-    }
-    .check_creation()
+    let registry = &control.registry;
+    check_creation(
+        permissions,
+        "namespaces",
+        registry.rules().topics_max,
+        || registry.list_namespaces(),
+        |record| record.system_data.clone(),
+    )
 }
 
 /// Checks that the caller may create a topic of this domain.
@@ -118,22 +104,13 @@ pub(super) fn check_new_domain_topic(
     permissions: &Permissions,
     domain: &TopicHandle,
 ) -> AdminResult<()> {
-    if permissions.is_administrator() {
-        return Ok(());
-    }
-    let topics = domain.domain_topics();
-    let own = topics
-        .iter()
-        .filter(|topic| permissions.has_created(topic.system_data.as_ref()))
-        .count();
-    let max = control.registry.rules().domain_topics_max;
-    StoredResources {
-        all: topics.len(),
-        own,
-        max,
-        what: "topics of the domain",
-    }
-    .check_creation()
+    check_creation(
+        permissions,
+        "topics of the domain",
+        control.registry.rules().domain_topics_max,
+        || domain.domain_topics(),
+        |topic| topic.system_data.clone(),
+    )
 }
 
 /// Checks that the caller may create an event subscription of this topic.
@@ -142,26 +119,50 @@ pub(super) fn check_new_subscription(
     permissions: &Permissions,
     topic: &TopicHandle,
 ) -> AdminResult<()> {
+    let registry = &control.registry;
+    check_creation(
+        permissions,
+        "event subscriptions of the topic",
+        registry.rules().subscriptions_max,
+        || registry.all_provisioned(topic),
+        |one| one.record.system_data.clone(),
+    )
+}
+
+/// Checks that the caller may create one more of `max` resources: half of all are for one caller
+/// who is no administrator.
+fn check_creation<R>(
+    permissions: &Permissions,
+    what: &str,
+    max: usize,
+    list: impl FnOnce() -> Vec<R>,
+    system_data: impl Fn(&R) -> Option<SystemData>,
+) -> AdminResult<()> {
     if permissions.is_administrator() {
         return Ok(());
     }
-    let all = control.registry.all_provisioned(topic);
-    let own = all
-        .iter()
-        .filter(|one| permissions.has_created(one.record.system_data.as_ref()))
-        .count();
-    let max = control.registry.rules().subscriptions_max;
-    StoredResources {
-        all: all.len(),
-        own,
-        max,
-        what: "event subscriptions of the topic",
+    let existing = list();
+    let all = existing.len();
+    let reserved = reserved_count(max);
+    if all >= max - reserved {
+        return Err(AdminError::Conflict(format!(
+            "There are {all} {what}, and the last {reserved} of {max} are for administrators of \
+             the whole server."
+        )));
     }
-    .check_creation()
+    let half = max.div_ceil(2);
+    let is_own = |resource: &&R| permissions.has_created(system_data(resource).as_ref());
+    let own = existing.iter().filter(is_own).count();
+    if own >= half {
+        return Err(AdminError::Conflict(format!(
+            "The caller has created {own} {what}; one that is no administrator of the whole \
+             server can create {half} of {max}."
+        )));
+    }
+    Ok(())
 }
 
-/// Checks that the caller may start a job of an event subscription: the last one is for
-/// administrators.
+/// Checks that the caller may start a job of an event subscription.
 pub(super) async fn check_new_job(
     control: &Control,
     permissions: &Permissions,
@@ -173,49 +174,12 @@ pub(super) async fn check_new_job(
     }
     let jobs = control.registry.read_jobs(topic, subscription).await?;
     let active = jobs.iter().filter(|job| !job.state.has_ended()).count();
-    if active >= JOBS_MAX - reserved_count(JOBS_MAX) {
+    let reserved = reserved_count(JOBS_MAX);
+    if active >= JOBS_MAX - reserved {
         return Err(AdminError::Conflict(format!(
-            "{active} jobs of this event subscription run or are paused, and the last of \
-             {JOBS_MAX} is for administrators of the whole server; cancel one."
+            "{active} jobs of this event subscription run or are paused, and {reserved} of \
+             {JOBS_MAX} are reserved for administrators of the whole server; cancel one."
         )));
     }
     Ok(())
-}
-
-/// How many of a limited number of stored resources exist.
-struct StoredResources {
-    all: usize,
-    /// Resources that the caller created.
-    own: usize,
-    max: usize,
-    what: &'static str,
-}
-
-impl StoredResources {
-    /// Checks that a caller who is no administrator may create one more: half of all are for one
-    /// caller.
-    fn check_creation(&self) -> AdminResult<()> {
-        let Self {
-            all,
-            own,
-            max,
-            what,
-        } = *self;
-        let shared_count = max - reserved_count(max);
-        let half = max.div_ceil(2);
-        if all >= shared_count {
-            return Err(AdminError::Conflict(format!(
-                "There are {all} {what}, and the last {} of {max} are for administrators of the \
-                 whole server.",
-                reserved_count(max)
-            )));
-        }
-        if own >= half {
-            return Err(AdminError::Conflict(format!(
-                "The caller has created {own} {what}; one that is no administrator of the whole \
-                 server can create {half} of {max}."
-            )));
-        }
-        Ok(())
-    }
 }

@@ -9,12 +9,7 @@ use std::{fmt::Display, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, web};
 
-use super::{
-    Control,
-    arm::read_body,
-    auth::AdminCaller,
-    model::{InvalidRequest, parse_body, read},
-};
+use super::{Control, arm::read_json, model::InvalidRequest, permissions::Permissions};
 use gridhook_api::editions::SimulationRequest;
 use gridhook_compute::{ComputeError, Meter};
 use gridhook_simulate::{EndpointModel, Simulation, SimulationPlan, SimulationReport};
@@ -41,13 +36,8 @@ pub(super) async fn run(
     payload: web::Payload,
     control: web::Data<Control>,
 ) -> AdminResult {
-    let caller = AdminCaller::from_request(&request)?;
-    let bytes = read_body(payload).await?;
-    let body: SimulationRequest = if bytes.is_empty() {
-        SimulationRequest::default()
-    } else {
-        read(parse_body(&bytes)?)?
-    };
+    let Permissions { caller, .. } = Permissions::from_request(&request)?;
+    let body: SimulationRequest = read_json(payload).await?;
     let plan = build_plan(&control, &body)?;
     let report = control
         .compute_for(&caller, |meter| simulate_plan(plan, meter))
@@ -75,14 +65,8 @@ fn build_plan(
     let tables = &control.edition_tables;
     let edition = tables.by_name.get(name).ok_or_else(|| {
         let known: Vec<_> = tables.by_name.keys().map(String::as_str).collect();
-        InvalidRequest::new(
-            "edition",
-            format!(
-                "is \"{}\"; expected one of {}",
-                name.escape_debug(),
-                known.join(", ")
-            ),
-        )
+        let expected = format!("one of {}", known.join(", "));
+        InvalidRequest::unexpected("edition", name, expected)
     })?;
     let days = check_range("days", body.days.unwrap_or(2.0), 0.001..=DAYS_MAX)?;
     let subscriptions = body.subscriptions.unwrap_or(100);

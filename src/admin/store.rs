@@ -18,8 +18,8 @@ use tracing::{info, warn};
 
 use super::{
     AdminError, Control,
-    arm::read_body,
-    model::{InvalidRequest, parse_body, read, value_of},
+    arm::read_json,
+    model::{InvalidRequest, value_of},
 };
 use gridhook_api::store::{BackupBody, BackupView, ProgressLine};
 use gridhook_clock::Clock;
@@ -56,7 +56,7 @@ pub(super) async fn check_store(control: web::Data<Control>) -> AdminResult {
 
 /// `POST /store/backup`.
 pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
-    let body: BackupBody = read(parse_body(&read_body(payload).await?)?)?;
+    let body: BackupBody = read_json(payload).await?;
     let backups = find_backups(&control)?;
     let folder = body.folder.map(PathBuf::from);
     let shard = control.shard_number();
@@ -69,10 +69,7 @@ pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) 
         };
         checker.check_target(folder.as_deref()).map(|()| folder)
     });
-    let checked = check
-        .await
-        .map_err(|_| AdminError::Broken("the pool of blocking threads has stopped"))?;
-    let folder = checked.map_err(backup_refusal)?;
+    let folder = check.await?.map_err(backup_refusal)?;
     record_intent().await;
     info!(?folder, "backup started");
     stream_progress(control.clock.clone(), move |watch| {

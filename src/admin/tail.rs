@@ -64,7 +64,7 @@ pub(super) async fn stream_tail(request: HttpRequest, control: web::Data<Control
     })?;
     let session = request.extensions().get::<OpenSession>().cloned();
     let end = wait_until_ended(
-        AdminCaller::from_request(&request)?,
+        permissions.caller.clone(),
         session.clone(),
         control.clock.now(),
         control.clock.wall_time(),

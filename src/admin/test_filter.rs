@@ -8,13 +8,13 @@
 use crate::AdminResult;
 use std::{ops::Range, sync::Arc};
 
-use actix_web::{HttpRequest, HttpResponse, http::header::ContentType};
+use actix_web::{HttpResponse, http::header::ContentType};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{
     AdminError,
-    arm::{Call, find_topic, no_subscription, path::TopicPath},
+    arm::{Call, FoundSubscription},
     model::{
         InvalidRequest, refuse_value,
         subscription::{
@@ -106,19 +106,12 @@ fn add_transform_result(
     report.results.push(line);
 }
 
-/// `POST …/testFilter`.
-pub(super) async fn test_filter(
-    call: Call<'_>,
-    path: &TopicPath,
-    name: Option<&str>,
-) -> AdminResult {
-    let topic = find_topic(call.control, path)?;
+/// `POST …/testFilter` of a topic or of an event subscription.
+pub(super) async fn test_filter(call: Call<'_>) -> AdminResult {
+    let topic = call.find_topic()?;
     let record = topic.record();
-    let subscription = match name {
-        Some(name) => {
-            let record = topic.find_subscription(name);
-            Some(record.ok_or_else(|| no_subscription(path, name))?)
-        }
+    let subscription = match call.path.optional_name("eventSubscriptionName") {
+        Some(_) => Some(call.find_subscription()?.record),
         None => None,
     };
     let ranges = call.control.editions.edition_ranges(&record.edition)?;
@@ -136,8 +129,8 @@ pub(super) async fn test_filter(
         let problem = "is missing; without an event subscription there is no other filter";
         return refuse_value("filter", problem);
     };
-    check_sample(call.request, &sample)?;
-    let report = call.control.compute_for(call.caller, |meter| {
+    check_sample(call.permissions, &sample)?;
+    let report = call.control.compute_for(call.caller(), |meter| {
         report_filter(topic, sample, filter, meter)
     });
     Ok(report_response(report.await??))
@@ -160,20 +153,17 @@ async fn report_filter(
 }
 
 /// `POST …/testTransform`.
-pub(super) async fn test_transform(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
-    let topic = find_topic(call.control, path)?;
-    let record = topic
-        .find_subscription(name)
-        .ok_or_else(|| no_subscription(path, name))?;
+pub(super) async fn test_transform(call: Call<'_>) -> AdminResult {
+    let FoundSubscription { topic, record, .. } = call.find_subscription()?;
     let TestRequest { draft, sample } = test::read_transform_test(call.body)?;
     let Some(transform) = draft.as_ref().or(record.transform.as_deref()) else {
         let problem = "is missing, and the event subscription has none";
         return refuse_value("transform", problem);
     };
     let program = compile_program(transform, &record)?;
-    check_sample(call.request, &sample)?;
+    check_sample(call.permissions, &sample)?;
     let schema = record.delivery_schema;
-    let report = call.control.compute_for(call.caller, |meter| {
+    let report = call.control.compute_for(call.caller(), |meter| {
         report_transform(topic, sample, (program, schema), meter)
     });
     Ok(report_response(report.await??))
@@ -199,9 +189,8 @@ async fn report_transform(
 }
 
 /// Refuses a sample that the caller may not see.
-fn check_sample(request: &HttpRequest, sample: &TestEvents) -> AdminResult<()> {
-    if matches!(sample, TestEvents::Newest(_)) && Permissions::from_request(request)?.is_by_portal()
-    {
+fn check_sample(permissions: &Permissions, sample: &TestEvents) -> AdminResult<()> {
+    if matches!(sample, TestEvents::Newest(_)) && permissions.is_by_portal() {
         let why = "the newest events of a topic are not for one event subscription only; give \
             events to test";
         return Err(AdminError::PortalLink(why));

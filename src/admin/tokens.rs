@@ -10,10 +10,10 @@ use tracing::info;
 
 use super::{
     AdminError, Control,
-    arm::read_body,
+    arm::read_json,
     audit,
-    auth::AdminCaller,
     model::{self, InvalidRequest},
+    permissions::Permissions,
     random::random_text,
 };
 use gridhook_api::token::{Token, TokenBody, TokenList};
@@ -58,8 +58,8 @@ pub(super) async fn create_token(
     payload: web::Payload,
     control: web::Data<Control>,
 ) -> AdminResult {
-    let body: TokenBody = model::read(model::parse_body(&read_body(payload).await?)?)?;
-    let caller = AdminCaller::from_request(&request)?;
+    let body: TokenBody = read_json(payload).await?;
+    let Permissions { caller, .. } = Permissions::from_request(&request)?;
     let name = checked_name(&body.name)?;
     let now = control.clock.wall_time().to_timestamp();
     let roles = parse_roles(&body.roles)?;
@@ -115,7 +115,7 @@ pub(super) async fn revoke_token(
     name: web::Path<String>,
     control: web::Data<Control>,
 ) -> AdminResult {
-    let caller = AdminCaller::from_request(&request)?;
+    let Permissions { caller, .. } = Permissions::from_request(&request)?;
     let Some(token) = control.registry.tokens().revoke_token(&name).await? else {
         return Err(AdminError::NotFound(format!("There is no token '{name}'.")));
     };
@@ -130,9 +130,8 @@ pub(super) async fn revoke_token(
 fn checked_name(name: &str) -> Result<String, InvalidRequest> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     if name.is_empty() || name.len() > NAME_CHARS || !name.bytes().all(is_allowed) {
-        let problem =
-            format!("is \"{name}\"; expected 1 to {NAME_CHARS} letters, digits, '.', '_' and '-'");
-        return refuse_value("name", problem);
+        let expected = format!("1 to {NAME_CHARS} letters, digits, '.', '_' and '-'");
+        return Err(InvalidRequest::unexpected("name", name, expected));
     }
     if RESERVED
         .iter()

@@ -27,7 +27,7 @@ use gridhook_api::{
     status::HealthView,
     top::{HealthFilter, RateWindow, SortOrder, TopLine, TopReport},
 };
-use gridhook_engine::control::registry::{self, SubscriptionSnapshot, TopicHandle};
+use gridhook_engine::control::registry::{SubscriptionSnapshot, TopicHandle};
 use gridhook_event::{SubscriptionKey, Timestamp};
 use gridhook_policy::{
     condition::{Condition, WindowOutcomes},
@@ -423,11 +423,7 @@ impl SubscriptionSample<'_> {
         } = &self.snapshot;
         let record = self.snapshot.record();
         let oldest = match unread {
-            Some(seq) => self
-                .topic
-                .appended_at(*seq)
-                .await
-                .map_err(registry::Error::from)?,
+            Some(seq) => self.topic.appended_at(*seq).await?,
             None => None,
         };
         let rates = self.rates;

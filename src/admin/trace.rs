@@ -8,10 +8,7 @@ use crate::{AdminResult, respond_json};
 use std::sync::Arc;
 
 use super::{
-    arm::{Call, find_topic, path::TopicPath},
-    explain::event_selector,
-    ledger_line::LineContext,
-    model::{InvalidRequest, refuse_value},
+    arm::Call, explain::event_selector, ledger_line::LineContext, model::InvalidRequest, query,
 };
 use crate::explain::state_view;
 use crate::ledger_line::line_view;
@@ -20,7 +17,7 @@ use gridhook_api::{
     trace::{DeliveryHistory, EventView, TOP_MAX, TraceView, Transformed},
 };
 use gridhook_engine::{
-    control::registry::{self, EventOccurrence, TraceResult, TraceToken},
+    control::registry::{EventOccurrence, TraceResult, TraceToken},
     insight::trace::{SubscriptionTrace, TransformedSummary},
 };
 use gridhook_policy::{
@@ -255,19 +252,20 @@ fn outcome_sentence(traced: &SubscriptionTrace, next_attempt: Option<&str>) -> S
 }
 
 /// `GET …/trace?id=…` or `?sequence=…`.
-pub(super) async fn trace_event(call: Call<'_>, path: &TopicPath) -> AdminResult {
-    let Paging { from, top, rest } = Paging::<TraceToken>::read(call.request.query_string(), TOP)?;
+pub(super) async fn trace_event(call: Call<'_>) -> AdminResult {
+    let query = call.request()?.query_string();
+    let Paging { from, top, rest } = Paging::<TraceToken>::read(query, TOP)?;
     let selector = event_selector(&rest)?;
-    let topic = find_topic(call.control, path)?;
+    let topic = call.find_topic()?;
     let now = call.control.clock.now();
     let topic_handle = Arc::clone(&topic);
     let trace = |_| async move { topic_handle.trace_event(&selector, from, top, now).await };
-    let result = call.control.compute_for(call.caller, trace).await?;
+    let result = call.control.compute_for(call.caller(), trace).await?;
     let TraceResult {
         occurrences,
         log,
         next,
-    } = result.map_err(registry::Error::from)?;
+    } = result?;
     respond_json(&TraceView {
         topic: topic.record().name.to_string(),
         now: now.to_string(),
@@ -287,23 +285,17 @@ pub(super) struct Paging<M> {
 }
 
 impl<M: std::str::FromStr> Paging<M> {
-    pub(super) fn read(query: &str, default: usize) -> AdminResult<Self> {
+    pub(super) fn read(text: &str, default: usize) -> AdminResult<Self> {
         let mut from = None;
         let mut top = default;
         let mut rest = url::form_urlencoded::Serializer::new(String::new());
-        for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
+        for (key, value) in url::form_urlencoded::parse(text.as_bytes()) {
             match key.as_ref() {
                 "continue" => {
                     from = Some(value.parse().map_err(|_| invalid_continuation())?);
                 }
                 "top" => {
-                    let range = 1..=TOP_MAX;
-                    let Some(given) = value.parse().ok().filter(|top| range.contains(top)) else {
-                        let problem =
-                            format!("is '{value}'; expected a number from 1 to {TOP_MAX}");
-                        return refuse_value("top", problem);
-                    };
-                    top = given;
+                    top = query::parse_number("top", Some(&value), top, 1..=TOP_MAX, "lines")?;
                 }
                 _ => {
                     rest.append_pair(&key, &value);

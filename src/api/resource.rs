@@ -134,7 +134,7 @@ pub struct ErrorBody {
     #[serde(default)]
     #[schema(required = true)]
     pub details: Vec<ErrorDetail>,
-    /// The id of the request, in the list of ARM for what an error does not have otherwise.
+    /// `additionalInfo` of ARM: the id of the request.
     #[serde(
         default,
         rename = "additionalInfo",

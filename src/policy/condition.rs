@@ -11,7 +11,7 @@ use crate::record::{Health, HeldBy};
 /// Number of windows over which a condition is judged, the shortest first.
 pub const WINDOWS: usize = 3;
 
-/// Of a window with fewer requests nothing follows, unless no window has as many.
+/// A window with fewer requests is skipped, unless all have fewer.
 const REQUESTS_MIN: u32 = 3;
 
 /// The least share of good outcomes that is healthy.

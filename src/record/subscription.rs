@@ -31,8 +31,8 @@ pub struct SubscriptionRecord {
     /// Its name, unique in its topic, in its domain or in its domain's topic, compared without
     /// case.
     pub name: Name,
-    /// The webhook. Without an address for any other destination, whose batches and delivery
-    /// properties it has; empty with pull delivery.
+    /// The webhook. Another destination uses its batch limits and delivery properties; its address
+    /// is then empty. Empty with pull delivery.
     #[serde(default)]
     pub webhook: Webhook,
     /// A destination other than a webhook. Boxed, as what follows: most subscriptions have none.
@@ -115,7 +115,7 @@ pub enum IdentityType {
     User,
     /// An application, by an access token, or the server itself
     Application,
-    /// The holder of the admin token
+    /// The holder of the admin token or of a named token
     Key,
 }
 
@@ -220,9 +220,9 @@ pub struct ResourceIdentity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = EventSubscriptionIdentityType)]
 pub enum ResourceIdentityKind {
-    /// The system's.
+    /// One identity of the server itself.
     SystemAssigned,
-    /// The user's.
+    /// An identity that the user created in Azure; refused here.
     UserAssigned,
 }
 

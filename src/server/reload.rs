@@ -77,7 +77,7 @@ impl Reload {
     pub(super) async fn run(self: Rc<Self>, mut signals: ReloadSignals, config: Config) {
         let mut running = config::effective_settings(&self.sources).unwrap_or_default();
         self.control
-            .show_settings(settings::changed_settings(&running));
+            .set_settings(settings::changed_settings(&running));
         if let Some(folder) = config.delivery.client_certificates_dir.clone() {
             actix_rt::spawn(Rc::clone(&self).watch_folder(folder, config.server.tls_reload));
         }
@@ -124,7 +124,7 @@ impl Reload {
             );
             running.sort_by(|a, b| a.key.cmp(&b.key));
             self.control
-                .show_settings(settings::changed_settings(&running));
+                .set_settings(settings::changed_settings(&running));
         }
     }
 
@@ -148,7 +148,7 @@ impl Reload {
         };
         let metrics = match settings::metrics_access(fresh) {
             Ok(readers) => {
-                self.control.let_read_metrics(readers);
+                self.control.set_metrics_access(readers);
                 "applied".to_owned()
             }
             Err(error) => format!("kept: {error}"),

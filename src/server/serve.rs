@@ -196,7 +196,7 @@ fn build_control(
     let mut control =
         startup::build_control(parts, &bound.address, delivery.system_topic.as_ref())?
             .with_dead_letters(redrives)
-            .with_tools(targets)
+            .with_chaos_targets(targets)
             .with_dashboard(parts.config.server.dashboard);
     if parts.config.server.dashboard {
         control = control.with_history_file(parts.config.server.data_dir.join(admin::HISTORY_FILE));

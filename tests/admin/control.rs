@@ -14,7 +14,10 @@ use actix_web::{
     test, web,
 };
 use gridhook::{
-    admin::{self, ChaosMode, Control, admin_token, health::ServerHealth, metrics::MetricsAccess},
+    admin::{
+        self, ChaosMode, Control, ListenerRole, admin_token, health::ServerHealth,
+        metrics::MetricsAccess,
+    },
     clock::{Clock, ManualClock},
     control::{
         audit::{AuditLimits, AuditTrail},
@@ -207,6 +210,7 @@ impl ControlFixture {
                 self.token.clone(),
                 self.vitals.clone(),
                 self.chaos,
+                ListenerRole::Both,
             );
         }))
         .await;
@@ -222,6 +226,7 @@ impl ControlFixture {
                 self.token.clone(),
                 self.vitals.clone(),
                 self.chaos,
+                ListenerRole::Both,
             );
         }))
         .await;
@@ -236,7 +241,7 @@ impl ControlFixture {
     pub(super) fn let_read_metrics(&self, token: &str) {
         let token = admin_token::AdminToken::from_text(token).expect("it is taken");
         self.control
-            .let_read_metrics(MetricsAccess::Token(Some(token)));
+            .set_metrics_access(MetricsAccess::Token(Some(token)));
     }
 
     /// Puts these bytes, whatever they are.

@@ -408,7 +408,7 @@ async fn errors_say_what_is_wrong() {
         400 {"error":{"code":"InvalidRequest","message":"the subscription's name is \"a\"; expected 3 to 64 letters (a to z), digits and hyphens.","target":"the subscription's name","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"location cannot be read: unknown field `location`, expected one of `id`, `name`, `type`, `properties`, `systemData`.","target":"location","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"name is \"south\"; expected the name in the path, \"north\".","target":"name","details":[]}}
-        404 {"error":{"code":"ResourceNotFound","message":"'subscriptions/S-1/resourceGroups/rg' is not a source of events: event subscriptions belong to a topic, a domain or a topic of a domain.","target":null,"details":[]}}
+        404 {"error":{"code":"ResourceNotFound","message":"'subscriptions/S-1/resourceGroups/rg' is not a source of events: event subscriptions belong to a topic, a domain, a topic of a domain or a topic of a namespace.","target":null,"details":[]}}
         409 {"error":{"code":"Conflict","message":"The name 'shop' is taken: names of domains are unique in the server, and RG:/domains/shop exists.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
 }
 

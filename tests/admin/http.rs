@@ -1,10 +1,12 @@
 //! The control plane over HTTP, against a registry in memory.
 
-use actix_web::{http::Method, test};
+use actix_web::{ResponseError as _, http::Method, test};
 use expect_test::expect;
 use gridhook::{
-    admin::{ChaosMode, health::StartPhase},
+    admin::{AdminError, ChaosMode, health::StartPhase},
+    control::registry,
     journal::{self},
+    store::{Batch, Family, Store as _, keys},
 };
 use serde_json::{Value, json};
 
@@ -182,7 +184,7 @@ async fn errors_have_arms_form() {
         405 {"error":{"code":"MethodNotAllowed","message":"The method GET is not allowed here; allowed: POST.","target":null,"details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/domains/x' under resource group 'rg' was not found.","target":null,"details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"$filter cannot be read at \"name\"; expected contains(name, 'text'), name eq 'text' or name ne 'text', joined by and, or, not and parentheses.","target":"$filter","details":[]}}
-        413 {"error":{"code":"RequestEntityTooLarge","message":"The maximum size (262144) has been exceeded.","target":null,"details":[]}}
+        413 {"error":{"code":"RequestEntityTooLarge","message":"The body exceeds 262144 bytes.","target":null,"details":[]}}
         405 {"error":{"code":"MethodNotAllowed","message":"The method POST is not allowed here; allowed: GET, HEAD.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
     assert_eq!(
         answers[5].headers.get("Allow").expect("it is there"),
@@ -227,7 +229,37 @@ async fn errors_of_the_registry_have_their_statuses() {
     expect![[r#"
         None 400 {"error":{"code":"InvalidRequest","message":"the address 10.0.0.1 is private or reserved; the setting delivery.allow_networks allows a network","target":"destination.properties.endpointUrl","details":[]}}
         Some("10") 503 {"error":{"code":"ServiceUnavailable","message":"The disk of the data folder is full; nothing was changed. Try again when there is space.","target":null,"details":[]}}
-        Some("10") 503 {"error":{"code":"ServiceUnavailable","message":"The journal is closed; nothing was changed. Try again later.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
+        Some("10") 503 {"error":{"code":"ServiceUnavailable","message":"The journal is closed; a change may or may not have been made. Try again later.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
+}
+
+#[actix_web::test]
+async fn a_read_of_a_damaged_store_mentions_no_change() {
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
+    let topic = control.registry.find_topic("orders").expect("a topic");
+    let mut batch = Batch::default();
+    let key = keys::floor_key(topic.partition());
+    batch.put(Family::Meta, key, &b"no floor"[..3]);
+    control.store.write(&batch).expect("written");
+    let status = format!("{RG}/topics/orders/status");
+    let response = control.call("GET", &status, Value::Null).await;
+    expect![[r#"500 {"error":{"code":"InternalServerError","message":"The request failed: the store is damaged: a record of kind floor is damaged.","target":null,"details":[]}}"#]].assert_eq(&response.brief());
+}
+
+#[actix_web::test]
+async fn internal_errors_say_what_failed() {
+    let errors = [
+        AdminError::Broken("the started redrive has no job"),
+        registry::Error::Unreadable {
+            name: "orders".to_owned(),
+            reason: "it has no partition".to_owned(),
+        }
+        .into(),
+    ];
+    let lines = errors.map(|error| format!("{} {error}", error.status_code().as_u16()));
+    expect![[r#"
+        500 The server has a bug: the started redrive has no job.
+        500 The request failed: cannot read the record orders in the store: it has no partition."#]]
+    .assert_eq(&lines.join("\n"));
 }
 
 #[actix_web::test]

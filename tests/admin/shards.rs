@@ -8,7 +8,7 @@ use expect_test::expect;
 use gridhook::{
     admin::{
         ChaosMode, GridhookRoute, Merge, Placement,
-        arm::routes::{ROUTES, Route},
+        arm::routes::{ArmRoute, ROUTES},
         merge::{
             PartRequest, PartsMerge, ShardResponse, SpreadShards, add_work, merge_expositions,
             shard_in, shard_in_path,
@@ -449,7 +449,7 @@ struct RouteScopes {
 
 impl RouteScopes {
     /// Checks that the operations of a route go to the resource that its path names.
-    fn add_route(&mut self, route: &Route) {
+    fn add_route(&mut self, route: &ArmRoute) {
         let path = route.template.replace(['{', '}'], "");
         let name = ["namespaceName", "domainName", "topicName"]
             .into_iter()

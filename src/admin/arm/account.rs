@@ -5,9 +5,7 @@
 use crate::{AdminResult, respond_json};
 use std::collections::BTreeMap;
 
-use actix_web::{HttpRequest, HttpResponse};
-
-use super::{list::PageRequest, resource_groups::list_tracked};
+use super::{Call, list::PageRequest, resource_groups::list_tracked};
 use crate::{
     AdminError, Control,
     model::{
@@ -19,7 +17,7 @@ use crate::{
     },
 };
 use gridhook_api::{
-    account::{AzureSubscription, Provider},
+    account::{AzureSubscription, Location, Provider},
     resource::Page,
 };
 use gridhook_record::topic::ArmScope;
@@ -58,39 +56,45 @@ pub(super) fn list_placements(control: &Control) -> Vec<ResourcePlacement> {
     groups.chain(resources).collect()
 }
 
-pub(super) fn list_tenants() -> HttpResponse {
-    HttpResponse::Ok().json(Page::whole(vec![only_tenant()]))
+pub(super) async fn list_tenants(_: Call<'_>) -> AdminResult {
+    respond_json(&Page::whole(vec![only_tenant()]))
 }
 
-pub(super) fn list_subscriptions(control: &Control, request: &HttpRequest) -> AdminResult {
-    let page = PageRequest::from_request(request, control)?;
-    let all = azure_subscriptions(&list_placements(control))
-        .into_iter()
-        .collect();
+pub(super) async fn list_subscriptions(call: Call<'_>) -> AdminResult {
+    let page = PageRequest::from_call(call)?;
+    let all = azure_subscriptions(&list_placements(call.control));
     Ok(page.into_response(
-        all,
+        all.into_iter().collect(),
         |one: &AzureSubscription| &one.subscription_id,
         value_of,
     ))
 }
 
-pub(super) fn get_subscription(control: &Control, id: &str) -> AdminResult {
-    let subscription = azure_subscriptions(&list_placements(control)).remove(&id.to_lowercase());
+pub(super) async fn get_subscription(call: Call<'_>) -> AdminResult {
+    let id = call.path.name("subscriptionId")?;
+    let subscription =
+        azure_subscriptions(&list_placements(call.control)).remove(&id.to_lowercase());
     respond_json(&subscription.ok_or_else(|| AdminError::NoSubscription(id.to_owned()))?)
 }
 
-pub(super) fn list_providers(control: &Control, id: &str) -> HttpResponse {
-    HttpResponse::Ok().json(Page::whole(vec![the_provider(control, id)]))
+pub(super) async fn list_providers(call: Call<'_>) -> AdminResult {
+    respond_json(&Page::whole(vec![the_provider(call)?]))
 }
 
-pub(super) fn get_provider(control: &Control, id: &str) -> HttpResponse {
-    HttpResponse::Ok().json(the_provider(control, id))
+pub(super) async fn get_provider(call: Call<'_>) -> AdminResult {
+    respond_json(&the_provider(call)?)
 }
 
-fn the_provider(control: &Control, id: &str) -> Provider {
-    event_grid_provider(id, &used_locations(&list_placements(control), id))
+fn the_provider(call: Call<'_>) -> AdminResult<Provider> {
+    let id = call.path.name("subscriptionId")?;
+    Ok(event_grid_provider(id, &locations(call)?))
 }
 
-pub(super) fn list_locations(control: &Control, id: &str) -> HttpResponse {
-    HttpResponse::Ok().json(Page::whole(used_locations(&list_placements(control), id)))
+pub(super) async fn list_locations(call: Call<'_>) -> AdminResult {
+    respond_json(&Page::whole(locations(call)?))
+}
+
+fn locations(call: Call<'_>) -> AdminResult<Vec<Location>> {
+    let id = call.path.name("subscriptionId")?;
+    Ok(used_locations(&list_placements(call.control), id))
 }

@@ -2,17 +2,14 @@
 //! `eventTypeInfo` of its record, one at a time.
 
 use crate::{AdminResult, respond_json, respond_nothing};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Input, TopicPath, find_topic,
+    Call,
     topics::{check_event_types, store_record},
 };
 use crate::model::difference::difference_between;
-use crate::{
-    AdminError, Control,
-    model::{parse_body, read, value_of},
-};
+use crate::{AdminError, model::value_of};
 use actix_web::HttpResponse;
 use gridhook_api::{resource::Page, topic::DeclaredEventType, what_if::Difference};
 use gridhook_record::{
@@ -39,63 +36,65 @@ pub(crate) fn event_type_view(
     }
 }
 
-pub(super) fn list(control: &Control, path: &TopicPath) -> AdminResult {
-    let record = find_topic(control, path)?.record();
+/// The topic of a path with an event type, and the name of the event type.
+fn event_type_of(call: Call<'_>) -> AdminResult<(Arc<TopicRecord>, &str)> {
+    let record = call.find_topic()?.record();
+    Ok((record, call.path.name("eventTypeName")?))
+}
+
+pub(super) async fn list(call: Call<'_>) -> AdminResult {
+    let record = call.find_topic()?.record();
     let types =
         declared_types(&record).map(|(name, declared)| event_type_view(&record, name, declared));
     respond_json(&Page::whole(types.collect::<Vec<_>>()))
 }
 
-pub(super) fn get(control: &Control, path: &TopicPath, name: &str) -> AdminResult {
-    let record = find_topic(control, path)?.record();
+pub(super) async fn get(call: Call<'_>) -> AdminResult {
+    let (record, name) = event_type_of(call)?;
     let event_type = find_type(&record, name).ok_or_else(|| no_such_type(&record, name))?;
     respond_json(&event_type_view(&record, name, event_type))
 }
 
-pub(super) async fn put(input: Input<'_>, path: &TopicPath, name: &str) -> AdminResult {
-    let record = find_topic(input.control, path)?.record();
+pub(super) async fn put(call: Call<'_>) -> AdminResult {
+    let (record, name) = event_type_of(call)?;
     let DeclaredEventType {
         properties: requested,
         ..
-    } = read(parse_body(input.body)?)?;
-    let record = with_event_types(input, &record, |types| {
+    } = call.read_body()?;
+    let record = with_event_types(call, &record, |types| {
         types.insert(name.to_owned(), requested.clone());
     });
     let view = event_type_view(&record, name, &requested);
-    check_event_types(input, &record).await?;
-    input.plan_audit(&view);
-    store_record(input.control, record).await?;
+    check_event_types(call, &record).await?;
+    call.plan_audit(&view);
+    store_record(call.control, record).await?;
     Ok(HttpResponse::Created().json(view))
 }
 
-pub(super) async fn delete(input: Input<'_>, path: &TopicPath, name: &str) -> AdminResult {
-    let record = find_topic(input.control, path)?.record();
+pub(super) async fn delete(call: Call<'_>) -> AdminResult {
+    let (record, name) = event_type_of(call)?;
     if find_type(&record, name).is_some() {
-        let record = with_event_types(input, &record, |types| {
+        let record = with_event_types(call, &record, |types| {
             types.remove(name);
         });
-        store_record(input.control, record).await?;
+        store_record(call.control, record).await?;
     }
     respond_nothing()
 }
 
 /// The changes that a PUT would make.
-pub(super) async fn difference(
-    input: Input<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> AdminResult<Difference> {
-    let record = find_topic(input.control, path)?.record();
+pub(super) async fn difference(call: Call<'_>) -> AdminResult<Difference> {
+    let (record, name) = event_type_of(call)?;
     let wrap =
         |properties: &InlineEventType| serde_json::json!({"properties": value_of(properties)});
     let DeclaredEventType {
         properties: requested,
         ..
-    } = read(parse_body(input.body)?)?;
-    let plan = with_event_types(input, &record, |types| {
+    } = call.read_body()?;
+    let plan = with_event_types(call, &record, |types| {
         types.insert(name.to_owned(), requested.clone());
     });
-    check_event_types(input, &plan).await?;
+    check_event_types(call, &plan).await?;
     Ok(difference_between(
         find_type(&record, name).map(wrap).as_ref(),
         &wrap(&requested),
@@ -104,7 +103,7 @@ pub(super) async fn difference(
 
 /// The record with other event types.
 fn with_event_types(
-    input: Input<'_>,
+    call: Call<'_>,
     record: &TopicRecord,
     change: impl FnOnce(&mut BTreeMap<String, InlineEventType>),
 ) -> TopicRecord {
@@ -117,9 +116,9 @@ fn with_event_types(
     info.kind = Some(EventTypeKind::Inline);
     change(info.inline_event_types.get_or_insert_default());
     record.azure_properties.event_type_info = Some(info);
-    record.system_data = input
+    record.system_data = call
         .control
-        .stamp_change(input.caller, Some(record.system_data.as_ref()));
+        .stamp_change(call.caller(), Some(record.system_data.as_ref()));
     record
 }
 

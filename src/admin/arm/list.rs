@@ -3,11 +3,12 @@
 //! Lists are ordered by key, and a page starts after the last key of the previous one, so that
 //! concurrent changes hide no other resource.
 
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::HttpResponse;
 use serde_json::Value;
 use url::form_urlencoded;
 
-use crate::{AdminResult, Control, model::odata::NameFilter, query};
+use super::Call;
+use crate::{AdminResult, model::odata::NameFilter, query};
 use gridhook_api::resource::Page;
 
 /// Maximum and default number of items of a page, as in Azure.
@@ -29,8 +30,8 @@ pub(super) struct PageRequest {
 
 impl PageRequest {
     /// Reads the page of a request.
-    pub(super) fn from_request(request: &HttpRequest, control: &Control) -> AdminResult<Self> {
-        let (page, filter) = Self::from_unfiltered_request(request, control)?;
+    pub(super) fn from_call(call: Call<'_>) -> AdminResult<Self> {
+        let (page, filter) = Self::from_unfiltered_call(call)?;
         let names = if filter.trim().is_empty() {
             None
         } else {
@@ -40,12 +41,10 @@ impl PageRequest {
     }
 
     /// Reads the page of a request, and its `$filter`, which is not of names.
-    pub(super) fn from_unfiltered_request(
-        request: &HttpRequest,
-        control: &Control,
-    ) -> AdminResult<(Self, String)> {
+    pub(super) fn from_unfiltered_call(call: Call<'_>) -> AdminResult<(Self, String)> {
+        let request = call.request()?;
         let mut filter = String::new();
-        let url = format!("{}{}", control.operators_url(request), request.path());
+        let url = format!("{}{}", call.control.operators_url(request), request.path());
         let mut page = Self {
             names: None,
             top: TOP_MAX,

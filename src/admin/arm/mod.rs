@@ -1,9 +1,19 @@
 //! ARM's API, for Azure's management clients.
 //!
-//! Statuses are those that all of these clients accept: PUT and PATCH 201, even if the resource
-//! exists, DELETE 204, even if it does not, POST and GET 200. Every `api-version` is accepted: each
-//! resource has one form. For a PATCH of namespace resources some clients do not accept 201, so
-//! there it is 200.
+//! Statuses are those that all of these clients accept:
+//!
+//! | method | status |
+//! | --- | --- |
+//! | GET | 200 |
+//! | HEAD of a resource group or a deployment | 204 |
+//! | PUT | 201, even if the resource exists; 200 for a deployment that exists |
+//! | PATCH | 201; 200 in a namespace and for a resource group |
+//! | DELETE | 204, even if the resource does not exist |
+//! | DELETE of a resource group | 200; 404 if it does not exist |
+//! | DELETE of an event subscription | 204; 404 if its topic does not exist |
+//! | POST | 200; 201 for a replay that begins, 202 for a redrive |
+//!
+//! Every `api-version` is accepted: each resource has one form.
 //!
 //! The name of a topic, domain or namespace is unique in the server, not in its resource group.
 //! Under another scope the resource is not found, and cannot be created a second time.
@@ -39,28 +49,28 @@ use actix_web::{
     },
     web::{self, Bytes},
 };
+use serde::de::DeserializeOwned;
 use url::form_urlencoded;
 
 use self::{
     deployments::DEPLOYMENT_BYTES_MAX,
-    operation::Operation,
+    operation::ArmOperation,
     path::ArmPath,
     precondition::{Preconditions, entity_tag, with_tag},
 };
 pub(super) use self::{
-    operation::{Call, ChangeLock, Input},
+    operation::{Call, ChangeLock, FoundSubscription},
     path::TopicPath,
 };
 use super::{
     AdminError, Control, audit,
     auth::Access,
+    model::{parse_body, read},
     permissions::{Permissions, Target},
     query,
     shard::ConcernedShards,
 };
-use gridhook_engine::control::registry::{self, TopicHandle};
-use gridhook_journal as journal;
-use gridhook_record::proposal::Provisioned;
+use gridhook_engine::control::registry::TopicHandle;
 
 /// Maximum size of a body; ARM's limit is 4 MiB.
 pub(super) const BODY_BYTES_MAX: usize = 256 * 1024;
@@ -128,108 +138,108 @@ pub(super) async fn handle_request(
     };
     let permissions = Permissions::from_request(&request)?;
     let body = read_body_up_to(payload, body_bytes_max(&path)).await?;
-    let is_change = [Method::PUT, Method::PATCH, Method::DELETE].contains(&operation.method);
-    let is_read = operation.method == Method::GET;
-    let get = path.route.operation(&Method::GET).filter(|_| is_change);
-    // The preconditions and the change are one step.
     let lock = ChangeLock::default();
-    if let Some(key) = lock_key(&path).filter(|_| is_change) {
-        lock.hold_lock(control.lock_topic(&key).await);
-    }
-    if operation.method == Method::PATCH && permissions.is_by_portal() {
-        portal::check_change(&control, &path, &body)?;
-    }
-    let conditions = if is_change {
-        Preconditions::from_request(&request)
-    } else {
-        Preconditions::default()
-    };
-    let is_conditional = !conditions.is_empty();
-    let input = Input {
-        control: &control,
-        caller: &permissions.caller,
-        permissions: &permissions,
-        path: &path,
-        body: &body,
-        lock: &lock,
-        is_conditional,
-        before: None,
-    };
-    let before = current_body(
-        get,
-        Call {
-            request: &request,
-            input,
-        },
-    )
-    .await;
-    let input = Input {
-        before: before.as_deref(),
-        ..input
-    };
     let call = Call {
-        request: &request,
-        input,
+        request: Some(&request),
+        ..Call::new(&control, &permissions, &path, &body, &lock)
     };
-    conditions.check_change(&operation.method, before.as_deref())?;
-    if [Method::PUT, Method::PATCH].contains(&operation.method) && is_what_if(&request)? {
-        return respond_what_if(operation, input).await;
+    match operation.method {
+        Method::PUT | Method::PATCH | Method::DELETE => change_resource(operation, call).await,
+        Method::GET => {
+            let response = add_tag(call, operation.handle_call(call).await?);
+            Ok(Preconditions::from_request(&request).shorten_unchanged(response))
+        }
+        _ => {
+            plan_audit(operation, call);
+            if path.route.changes_keys() {
+                change_and_follow(operation, call).await
+            } else {
+                operation.handle_call(call).await
+            }
+        }
     }
-    plan_audit(operation, input);
-    let is_followed = is_change || path.route.changes_keys();
-    let shards_before = is_followed.then(|| concerned_shards(&control, &path));
-    let response = match operation.handle_call(call).await {
+}
+
+/// Handles a PUT, PATCH or DELETE.
+async fn change_resource(operation: &ArmOperation, call: Call<'_>) -> AdminResult {
+    let request = call.request()?;
+    let Call { control, path, .. } = call;
+    // The preconditions and the change are one step.
+    if let Some(key) = lock_key(path) {
+        call.lock.hold_lock(control.lock_topic(&key).await);
+    }
+    if operation.method == Method::PATCH && call.permissions.is_by_portal() {
+        portal::check_change(call)?;
+    }
+    let conditions = Preconditions::from_request(request);
+    let get = path.route.operation(&Method::GET);
+    let before = current_body(get, call).await;
+    let call = Call {
+        is_conditional: !conditions.is_empty(),
+        before: before.as_deref(),
+        ..call
+    };
+    conditions.check_change(&operation.method, call.before)?;
+    if operation.method != Method::DELETE && is_what_if(request)? {
+        return respond_what_if(operation, call).await;
+    }
+    plan_audit(operation, call);
+    let response = match change_and_follow(operation, call).await {
         Err(error @ AdminError::Stale(_)) => {
             conditions.check_change(&operation.method, current_body(get, call).await.as_deref())?;
             return Err(error);
         }
         result => result?,
     };
-    if let Some(before) = shards_before {
-        let concerned = before.joined(concerned_shards(&control, &path));
-        control.wait_until_followed(concerned).await?;
-    }
     if get.is_some() && control.audit.is_some() {
         let after = current_body(get, call).await;
-        audit::set_changes(|| audit::recorded_changes(before.as_deref(), after.as_deref()));
+        audit::set_changes(|| audit::recorded_changes(call.before, after.as_deref()));
     }
-    let response = if path.route.is_resource() {
+    Ok(polling::skip_polling_delay(add_tag(call, response)))
+}
+
+/// Makes a change, and waits until the shards that it concerns have followed it.
+async fn change_and_follow(operation: &ArmOperation, call: Call<'_>) -> AdminResult {
+    let Call { control, path, .. } = call;
+    let before = concerned_shards(control, path);
+    let response = operation.handle_call(call).await?;
+    let concerned = before.joined(concerned_shards(control, path));
+    control.wait_until_followed(concerned).await?;
+    Ok(response)
+}
+
+/// Adds the tag to a response whose body is that of the resource's GET.
+fn add_tag(call: Call<'_>, response: HttpResponse) -> HttpResponse {
+    if call.path.route.is_resource() {
         with_tag(response)
     } else {
         response
-    };
-    Ok(if is_read {
-        Preconditions::from_request(&request).shorten_unchanged(response)
-    } else if is_change {
-        polling::skip_polling_delay(response)
-    } else {
-        response
-    })
+    }
 }
 
 /// The response with the changes that a PUT or PATCH would make.
-async fn respond_what_if(operation: &Operation, input: Input<'_>) -> AdminResult {
+async fn respond_what_if(operation: &ArmOperation, call: Call<'_>) -> AdminResult {
     let mut response = HttpResponse::Ok();
-    if let Some(before) = input.before {
+    if let Some(before) = call.before {
         response.insert_header((ETAG, entity_tag(before)));
     }
-    let difference = operation.compute_difference(input).await?;
+    let difference = operation.compute_difference(call).await?;
     add_warnings(&mut response, difference.warnings.clone());
     Ok(response.json(difference))
 }
 
 /// Sets what the audit trail has of an operation, as far as that is known before it: handlers of
 /// PUT and PATCH add the change.
-fn plan_audit(operation: &Operation, input: Input<'_>) {
-    let is_group = input.path.is_resource_group();
+fn plan_audit(operation: &ArmOperation, call: Call<'_>) {
+    let is_group = call.path.is_resource_group();
     if is_group && [Method::PATCH, Method::DELETE].contains(&operation.method) {
         audit::expect_status(StatusCode::OK);
     }
     match operation.method {
-        Method::DELETE => audit::set_changes(|| audit::recorded_changes(input.before, None)),
-        Method::PATCH if input.path.namespace().is_ok() => audit::expect_status(StatusCode::OK),
-        Method::POST if audit::has_recorded_body(input.path) => {
-            audit::set_changes(|| audit::recorded_changes(None, Some(input.body)));
+        Method::DELETE => audit::set_changes(|| audit::recorded_changes(call.before, None)),
+        Method::PATCH if call.path.namespace().is_ok() => audit::expect_status(StatusCode::OK),
+        Method::POST if audit::has_recorded_body(call.path) => {
+            audit::set_changes(|| audit::recorded_changes(None, Some(call.body)));
         }
         _ => {}
     }
@@ -245,7 +255,7 @@ fn lock_key(path: &ArmPath) -> Option<String> {
 }
 
 /// The body of the resource's GET; [`None`] if it does not exist.
-async fn current_body(get: Option<&Operation>, call: Call<'_>) -> Option<Bytes> {
+async fn current_body(get: Option<&ArmOperation>, call: Call<'_>) -> Option<Bytes> {
     let response = get?
         .handle_call(call)
         .await
@@ -257,8 +267,8 @@ async fn current_body(get: Option<&Operation>, call: Call<'_>) -> Option<Bytes> 
 fn unknown_path(path: &str) -> AdminError {
     match path::other_source(path) {
         Some(source) => AdminError::NotFound(format!(
-            "'{source}' is not a source of events: event subscriptions belong to a topic, a domain \
-             or a topic of a domain."
+            "'{source}' is not a source of events: event subscriptions belong to a topic, a domain, \
+             a topic of a domain or a topic of a namespace."
         )),
         None => AdminError::NoSuchPath(path.to_owned()),
     }
@@ -295,8 +305,10 @@ pub(super) fn body_limit(request: &HttpRequest) -> usize {
     path::find_route(request.path()).map_or(BODY_BYTES_MAX, |path| body_bytes_max(&path))
 }
 
-pub(super) async fn read_body(payload: web::Payload) -> AdminResult<Bytes> {
-    read_body_up_to(payload, BODY_BYTES_MAX).await
+/// Reads the JSON body of a request; an empty one is an object without keys.
+pub(super) async fn read_json<T: DeserializeOwned>(payload: web::Payload) -> AdminResult<T> {
+    let body = read_body_up_to(payload, BODY_BYTES_MAX).await?;
+    Ok(read(parse_body(&body)?)?)
 }
 
 async fn read_body_up_to(payload: web::Payload, bytes_max: usize) -> AdminResult<Bytes> {
@@ -348,21 +360,8 @@ fn not_found(path: &TopicPath) -> AdminError {
     no_resource(path, &path.resource_name())
 }
 
-/// The event subscription of a path with the state of its validation, which must exist.
-pub(super) fn require_provisioned(
-    control: &Control,
-    topic: &TopicHandle,
-    path: &TopicPath,
-    name: &str,
-) -> AdminResult<Provisioned> {
-    control
-        .registry
-        .find_provisioned(topic, name)
-        .ok_or_else(|| no_subscription(path, name))
-}
-
 /// The error for a missing event subscription.
-pub(super) fn no_subscription(path: &TopicPath, name: &str) -> AdminError {
+fn no_subscription(path: &TopicPath, name: &str) -> AdminError {
     let name = name.rsplit('/').next().unwrap_or(name);
     no_resource(
         path,
@@ -375,40 +374,6 @@ fn no_resource(path: &TopicPath, resource: &str) -> AdminError {
         "The Resource '{resource}' under resource group '{}' was not found.",
         path.scope.resource_group
     ))
-}
-
-impl From<registry::Error> for AdminError {
-    fn from(error: registry::Error) -> Self {
-        match error {
-            registry::Error::Unknown(what) => Self::NotFound(what),
-            registry::Error::Refused(why) => Self::Refused(why),
-            registry::Error::Plan(error) => Self::Plan(error),
-            registry::Error::Validation(refusal) => Self::Validation(refusal),
-            registry::Error::Stale(why) => Self::Stale(why),
-            registry::Error::CommandRefused(why) => Self::Conflict(format!(
-                "Nothing was done: \
-                 {why}."
-            )),
-            registry::Error::Full(why) => Self::Conflict(why),
-            registry::Error::Journal(error) => match error {
-                journal::Error::Full => Self::Unavailable(
-                    "The disk of the data folder is full; nothing was changed. Try again when \
-                     there is space."
-                        .to_owned(),
-                ),
-                journal::Error::Closed => Self::Unavailable(
-                    "The journal is closed; nothing was changed. Try again \
-                     later."
-                        .to_owned(),
-                ),
-                error @ (journal::Error::Fenced
-                | journal::Error::Unknown
-                | journal::Error::Backlog(_)
-                | journal::Error::Damaged(_)) => Self::Journal(error.to_string()),
-            },
-            error @ registry::Error::Unreadable { .. } => Self::Journal(error.to_string()),
-        }
-    }
 }
 
 /// The shards that a change of a resource concerns, as it is now.

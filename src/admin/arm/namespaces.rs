@@ -3,13 +3,13 @@
 use crate::{AdminResult, respond_json, respond_nothing};
 use std::sync::Arc;
 
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::HttpResponse;
 use tracing::info;
 
 use super::{
-    Call, Input, Permissions,
+    Call,
     list::PageRequest,
-    path::{AzureScope, NamespacePath},
+    path::NamespacePath,
     topics::{assign_identity, is_in, is_in_scope, keys_response, new_keys, replace_key},
 };
 use crate::model::difference::difference_between;
@@ -52,11 +52,13 @@ pub(crate) fn lock_key(name: &Name) -> String {
     format!("namespace:{}", name.key())
 }
 
-pub(super) fn list(control: &Control, request: &HttpRequest, scope: &AzureScope) -> AdminResult {
-    let page = PageRequest::from_request(request, control)?;
+pub(super) async fn list(call: Call<'_>) -> AdminResult {
+    let control = call.control;
+    let scope = call.path.azure_scope()?;
+    let page = PageRequest::from_call(call)?;
     let mut records = control.registry.list_namespaces();
-    let permissions = Permissions::from_request(request)?;
-    records.retain(|record| is_in(&record.scope, scope) && permissions.sees_namespace(record));
+    records
+        .retain(|record| is_in(&record.scope, &scope) && call.permissions.sees_namespace(record));
     let by_key = records
         .into_iter()
         .map(|record| (record.key(), record))
@@ -66,29 +68,25 @@ pub(super) fn list(control: &Control, request: &HttpRequest, scope: &AzureScope)
     Ok(page.into_response(by_key, |record| record.name.as_str(), view))
 }
 
-pub(super) fn get(control: &Control, path: &NamespacePath) -> AdminResult {
-    respond_json(&namespace_view(
-        &*find_namespace(control, path)?,
-        &control.public_url,
-    ))
+pub(super) async fn get(call: Call<'_>) -> AdminResult {
+    let record = find_namespace(call.control, &call.path.namespace()?)?;
+    respond_json(&namespace_view(&record, &call.control.public_url))
 }
 
-pub(super) async fn put(input: Input<'_>, path: NamespacePath) -> AdminResult {
-    let control = input.control;
-    let (existing, mut record) = planned_change(input, path)?;
-    record.system_data = control.stamp_change(
-        input.caller,
-        existing
-            .as_ref()
-            .map(|existing| existing.system_data.as_ref()),
-    );
-    let namespace = save_and_view(input, record).await?;
+pub(super) async fn put(call: Call<'_>) -> AdminResult {
+    let control = call.control;
+    let (existing, mut record) = planned_change(call)?;
+    let before = existing
+        .as_ref()
+        .map(|existing| existing.system_data.as_ref());
+    record.system_data = control.stamp_change(call.caller(), before);
+    let namespace = save_and_view(call, record).await?;
     Ok(HttpResponse::Created().json(namespace_view(&namespace, &control.public_url)))
 }
 
 /// The changes that a PUT would make.
-pub(super) fn difference(input: Input<'_>, path: NamespacePath) -> AdminResult<Difference> {
-    let (existing, requested) = planned_change(input, path)?;
+pub(super) async fn difference(call: Call<'_>) -> AdminResult<Difference> {
+    let (existing, requested) = planned_change(call)?;
     Ok(difference_between(
         existing.map(|existing| settable_json(&existing)).as_ref(),
         &settable_json(&requested),
@@ -96,12 +94,10 @@ pub(super) fn difference(input: Input<'_>, path: NamespacePath) -> AdminResult<D
 }
 
 /// The existing record, and the record after a PUT.
-fn planned_change(
-    input: Input<'_>,
-    path: NamespacePath,
-) -> AdminResult<(Option<Arc<NamespaceRecord>>, NamespaceRecord)> {
-    let spec = NamespaceSpec::from_put(path.name.as_str(), input.body)?;
-    match input.control.registry.find_namespace(path.name.as_str()) {
+fn planned_change(call: Call<'_>) -> AdminResult<(Option<Arc<NamespaceRecord>>, NamespaceRecord)> {
+    let path = call.path.namespace()?;
+    let spec = NamespaceSpec::from_put(path.name.as_str(), call.body)?;
+    match call.control.registry.find_namespace(path.name.as_str()) {
         Some(existing) if !is_in_scope(&existing.scope, &path.scope) => {
             Err(AdminError::Conflict(format!(
                 "The name '{}' is taken: names of namespaces are unique in the server, and {} \
@@ -115,24 +111,19 @@ fn planned_change(
             Ok((Some(existing), record))
         }
         None => {
-            shares::check_new_namespace(input.control, input.permissions)?;
-            Ok((
-                None,
-                with_identity(
-                    spec.create_record(path.name.as_str(), path.scope, new_keys()?)?,
-                    None,
-                ),
-            ))
+            shares::check_new_namespace(call.control, call.permissions)?;
+            let record = spec.create_record(path.name.as_str(), path.scope, new_keys()?)?;
+            Ok((None, with_identity(record, None)))
         }
     }
 }
 
-pub(super) async fn patch(call: Call<'_>, path: &NamespacePath) -> AdminResult {
+pub(super) async fn patch(call: Call<'_>) -> AdminResult {
     let control = call.control;
-    let existing = find_namespace(control, path)?;
+    let existing = find_namespace(control, &call.path.namespace()?)?;
     let mut record = NamespaceSpec::from_patch(&existing, call.body)?.update_record(&existing);
-    record.system_data = control.stamp_change(call.caller, Some(existing.system_data.as_ref()));
-    let namespace = save_and_view(call.input, with_identity(record, Some(&existing))).await?;
+    record.system_data = control.stamp_change(call.caller(), Some(existing.system_data.as_ref()));
+    let namespace = save_and_view(call, with_identity(record, Some(&existing))).await?;
     respond_json(&namespace_view(&namespace, &control.public_url))
 }
 
@@ -145,11 +136,11 @@ fn with_identity(mut record: NamespaceRecord, before: Option<&NamespaceRecord>) 
 }
 
 async fn save_and_view(
-    input: Input<'_>,
+    call: Call<'_>,
     record: NamespaceRecord,
 ) -> AdminResult<Arc<NamespaceRecord>> {
-    input.plan_audit(&namespace_view(&record, &input.control.public_url));
-    store_record(input.control, record).await
+    call.plan_audit(&namespace_view(&record, &call.control.public_url));
+    store_record(call.control, record).await
 }
 
 async fn store_record(
@@ -161,35 +152,35 @@ async fn store_record(
     Ok(saved)
 }
 
-pub(super) async fn delete(control: &Control, path: &NamespacePath) -> AdminResult {
-    // A resource under another scope is another resource, and DELETE of a missing resource is 204.
-    if find_namespace(control, path).is_err() {
-        return respond_nothing();
-    }
-    if control
-        .registry
-        .delete_namespace(path.name.as_str())
-        .await?
-    {
-        info!(
-            namespace = path.name.key(),
-            "namespace and its topics deleted"
-        );
-    }
+pub(super) async fn delete(call: Call<'_>) -> AdminResult {
+    delete_namespace(call.control, &call.path.namespace()?).await?;
     respond_nothing()
 }
 
-pub(super) fn list_keys(control: &Control, path: &NamespacePath) -> AdminResult {
-    Ok(keys_response(&find_namespace(control, path)?.keys))
+/// Deletes a namespace. One under another scope is another resource, and DELETE of a missing
+/// resource is 204.
+pub(super) async fn delete_namespace(control: &Control, path: &NamespacePath) -> AdminResult<()> {
+    let name = &path.name;
+    let exists = find_namespace(control, path).is_ok();
+    if exists && control.registry.delete_namespace(name.as_str()).await? {
+        info!(namespace = name.key(), "namespace and its topics deleted");
+    }
+    Ok(())
 }
 
-pub(super) async fn regenerate_key(call: Call<'_>, path: &NamespacePath) -> AdminResult {
+pub(super) async fn list_keys(call: Call<'_>) -> AdminResult {
+    let record = find_namespace(call.control, &call.path.namespace()?)?;
+    Ok(keys_response(&record.keys))
+}
+
+pub(super) async fn regenerate_key(call: Call<'_>) -> AdminResult {
     let control = call.control;
+    let path = call.path.namespace()?;
     let key = KeyName::read(call.body)?;
     let _lock = control.lock_topic(&lock_key(&path.name)).await;
-    let mut record = NamespaceRecord::clone(&*find_namespace(control, path)?);
+    let mut record = NamespaceRecord::clone(&*find_namespace(control, &path)?);
     replace_key(&mut record.keys, key)?;
-    record.system_data = control.stamp_change(call.caller, Some(record.system_data.as_ref()));
+    record.system_data = control.stamp_change(call.caller(), Some(record.system_data.as_ref()));
     let saved = store_record(control, record).await?;
     info!(namespace = saved.key(), ?key, "access key replaced");
     Ok(keys_response(&saved.keys))

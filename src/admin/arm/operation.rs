@@ -1,57 +1,153 @@
 //! An operation of Azure Resource Manager's API: method, role, handler and description.
 
 use crate::AdminResult;
-use std::cell::Cell;
+use std::{cell::Cell, sync::Arc};
 
 use actix_web::{HttpRequest, http::Method};
 use futures_util::future::LocalBoxFuture;
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
 
-use super::{path::ArmPath, routes::Route};
+use super::{check_seen, find_topic, no_subscription, path::ArmPath, routes::ArmRoute};
 use crate::{
     AdminError, Control, audit,
     auth::{Access, AdminCaller},
     merge::PartsMerge,
+    model::{parse_body, read},
     openapi::{CHANGING, Description, OperationBuilder, SchemaRegistry, error_reference},
     permissions::Permissions,
     placement::{Merge, SpreadScope},
 };
 use gridhook_api::what_if::Difference;
+use gridhook_engine::control::registry::TopicHandle;
+use gridhook_event::SubscriptionKey;
+use gridhook_record::{proposal::Provisioned, subscription::SubscriptionRecord};
 
 /// The response of a handler, which borrows from its input.
 pub(super) type HandlerFuture<'a> = LocalBoxFuture<'a, AdminResult>;
 
-/// The response to a PUT with `whatIf`: the changes that it would make.
-pub(super) type DifferenceFuture<'a> = LocalBoxFuture<'a, AdminResult<Difference>>;
+type Handler = for<'a> fn(Call<'a>) -> HandlerFuture<'a>;
 
-/// A bug: only the operation of a PUT is called.
-const NO_PUT: AdminError = AdminError::Broken("the operation is not a PUT");
+/// The changes that a PUT or PATCH would make.
+type DifferenceHandler = for<'a> fn(Call<'a>) -> LocalBoxFuture<'a, AdminResult<Difference>>;
 
-/// The input of a handler without the request itself: a configuration file has none.
+/// What a handler receives.
 #[derive(Clone, Copy)]
-pub(crate) struct Input<'a> {
+pub(crate) struct Call<'a> {
     pub(crate) control: &'a Control,
-    pub(crate) caller: &'a AdminCaller,
     pub(crate) permissions: &'a Permissions,
     pub(crate) path: &'a ArmPath,
     pub(crate) body: &'a [u8],
     /// The lock of changes of the resource.
     pub(crate) lock: &'a ChangeLock,
+    /// The request; [`None`] for a resource of the configuration file.
+    pub(crate) request: Option<&'a HttpRequest>,
     /// Whether the request has preconditions, which hold at this time.
     pub(crate) is_conditional: bool,
     /// The body of the resource's GET before a change.
     pub(crate) before: Option<&'a [u8]>,
 }
 
-impl Input<'_> {
+impl<'a> Call<'a> {
+    /// A call without a request.
+    pub(crate) fn new(
+        control: &'a Control,
+        permissions: &'a Permissions,
+        path: &'a ArmPath,
+        body: &'a [u8],
+        lock: &'a ChangeLock,
+    ) -> Self {
+        Self {
+            control,
+            permissions,
+            path,
+            body,
+            lock,
+            request: None,
+            is_conditional: false,
+            before: None,
+        }
+    }
+
+    pub(crate) fn caller(&self) -> &'a AdminCaller {
+        &self.permissions.caller
+    }
+
+    pub(crate) fn request(&self) -> AdminResult<&'a HttpRequest> {
+        self.request
+            .ok_or(AdminError::Broken("the operation has no request"))
+    }
+
+    /// Reads the JSON body; an empty one is an object without keys.
+    pub(crate) fn read_body<T: DeserializeOwned>(&self) -> AdminResult<T> {
+        Ok(read(parse_body(self.body)?)?)
+    }
+
+    /// The topic or the domain of the path, which must exist.
+    pub(crate) fn find_topic(&self) -> AdminResult<Arc<TopicHandle>> {
+        find_topic(self.control, &self.path.topic()?)
+    }
+
+    /// The event subscription of the path, which must exist.
+    pub(crate) fn find_subscription(&self) -> AdminResult<FoundSubscription> {
+        let topic = self.find_topic()?;
+        let name = self.path.subscription()?;
+        match topic.find_subscription(&name) {
+            Some(record) => Ok(FoundSubscription {
+                topic,
+                name,
+                record,
+            }),
+            None => Err(self.no_subscription()),
+        }
+    }
+
+    /// The topic or the domain of the path, of which the caller may see something.
+    pub(super) fn find_visible_topic(&self) -> AdminResult<Arc<TopicHandle>> {
+        let path = self.path.topic()?;
+        let topic = find_topic(self.control, &path)?;
+        check_seen(self.control, self.permissions, &topic, &path)?;
+        Ok(topic)
+    }
+
+    /// The event subscription of the path with the state of its validation, which must exist.
+    pub(super) fn find_provisioned(&self, topic: &TopicHandle) -> AdminResult<Provisioned> {
+        let name = self.path.subscription()?;
+        self.control
+            .registry
+            .find_provisioned(topic, &name)
+            .ok_or_else(|| self.no_subscription())
+    }
+
+    /// The error for a missing event subscription.
+    pub(crate) fn no_subscription(&self) -> AdminError {
+        match (self.path.topic(), self.path.subscription()) {
+            (Ok(topic), Ok(name)) => no_subscription(&topic, &name),
+            (Err(error), _) | (_, Err(error)) => error,
+        }
+    }
+
     /// Sets what the audit trail has of a change: the difference from a resource whose GET will
     /// return `after`.
     pub(crate) fn plan_audit(&self, after: &impl Serialize) {
         audit::set_changes(|| {
             audit::recorded_changes(self.before, serde_json::to_vec(after).ok().as_deref())
         });
+    }
+}
+
+/// An event subscription with its topic.
+pub(crate) struct FoundSubscription {
+    pub(crate) topic: Arc<TopicHandle>,
+    /// The key: the name, prefixed with the domain topic and a slash.
+    pub(crate) name: String,
+    pub(crate) record: Arc<SubscriptionRecord>,
+}
+
+impl FoundSubscription {
+    pub(crate) fn key(&self) -> SubscriptionKey {
+        self.topic.subscription_key(self.record.number)
     }
 }
 
@@ -69,22 +165,7 @@ impl ChangeLock {
     }
 }
 
-/// A request and its input.
-#[derive(Clone, Copy)]
-pub(crate) struct Call<'a> {
-    pub(crate) request: &'a HttpRequest,
-    pub(crate) input: Input<'a>,
-}
-
-impl<'a> std::ops::Deref for Call<'a> {
-    type Target = Input<'a>;
-
-    fn deref(&self) -> &Input<'a> {
-        &self.input
-    }
-}
-
-pub struct Operation {
+pub struct ArmOperation {
     pub method: Method,
     pub access: Access,
     /// Whether the operation lists resources, and leaves out those that the caller may not see.
@@ -92,64 +173,45 @@ pub struct Operation {
     /// The shards of a cluster that serve the operation; [`None`] means the control plane.
     pub(crate) spread: Option<SpreadScope>,
     handler: Handler,
+    /// The handler of `whatIf=true`.
+    difference: Option<DifferenceHandler>,
     description: Description,
 }
 
-enum Handler {
-    Call(for<'a> fn(Call<'a>) -> HandlerFuture<'a>),
-    /// PUT of a resource: makes the change, or reports the difference.
-    Put(
-        for<'a> fn(Input<'a>) -> HandlerFuture<'a>,
-        for<'a> fn(Input<'a>) -> DifferenceFuture<'a>,
-    ),
-    /// PATCH of a resource: the same, for a handler that needs the request.
-    Patch(
-        for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
-        for<'a> fn(Input<'a>) -> DifferenceFuture<'a>,
-    ),
-}
-
-/// The handler that a closure body is.
+/// A function that takes a call, as a handler.
 macro_rules! handler {
-    ($call:ident => $body:expr) => {
-        |$call| Box::pin(async move { $body })
+    ($handler:path) => {
+        handler!(call => $handler(call))
+    };
+    ($call:ident => $future:expr) => {
+        |$call| Box::pin($future)
     };
 }
 pub(super) use handler;
 
-const fn with_handler(
+const fn operation(
     method: Method,
     access: Access,
     handler: Handler,
     description: Description,
-) -> Operation {
-    Operation {
+) -> ArmOperation {
+    ArmOperation {
         method,
         access,
         is_list: false,
         spread: None,
         handler,
+        difference: None,
         description,
     }
 }
 
-pub(super) const fn get(
-    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
-    description: Description,
-) -> Operation {
-    with_handler(
-        Method::GET,
-        Access::READ,
-        Handler::Call(handler),
-        description,
-    )
+pub(super) const fn get(handler: Handler, description: Description) -> ArmOperation {
+    operation(Method::GET, Access::READ, handler, description)
 }
 
 /// GET of a list of resources.
-pub(super) const fn list(
-    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
-    description: Description,
-) -> Operation {
+pub(super) const fn list(handler: Handler, description: Description) -> ArmOperation {
     let mut operation = get(handler, description);
     operation.is_list = true;
     operation
@@ -158,78 +220,31 @@ pub(super) const fn list(
 /// POST, for callers with a role.
 pub(super) const fn post(
     access: Access,
-    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
+    handler: Handler,
     description: Description,
-) -> Operation {
-    with_handler(Method::POST, access, Handler::Call(handler), description)
+) -> ArmOperation {
+    operation(Method::POST, access, handler, description)
 }
 
-/// PUT, with the difference for `whatIf`.
-pub(super) const fn put(
-    handler: for<'a> fn(Input<'a>) -> HandlerFuture<'a>,
-    difference: for<'a> fn(Input<'a>) -> DifferenceFuture<'a>,
-    description: Description,
-) -> Operation {
-    with_handler(
-        Method::PUT,
-        Access::ADMIN,
-        Handler::Put(handler, difference),
-        description,
-    )
+pub(super) const fn put(handler: Handler, description: Description) -> ArmOperation {
+    operation(Method::PUT, Access::ADMIN, handler, description)
 }
 
-/// The PUT of a deployment, whose handler needs the request. POST …/whatIf previews it.
-pub(super) const fn put_by_call(
-    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
-    description: Description,
-) -> Operation {
-    with_handler(
-        Method::PUT,
-        Access::ADMIN,
-        Handler::Call(handler),
-        description,
-    )
+pub(super) const fn patch(handler: Handler, description: Description) -> ArmOperation {
+    operation(Method::PATCH, Access::ADMIN, handler, description)
 }
 
-pub(super) const fn patch(
-    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
-    description: Description,
-) -> Operation {
-    with_handler(
-        Method::PATCH,
-        Access::ADMIN,
-        Handler::Call(handler),
-        description,
-    )
+pub(super) const fn delete(handler: Handler, description: Description) -> ArmOperation {
+    operation(Method::DELETE, Access::ADMIN, handler, description)
 }
 
-/// PATCH, with the difference for `whatIf`.
-pub(super) const fn patch_with_difference(
-    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
-    difference: for<'a> fn(Input<'a>) -> DifferenceFuture<'a>,
-    description: Description,
-) -> Operation {
-    with_handler(
-        Method::PATCH,
-        Access::ADMIN,
-        Handler::Patch(handler, difference),
-        description,
-    )
-}
+impl ArmOperation {
+    /// Also reports the changes with `whatIf=true`.
+    pub(super) const fn with_difference(mut self, difference: DifferenceHandler) -> Self {
+        self.difference = Some(difference);
+        self
+    }
 
-pub(super) const fn delete(
-    handler: for<'a> fn(Call<'a>) -> HandlerFuture<'a>,
-    description: Description,
-) -> Operation {
-    with_handler(
-        Method::DELETE,
-        Access::ADMIN,
-        Handler::Call(handler),
-        description,
-    )
-}
-
-impl Operation {
     /// Also admits the holders of portal links.
     pub(super) const fn or_portal(mut self) -> Self {
         self.access = self.access.or_portal();
@@ -260,43 +275,32 @@ impl Operation {
         self
     }
 
-    pub(super) async fn handle_call(&self, call: Call<'_>) -> AdminResult {
-        match self.handler {
-            Handler::Call(handler) | Handler::Patch(handler, _) => handler(call).await,
-            Handler::Put(handler, _) => handler(call.input).await,
-        }
+    pub(crate) async fn handle_call(&self, call: Call<'_>) -> AdminResult {
+        (self.handler)(call).await
     }
 
     /// The changes that a PUT or PATCH would make.
-    pub(crate) async fn compute_difference(&self, input: Input<'_>) -> AdminResult<Difference> {
-        match self.handler {
-            Handler::Call(_) if self.method == Method::PATCH => Err(AdminError::Refused(
+    pub(crate) async fn compute_difference(&self, call: Call<'_>) -> AdminResult<Difference> {
+        match self.difference {
+            Some(difference) => difference(call).await,
+            None if self.method == Method::PATCH => Err(AdminError::Refused(
                 "This PATCH has no whatIf=true; use PUT …?whatIf=true.".to_owned(),
             )),
-            Handler::Call(_) => Err(AdminError::Refused(
+            None => Err(AdminError::Refused(
                 "A deployment has no whatIf=true; use POST …/whatIf.".to_owned(),
             )),
-            Handler::Put(_, difference) | Handler::Patch(_, difference) => difference(input).await,
-        }
-    }
-
-    /// Puts a resource without a request.
-    pub(crate) async fn put_resource(&self, input: Input<'_>) -> AdminResult {
-        match self.handler {
-            Handler::Call(_) | Handler::Patch(..) => Err(NO_PUT),
-            Handler::Put(handler, _) => handler(input).await,
         }
     }
 
     /// The OpenAPI description of the operation on a route.
     pub(crate) fn describe_operation(
         &self,
-        route: &Route,
+        route: &ArmRoute,
         schemas: &mut SchemaRegistry,
     ) -> OperationBuilder {
         let named = |summary: &str| route.name_resource(summary);
         let mut draft = self.description.draft(route.tag, &route.id, named, schemas);
-        if let Handler::Put(..) | Handler::Patch(..) = self.handler {
+        if self.difference.is_some() {
             let what_if = "Whether to report the changes without making them";
             let changes = "The changes that would be made; only with `whatIf`";
             draft = draft

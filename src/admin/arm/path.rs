@@ -7,7 +7,7 @@
 use crate::AdminResult;
 use percent_encoding::percent_decode_str;
 
-use super::routes::{ROUTES, Route};
+use super::routes::{ArmRoute, ROUTES};
 use crate::AdminError;
 use gridhook_event::Name;
 use gridhook_record::{
@@ -71,7 +71,7 @@ pub struct NamespacePath {
 
 /// A path of a route, and the names in it.
 pub struct ArmPath {
-    pub route: &'static Route,
+    pub route: &'static ArmRoute,
     /// The values of the route's parameters.
     pub names: Vec<(&'static str, String)>,
 }

@@ -6,18 +6,15 @@
 use crate::AdminResult;
 use serde_json::{Value, json};
 
-use super::{find_topic, path::ArmPath, require_provisioned};
-use crate::{AdminError, Control, model::parse_body};
-use gridhook_record::topic::TopicKind;
+use super::Call;
+use crate::{AdminError, model::parse_body};
 
 /// Checks a PATCH by the holder of a portal link: its only change is the address of a webhook.
-pub(super) fn check_change(control: &Control, path: &ArmPath, body: &[u8]) -> AdminResult<()> {
-    let of = path.topic()?;
-    let name = path.subscription()?;
-    let topic = find_topic(control, &of)?;
-    let record = require_provisioned(control, &topic, &of, &name)?.record;
-    let change = parse_body(body)?;
-    let is_in_namespace = of.kind == TopicKind::NamespaceTopic;
+pub(super) fn check_change(call: Call<'_>) -> AdminResult<()> {
+    let topic = call.find_topic()?;
+    let record = call.find_provisioned(&topic)?.record;
+    let change = parse_body(call.body)?;
+    let is_in_namespace = topic.record().namespace.is_some();
     let at = if is_in_namespace {
         "/properties/deliveryConfiguration/push"
     } else {

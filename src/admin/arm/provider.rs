@@ -1,27 +1,25 @@
 //! Operations on the resource provider.
 
-use crate::{AdminResult, respond_json};
-use actix_web::HttpResponse;
-
+use super::Call;
 use crate::{AdminError, model::provider};
+use crate::{AdminResult, respond_json};
 use gridhook_api::{provider::TopicType, resource::Page};
 
-pub(super) fn operations() -> HttpResponse {
-    HttpResponse::Ok().json(Page::whole(provider::list_operations()))
+pub(super) async fn operations(_: Call<'_>) -> AdminResult {
+    respond_json(&Page::whole(provider::list_operations()))
 }
 
-pub(super) fn topic_types() -> HttpResponse {
-    HttpResponse::Ok().json(Page::whole(provider::topic_types()))
+pub(super) async fn topic_types(_: Call<'_>) -> AdminResult {
+    respond_json(&Page::whole(provider::topic_types()))
 }
 
-pub(super) fn topic_type(name: &str) -> AdminResult {
-    respond_json(&known_topic_type(name)?)
+pub(super) async fn topic_type(call: Call<'_>) -> AdminResult {
+    respond_json(&known_topic_type(call.path.name("topicTypeName")?)?)
 }
 
-pub(super) fn event_types(name: &str) -> AdminResult {
-    respond_json(&Page::whole(provider::event_types_of(
-        &known_topic_type(name)?.name,
-    )))
+pub(super) async fn event_types(call: Call<'_>) -> AdminResult {
+    let topic_type = known_topic_type(call.path.name("topicTypeName")?)?;
+    respond_json(&Page::whole(provider::event_types_of(&topic_type.name)))
 }
 
 fn known_topic_type(name: &str) -> AdminResult<TopicType> {

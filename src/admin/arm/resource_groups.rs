@@ -7,16 +7,16 @@ use crate::model::refuse_value;
 use crate::{AdminResult, respond_json, respond_nothing};
 use std::collections::BTreeMap;
 
-use actix_web::{HttpRequest, HttpResponse, http::Method};
-use serde_json::{Value, json};
+use actix_web::{HttpResponse, http::Method};
+use serde_json::json;
 use tracing::info;
 
 use super::{
-    Call, Input, Permissions, TopicPath,
+    Call, Permissions,
     account::{list_placements, stored_tags},
     list::PageRequest,
     namespaces,
-    path::{AzureScope, NamespacePath},
+    path::NamespacePath,
     topics::{self, is_in, is_in_scope},
 };
 use crate::{
@@ -40,40 +40,45 @@ pub(super) fn find_group(control: &Control, scope: &ArmScope) -> Option<Resource
     Some(with_tags(control, group, &scope.subscription))
 }
 
+pub(super) fn require_group(control: &Control, scope: &ArmScope) -> AdminResult<ResourceGroup> {
+    find_group(control, scope)
+        .ok_or_else(|| AdminError::NoResourceGroup(scope.resource_group.clone()))
+}
+
 fn with_tags(control: &Control, group: ResourceGroup, subscription: &str) -> ResourceGroup {
     let tags = stored_tags(control, subscription, &group.name);
     ResourceGroup { tags, ..group }
 }
 
-pub(super) fn list(control: &Control, request: &HttpRequest, id: &str) -> AdminResult {
-    let page = PageRequest::from_request(request, control)?;
-    let all = used_resource_groups(&list_placements(control), id).into_iter();
+pub(super) async fn list(call: Call<'_>) -> AdminResult {
+    let id = call.path.name("subscriptionId")?;
+    let page = PageRequest::from_call(call)?;
+    let all = used_resource_groups(&list_placements(call.control), id).into_iter();
     let all = all
-        .map(|(key, group)| (key, with_tags(control, group, id)))
+        .map(|(key, group)| (key, with_tags(call.control, group, id)))
         .collect();
     Ok(page.into_response(all, |one: &ResourceGroup| &one.name, value_of))
 }
 
 /// GET, and HEAD, which clients send to find out whether a group exists: they expect 204.
-pub(super) fn get(control: &Control, request: &HttpRequest, scope: &ArmScope) -> AdminResult {
-    let group = find_group(control, scope)
-        .ok_or_else(|| AdminError::NoResourceGroup(scope.resource_group.clone()))?;
-    if request.method() == Method::HEAD {
+pub(super) async fn get(call: Call<'_>) -> AdminResult {
+    let group = require_group(call.control, &call.path.arm_scope()?)?;
+    if call.request()?.method() == Method::HEAD {
         return respond_nothing();
     }
     respond_json(&group)
 }
 
 /// The existing group, and the record after a PUT.
-fn planned_change(input: Input<'_>) -> AdminResult<(Option<ResourceGroup>, ResourceGroupRecord)> {
-    let scope = input.path.arm_scope()?;
-    let existing = find_group(input.control, &scope);
-    let record = ResourceGroupSpec::from_put(input.body)?.into_record(scope, existing.as_ref())?;
+fn planned_change(call: Call<'_>) -> AdminResult<(Option<ResourceGroup>, ResourceGroupRecord)> {
+    let scope = call.path.arm_scope()?;
+    let existing = find_group(call.control, &scope);
+    let record = ResourceGroupSpec::from_put(call.body)?.into_record(scope, existing.as_ref())?;
     Ok((existing, record))
 }
 
-pub(super) fn difference(input: Input<'_>) -> AdminResult<Difference> {
-    let (existing, record) = planned_change(input)?;
+pub(super) async fn difference(call: Call<'_>) -> AdminResult<Difference> {
+    let (existing, record) = planned_change(call)?;
     let settable = |group: &ResourceGroup| json!({"location": group.location, "tags": group.tags});
     let after = json!({"location": record.location, "tags": record.tags});
     Ok(difference_between(
@@ -82,24 +87,23 @@ pub(super) fn difference(input: Input<'_>) -> AdminResult<Difference> {
     ))
 }
 
-pub(super) async fn put(input: Input<'_>) -> AdminResult {
-    let (_, record) = planned_change(input)?;
+pub(super) async fn put(call: Call<'_>) -> AdminResult {
+    let (_, record) = planned_change(call)?;
     // 201 also if it exists, as for other resources: the responses of shards are compared.
-    Ok(HttpResponse::Created().json(store_record(input, record).await?))
+    Ok(HttpResponse::Created().json(store_record(call, record).await?))
 }
 
 pub(super) async fn patch(call: Call<'_>) -> AdminResult {
     let scope = call.path.arm_scope()?;
-    let existing = find_group(call.control, &scope)
-        .ok_or_else(|| AdminError::NoResourceGroup(scope.resource_group.clone()))?;
+    let existing = require_group(call.control, &scope)?;
     let record = ResourceGroupSpec::from_patch(call.body)?.into_record(scope, Some(&existing))?;
-    respond_json(&store_record(call.input, record).await?)
+    respond_json(&store_record(call, record).await?)
 }
 
-async fn store_record(input: Input<'_>, record: ResourceGroupRecord) -> AdminResult<ResourceGroup> {
+async fn store_record(call: Call<'_>, record: ResourceGroupRecord) -> AdminResult<ResourceGroup> {
     let group = resource_group_view(&record);
-    input.plan_audit(&group);
-    let saved = input
+    call.plan_audit(&group);
+    let saved = call
         .control
         .registry
         .resource_groups()
@@ -110,41 +114,31 @@ async fn store_record(input: Input<'_>, record: ResourceGroupRecord) -> AdminRes
 }
 
 /// Deletes a group with everything in it.
-pub(super) async fn delete(control: &Control, scope: &ArmScope) -> AdminResult {
-    if find_group(control, scope).is_none() {
-        return Err(AdminError::NoResourceGroup(scope.resource_group.clone()));
-    }
-    for topic in control.registry.list_topics() {
+pub(super) async fn delete(call: Call<'_>) -> AdminResult {
+    let control = call.control;
+    let registry = &control.registry;
+    let scope = call.path.arm_scope()?;
+    require_group(control, &scope)?;
+    for topic in registry.list_topics() {
         let record = topic.record();
-        if record.namespace.is_some() || !is_in_scope(&record.scope, scope) {
-            continue;
+        if record.namespace.is_none() && is_in_scope(&record.scope, &scope) {
+            let key = record.key();
+            let _lock = control.lock_topic(&key).await;
+            topics::delete_topic(control, &key, &scope).await?;
         }
-        let path = TopicPath {
-            scope: record.scope.clone(),
-            kind: record.kind(),
-            name: record.name.clone(),
-            namespace: None,
-            domain_topic: None,
-        };
-        let _lock = control.lock_topic(&path.topic_key()).await;
-        topics::delete(control, &path).await?;
     }
-    for namespace in control.registry.list_namespaces() {
-        if is_in_scope(&namespace.scope, scope) {
+    for namespace in registry.list_namespaces() {
+        if is_in_scope(&namespace.scope, &scope) {
             let path = NamespacePath {
                 scope: namespace.scope.clone(),
                 name: namespace.name.clone(),
             };
             let _lock = control.lock_topic(&namespaces::lock_key(&path.name)).await;
-            namespaces::delete(control, &path).await?;
+            namespaces::delete_namespace(control, &path).await?;
         }
     }
-    control.registry.deployments().delete_group(scope).await?;
-    control
-        .registry
-        .resource_groups()
-        .delete_group(scope)
-        .await?;
+    registry.deployments().delete_group(&scope).await?;
+    registry.resource_groups().delete_group(&scope).await?;
     info!(group = scope.resource_group, "resource group deleted");
     Ok(HttpResponse::Ok().finish())
 }
@@ -204,12 +198,12 @@ pub(super) fn resource_ids(control: &Control, scope: &ArmScope) -> Vec<String> {
 }
 
 /// `GET …/resources`: topics, domains and namespaces.
-pub(super) fn list_resources(call: Call<'_>, scope: &AzureScope) -> AdminResult {
-    let control = call.control;
-    let (page, filter) = PageRequest::from_unfiltered_request(call.request, control)?;
+pub(super) async fn list_resources(call: Call<'_>) -> AdminResult {
+    let scope = call.path.azure_scope()?;
+    let (page, filter) = PageRequest::from_unfiltered_call(call)?;
     let filter = ResourceFilter::parse(&filter)?;
-    let mut all = list_tracked(control, Some(call.permissions));
-    all.retain(|one| is_in(&one.scope, scope) && filter.has_resource(one));
+    let mut all = list_tracked(call.control, Some(call.permissions));
+    all.retain(|one| is_in(&one.scope, &scope) && filter.has_resource(one));
     let by_key = all
         .into_iter()
         .map(|one| (one.resource.id.to_lowercase(), one.resource))
@@ -273,7 +267,9 @@ impl ResourceFilter {
 }
 
 /// `GET …/tagNames`: the names of all tags and their values, with how often each is used.
-pub(super) fn tag_names(control: &Control, subscription: &str) -> Value {
+pub(super) async fn tag_names(call: Call<'_>) -> AdminResult {
+    let control = call.control;
+    let subscription = call.path.name("subscriptionId")?;
     let mut names: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     let resources = list_tracked(control, None).into_iter();
     let groups = control.registry.resource_groups().list_groups();
@@ -298,5 +294,5 @@ pub(super) fn tag_names(control: &Control, subscription: &str) -> Value {
         );
         json!({"id": id, "tagName": name, "count": count(total), "values": values.collect::<Vec<_>>()})
     };
-    json!({"value": names.into_iter().map(view).collect::<Vec<_>>()})
+    respond_json(&json!({"value": names.into_iter().map(view).collect::<Vec<_>>()}))
 }

@@ -11,10 +11,7 @@ use actix_web::{HttpResponse, http::StatusCode};
 use serde_json::Value;
 use tracing::info;
 
-use super::{
-    Call, Input, TopicPath, add_warnings, check_seen, find_topic, list::PageRequest, not_found,
-    path::AzureScope, require_provisioned, topics::is_in,
-};
+use super::{Call, TopicPath, add_warnings, list::PageRequest, not_found, topics::is_in};
 use crate::model::difference::difference_between;
 use crate::model::subscription::provisioned_subscription_view;
 use crate::model::subscription::subscription_view;
@@ -40,18 +37,21 @@ use gridhook_record::{
     topic::TopicRecord,
 };
 
-pub(super) fn list(call: Call<'_>, path: &TopicPath) -> AdminResult {
-    let control = call.control;
-    let page = PageRequest::from_request(call.request, control)?;
-    let permissions = call.permissions;
-    let topic = find_topic(control, path)?;
-    check_seen(control, permissions, &topic, path)?;
-    let domain_topic = own_domain_topic(&topic, path);
+pub(super) async fn list(call: Call<'_>) -> AdminResult {
+    let Call {
+        control,
+        permissions,
+        ..
+    } = call;
+    let path = call.path.topic()?;
+    let page = PageRequest::from_call(call)?;
+    let topic = call.find_visible_topic()?;
+    let domain_topic = own_domain_topic(&topic, &path);
     if domain_topic
         .as_ref()
         .is_some_and(|name| topic.domain_topic(name.as_str()).is_none())
     {
-        return Err(not_found(path));
+        return Err(not_found(&path));
     }
     let record = topic.record();
     let all = control
@@ -73,18 +73,19 @@ pub(super) fn list(call: Call<'_>, path: &TopicPath) -> AdminResult {
 
 /// All event subscriptions of a scope. In Azure this list also has subscriptions to events of Azure
 /// itself, of which there are none here.
-pub(super) fn list_all(call: Call<'_>, scope: &AzureScope) -> AdminResult {
+pub(super) async fn list_all(call: Call<'_>) -> AdminResult {
     let control = call.control;
+    let scope = call.path.azure_scope()?;
     let location = call.path.optional_name("location");
     let topic_type = call.path.optional_name("topicTypeName");
-    let page = PageRequest::from_request(call.request, control)?;
+    let page = PageRequest::from_call(call)?;
     let mut subscriptions = Vec::new();
     let permissions = call.permissions;
     for topic in control.registry.list_topics() {
         let record = topic.record();
         // Event subscriptions of namespace topics are another resource type in Azure.
         let in_scope = record.namespace.is_none()
-            && is_in(&record.scope, scope)
+            && is_in(&record.scope, &scope)
             && location.is_none_or(|location| is_same_location(location, &record.location))
             && topic_type.is_none_or(|topic_type| {
                 topic_type.eq_ignore_ascii_case(provider::type_name(record.kind()))
@@ -116,41 +117,37 @@ fn is_same_location(a: &str, b: &str) -> bool {
     plain(a) == plain(b)
 }
 
-pub(super) fn get(control: &Control, path: &TopicPath, form: PathForm, name: &str) -> AdminResult {
-    let topic = find_topic(control, path)?;
-    let subscription = require_provisioned(control, &topic, path, name)?;
+pub(super) async fn get(call: Call<'_>) -> AdminResult {
+    let topic = call.find_topic()?;
+    let subscription = call.find_provisioned(&topic)?;
     respond_json(&provisioned_subscription_view(
         &subscription,
         &topic.record(),
-        form,
+        call.path.route.form,
     ))
 }
 
-pub(super) async fn put(input: Input<'_>, path: &TopicPath, name: &str) -> AdminResult {
-    let topic = find_topic(input.control, path)?;
-    let (existing, mut requested) = read_put_change(input, path, &topic, name)?;
+pub(super) async fn put(call: Call<'_>) -> AdminResult {
+    let topic = call.find_topic()?;
+    let (existing, mut requested) = read_put_change(call, &topic)?;
     let before = existing
         .as_ref()
         .map(|existing| existing.record.system_data.as_ref());
-    requested.system_data = input.control.stamp_change(input.caller, before);
+    requested.system_data = call.control.stamp_change(call.caller(), before);
     let basis = match existing {
-        _ if !input.is_conditional => ChangeBasis::Any,
+        _ if !call.is_conditional => ChangeBasis::Any,
         Some(existing) => ChangeBasis::Record(existing.record),
         None => ChangeBasis::Missing,
     };
-    save_and_view(input, &topic.record(), requested, basis).await
+    save_and_view(call, &topic.record(), requested, basis).await
 }
 
 /// The changes that a PUT would make. No endpoint is validated.
-pub(super) fn difference(
-    input: Input<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> AdminResult<Difference> {
-    let topic = find_topic(input.control, path)?;
-    let (existing, requested) = read_put_change(input, path, &topic, name)?;
+pub(super) async fn difference(call: Call<'_>) -> AdminResult<Difference> {
+    let topic = call.find_topic()?;
+    let (existing, requested) = read_put_change(call, &topic)?;
     let record = existing.as_ref().map(|existing| &*existing.record);
-    let mut difference = describe_change(input.control, &topic.record(), record, &requested)?;
+    let mut difference = describe_change(call.control, &topic.record(), record, &requested)?;
     if existing.is_some_and(|existing| matches!(existing.state, ProvisioningState::Failed)) {
         // Validation of its endpoint failed: a PUT validates it again.
         let at = "provisioningState".to_owned();
@@ -161,14 +158,10 @@ pub(super) fn difference(
 }
 
 /// The changes that a PATCH would make. No endpoint is validated.
-pub(super) fn patch_difference(
-    input: Input<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> AdminResult<Difference> {
-    let topic = find_topic(input.control, path)?;
-    let (existing, requested) = read_patch_change(input, path, &topic, name)?;
-    describe_change(input.control, &topic.record(), Some(&existing), &requested)
+pub(super) async fn patch_difference(call: Call<'_>) -> AdminResult<Difference> {
+    let topic = call.find_topic()?;
+    let (existing, requested) = read_patch_change(call, &topic)?;
+    describe_change(call.control, &topic.record(), Some(&existing), &requested)
 }
 
 /// The difference of two records, once the new one is checked as a change of it would be.
@@ -192,43 +185,42 @@ fn describe_change(
 }
 
 /// Checks the body of a PUT of an event subscription whose topic or domain does not exist yet.
-pub(super) fn check_planned(input: Input<'_>, topic: &TopicRecord, name: &str) -> AdminResult<()> {
-    let control = input.control;
-    let name = name.rsplit('/').next().unwrap_or(name);
+pub(super) fn check_planned(call: Call<'_>, topic: &TopicRecord) -> AdminResult<()> {
+    let control = call.control;
+    let name = Name::new(call.path.name("eventSubscriptionName")?);
     let ranges = control.editions.edition_ranges(&topic.edition)?;
-    let requested = subscription::read_put(&Name::new(name), topic, None, ranges, input.body)?;
-    uses::check_uses(control, input.permissions, topic, None, &requested)?;
+    let requested = subscription::read_put(&name, topic, None, ranges, call.body)?;
+    uses::check_uses(control, call.permissions, topic, None, &requested)?;
     check_expiration(control, &requested, "properties.expirationTimeUtc")
 }
 
 /// Reads a PUT: the existing record, and the record after it.
 fn read_put_change(
-    input: Input<'_>,
-    path: &TopicPath,
+    call: Call<'_>,
     topic: &TopicHandle,
-    name: &str,
 ) -> AdminResult<(Option<Provisioned>, SubscriptionRecord)> {
-    let control = input.control;
+    let control = call.control;
     let record = topic.record();
-    let existing = control.registry.find_provisioned(topic, name);
+    let registry = &control.registry;
+    let existing = registry.find_provisioned(topic, &call.path.subscription()?);
     // An existing event subscription keeps the spelling of its name.
     let name = match &existing {
         Some(existing) => existing.record.name.clone(),
-        None => Name::new(name.rsplit('/').next().unwrap_or(name)),
+        None => Name::new(call.path.name("eventSubscriptionName")?),
     };
-    let domain_topic = own_domain_topic(topic, path);
+    let domain_topic = own_domain_topic(topic, &call.path.topic()?);
     domain_topic
         .as_ref()
         .map(domain_topic::check_its_name)
         .transpose()?;
     if existing.is_none() {
-        shares::check_new_subscription(control, input.permissions, topic)?;
+        shares::check_new_subscription(control, call.permissions, topic)?;
     }
     if domain_topic
         .as_ref()
         .is_some_and(|name| topic.domain_topic(name.as_str()).is_none())
     {
-        shares::check_new_domain_topic(control, input.permissions, topic)?;
+        shares::check_new_domain_topic(control, call.permissions, topic)?;
     }
     let ranges = control.editions.edition_ranges(&record.edition)?;
     let mut requested = subscription::read_put(
@@ -236,7 +228,7 @@ fn read_put_change(
         &record,
         existing.as_ref().map(|existing| &*existing.record),
         ranges,
-        input.body,
+        call.body,
     )?;
     requested.filter.domain_topic = domain_topic.map(|name| name.to_string());
     if let Some(existing) = &existing {
@@ -244,26 +236,24 @@ fn read_put_change(
     }
     uses::check_uses(
         control,
-        input.permissions,
+        call.permissions,
         &record,
         existing.as_ref().map(|existing| &*existing.record),
         &requested,
     )?;
     check_expiration(control, &requested, "properties.expirationTimeUtc")?;
-    check_start(control, topic, &mut requested, "properties.startsFrom")?;
+    settle_start(control, topic, &mut requested, "properties.startsFrom")?;
     Ok((existing, requested))
 }
 
-pub(super) async fn patch(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
-    let Input {
-        control, caller, ..
-    } = call.input;
-    let topic = find_topic(control, path)?;
+pub(super) async fn patch(call: Call<'_>) -> AdminResult {
+    let topic = call.find_topic()?;
     let record = topic.record();
-    let (existing, mut requested) = read_patch_change(call.input, path, &topic, name)?;
-    requested.system_data = control.stamp_change(caller, Some(existing.system_data.as_ref()));
+    let (existing, mut requested) = read_patch_change(call, &topic)?;
+    let before = Some(existing.system_data.as_ref());
+    requested.system_data = call.control.stamp_change(call.caller(), before);
     let basis = ChangeBasis::Record(existing);
-    let mut response = save_and_view(call.input, &record, requested, basis).await?;
+    let mut response = save_and_view(call, &record, requested, basis).await?;
     if record.namespace.is_some() {
         *response.status_mut() = StatusCode::OK;
     }
@@ -272,16 +262,14 @@ pub(super) async fn patch(call: Call<'_>, path: &TopicPath, name: &str) -> Admin
 
 /// Reads a PATCH: the existing record, and the record after it.
 fn read_patch_change(
-    input: Input<'_>,
-    path: &TopicPath,
+    call: Call<'_>,
     topic: &TopicHandle,
-    name: &str,
 ) -> AdminResult<(Arc<SubscriptionRecord>, SubscriptionRecord)> {
-    let control = input.control;
+    let control = call.control;
     let record = topic.record();
-    let existing = require_provisioned(control, topic, path, name)?.record;
+    let existing = call.find_provisioned(topic)?.record;
     let ranges = control.editions.edition_ranges(&record.edition)?;
-    let mut requested = subscription::read_patch(&existing, &record, ranges, input.body)?;
+    let mut requested = subscription::read_patch(&existing, &record, ranges, call.body)?;
     requested
         .filter
         .domain_topic
@@ -289,18 +277,19 @@ fn read_patch_change(
     check_mode(&existing, &requested)?;
     uses::check_uses(
         control,
-        input.permissions,
+        call.permissions,
         &record,
         Some(&existing),
         &requested,
     )?;
     check_expiration(control, &requested, "expirationTimeUtc")?;
-    check_start(control, topic, &mut requested, "startsFrom")?;
+    settle_start(control, topic, &mut requested, "startsFrom")?;
     Ok((existing, requested))
 }
 
-/// `startsFrom` is only for new event subscriptions, and must be in the past.
-fn check_start(
+/// Checks that `startsFrom` is in the past and only of a new event subscription, and sets when it
+/// was made. A change keeps the stored time (`ChangeBasis`).
+fn settle_start(
     control: &Control,
     topic: &TopicHandle,
     requested: &mut SubscriptionRecord,
@@ -362,20 +351,20 @@ fn own_domain_topic(domain: &TopicHandle, path: &TopicPath) -> Option<Name> {
 /// Validates the endpoint without the lock, because that may take long. The change is stored only
 /// if the record is still `basis` afterwards.
 async fn save_and_view(
-    input: Input<'_>,
+    call: Call<'_>,
     topic: &TopicRecord,
     requested: SubscriptionRecord,
     basis: ChangeBasis,
 ) -> AdminResult {
     let key = topic.key();
-    let registry = &input.control.registry;
-    let form = input.path.route.form;
-    input.plan_audit(&subscription_view(&requested, topic, form));
+    let registry = &call.control.registry;
+    let form = call.path.route.form;
+    call.plan_audit(&subscription_view(&requested, topic, form));
     let mut response = HttpResponse::Created();
     let longer_waits = registry.longer_waits(topic, &requested)?;
     add_warnings(&mut response, longer_waits_warning(&longer_waits));
     if registry.needs_validation(&key, &requested) {
-        input.lock.release_lock();
+        call.lock.release_lock();
         let provisioned = registry.validate_endpoint(&key, requested, basis).await?;
         return Ok(response.json(provisioned_subscription_view(&provisioned, topic, form)));
     }
@@ -389,34 +378,28 @@ async fn save_and_view(
     Ok(response.json(subscription_view(&record, topic, form)))
 }
 
-pub(super) async fn delete(control: &Control, path: &TopicPath, name: &str) -> AdminResult {
-    find_topic(control, path)?;
-    if control
-        .registry
-        .delete_subscription(&path.topic_key(), name)
-        .await?
-    {
-        info!(
-            topic = path.topic_key(),
-            subscription = name,
-            "event subscription deleted"
-        );
+pub(super) async fn delete(call: Call<'_>) -> AdminResult {
+    let topic = call.find_topic()?.record().key();
+    let subscription = call.path.subscription()?;
+    let registry = &call.control.registry;
+    if registry.delete_subscription(&topic, &subscription).await? {
+        info!(topic, subscription, "event subscription deleted");
     }
     respond_nothing()
 }
 
-pub(super) fn full_url(control: &Control, path: &TopicPath, name: &str) -> AdminResult {
-    let topic = find_topic(control, path)?;
-    let subscription = require_provisioned(control, &topic, path, name)?;
+pub(super) async fn full_url(call: Call<'_>) -> AdminResult {
+    let topic = call.find_topic()?;
+    let subscription = call.find_provisioned(&topic)?;
     respond_json(&FullUrl {
         endpoint_url: subscription.record.webhook.endpoint_url.clone(),
     })
 }
 
 /// The only operation that returns the secrets of delivery properties.
-pub(super) fn delivery_attributes(control: &Control, path: &TopicPath, name: &str) -> AdminResult {
-    let topic = find_topic(control, path)?;
-    let subscription = require_provisioned(control, &topic, path, name)?;
+pub(super) async fn delivery_attributes(call: Call<'_>) -> AdminResult {
+    let topic = call.find_topic()?;
+    let subscription = call.find_provisioned(&topic)?;
     respond_json(&Page::whole(
         subscription
             .record

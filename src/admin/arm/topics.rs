@@ -10,7 +10,7 @@ use tracing::info;
 use uuid::Uuid;
 
 use super::{
-    Call, Input, TopicPath, find_topic,
+    Call, TopicPath,
     list::PageRequest,
     namespaces::{find_namespace, no_namespace},
     not_found,
@@ -64,10 +64,11 @@ fn is_same(a: &str, b: &str) -> bool {
     a.to_lowercase() == b.to_lowercase()
 }
 
-pub(super) fn list(call: Call<'_>, scope: &AzureScope) -> AdminResult {
+pub(super) async fn list(call: Call<'_>) -> AdminResult {
     let control = call.control;
+    let scope = call.path.azure_scope()?;
     let kind = call.path.route.kind;
-    let page = PageRequest::from_request(call.request, control)?;
+    let page = PageRequest::from_call(call)?;
     let mut records: Vec<Arc<TopicRecord>> = control
         .registry
         .list_topics()
@@ -77,7 +78,7 @@ pub(super) fn list(call: Call<'_>, scope: &AzureScope) -> AdminResult {
     let permissions = call.permissions;
     records.retain(|record| {
         record.kind() == kind
-            && is_in(&record.scope, scope)
+            && is_in(&record.scope, &scope)
             && permissions.sees_topic(control, record, None)
     });
     let by_key = records
@@ -88,15 +89,16 @@ pub(super) fn list(call: Call<'_>, scope: &AzureScope) -> AdminResult {
     Ok(page.into_response(by_key, |record| record.name.as_str(), view))
 }
 
-pub(super) fn list_in_namespace(call: Call<'_>, path: &NamespacePath) -> AdminResult {
+pub(super) async fn list_in_namespace(call: Call<'_>) -> AdminResult {
     let control = call.control;
-    let page = PageRequest::from_request(call.request, control)?;
+    let path = call.path.namespace()?;
+    let page = PageRequest::from_call(call)?;
     let permissions = call.permissions;
-    let namespace = find_namespace(control, path)?;
+    let namespace = find_namespace(control, &path)?;
     let topics = control.registry.namespace_topics(namespace.name.as_str());
     let is_seen = |topic: &Arc<TopicHandle>| permissions.sees_any(control, topic, None);
     if !permissions.sees_namespace(&namespace) && !topics.iter().any(is_seen) {
-        return Err(no_namespace(path));
+        return Err(no_namespace(&path));
     }
     let visible = topics
         .iter()
@@ -107,12 +109,9 @@ pub(super) fn list_in_namespace(call: Call<'_>, path: &NamespacePath) -> AdminRe
     Ok(page.into_response(keyed, |record| record.name.as_str(), view))
 }
 
-pub(super) fn get(control: &Control, path: &TopicPath) -> AdminResult {
-    Ok(topic_response(
-        control,
-        HttpResponse::Ok(),
-        &find_topic(control, path)?.record(),
-    ))
+pub(super) async fn get(call: Call<'_>) -> AdminResult {
+    let record = call.find_topic()?.record();
+    Ok(topic_response(call.control, HttpResponse::Ok(), &record))
 }
 
 fn topic_response(
@@ -197,52 +196,45 @@ fn namespace_above(
         .transpose()
 }
 
-pub(super) async fn put(input: Input<'_>, path: TopicPath) -> AdminResult {
-    let control = input.control;
-    let (existing, mut planned) = planned_change(input, path)?;
-    planned.system_data = control.stamp_change(
-        input.caller,
-        existing
-            .as_ref()
-            .map(|existing| existing.system_data.as_ref()),
-    );
+pub(super) async fn put(call: Call<'_>) -> AdminResult {
+    let (existing, mut planned) = planned_change(call)?;
+    let before = existing
+        .as_ref()
+        .map(|existing| existing.system_data.as_ref());
+    planned.system_data = call.control.stamp_change(call.caller(), before);
+    let saved = save_and_view(call, planned).await?;
     Ok(topic_response(
-        control,
+        call.control,
         HttpResponse::Created(),
-        &*save_and_view(input, planned).await?,
+        &saved,
     ))
 }
 
 /// The changes that a PUT would make.
-pub(super) async fn difference(input: Input<'_>, path: TopicPath) -> AdminResult<Difference> {
-    let set = if path.namespace.is_some() {
+pub(super) async fn difference(call: Call<'_>) -> AdminResult<Difference> {
+    let (existing, planned) = planned_change(call)?;
+    check_event_types(call, &planned).await?;
+    let settable = if planned.namespace.is_some() {
         namespace_topic::settable_json
     } else {
         settable_json
     };
-    let (existing, planned) = planned_change(input, path)?;
-    check_event_types(input, &planned).await?;
     Ok(difference_between(
-        existing.map(|existing| set(&existing)).as_ref(),
-        &set(&planned),
+        existing.map(|existing| settable(&existing)).as_ref(),
+        &settable(&planned),
     ))
 }
 
-/// The record of a topic or domain after a PUT.
-pub(super) fn planned_record(input: Input<'_>, path: TopicPath) -> Result<TopicRecord, AdminError> {
-    planned_change(input, path).map(|(_, planned)| planned)
-}
-
-/// The existing record, and the record after a PUT.
-fn planned_change(
-    input: Input<'_>,
-    path: TopicPath,
+/// The existing record of a topic or domain, and the record after a PUT.
+pub(super) fn planned_change(
+    call: Call<'_>,
 ) -> AdminResult<(Option<Arc<TopicRecord>>, TopicRecord)> {
-    let control = input.control;
-    let mut requested = RequestedTopic::from_put(&path, input.body)?;
+    let control = call.control;
+    let path = call.path.topic()?;
+    let mut requested = RequestedTopic::from_put(&path, call.body)?;
     namespace_above(control, &path)?;
     let Some(topic) = control.registry.find_topic(&path.topic_key()) else {
-        shares::check_new_topic(control, input.permissions)?;
+        shares::check_new_topic(control, call.permissions)?;
         requested.check_partition_count(control, None)?;
         let new = requested.create_record(control, path)?;
         let new = TopicRecord {
@@ -266,13 +258,13 @@ fn planned_change(
     Ok((Some(existing), updated_record(control, &topic, requested)?))
 }
 
-pub(super) async fn patch(call: Call<'_>, path: &TopicPath) -> AdminResult {
+pub(super) async fn patch(call: Call<'_>) -> AdminResult {
     let control = call.control;
-    let topic = find_topic(control, path)?;
+    let topic = call.find_topic()?;
     let requested = RequestedTopic::from_patch(&topic.record(), call.body)?;
     let mut record = updated_record(control, &topic, requested)?;
-    record.system_data = control.stamp_change(call.caller, Some(record.system_data.as_ref()));
-    let saved = save_and_view(call.input, record).await?;
+    record.system_data = control.stamp_change(call.caller(), Some(record.system_data.as_ref()));
+    let saved = save_and_view(call, record).await?;
     // As in Azure.
     let response = if saved.namespace.is_some() {
         HttpResponse::Ok()
@@ -332,11 +324,11 @@ pub(super) fn assign_identity(requested: Option<&mut Identity>, before: Option<&
 
 /// Checks the event types of a topic if they are new. Schemas are compiled and tried with their
 /// examples.
-pub(super) async fn check_event_types(input: Input<'_>, planned: &TopicRecord) -> AdminResult<()> {
+pub(super) async fn check_event_types(call: Call<'_>, planned: &TopicRecord) -> AdminResult<()> {
     let Some(info) = &planned.azure_properties.event_type_info else {
         return Ok(());
     };
-    let existing = input
+    let existing = call
         .control
         .registry
         .find_topic(&planned.key())
@@ -348,7 +340,7 @@ pub(super) async fn check_event_types(input: Input<'_>, planned: &TopicRecord) -
     }
     let info = info.clone();
     let check = |meter: Meter| async move { catalogue::check_in_slices(&info, &meter).await };
-    match input.control.compute_for(input.caller, check).await?? {
+    match call.control.compute_for(call.caller(), check).await?? {
         Ok(()) => Ok(()),
         Err(InvalidCatalogue { at, problem }) => {
             let dot = if at.is_empty() { "" } else { "." };
@@ -360,13 +352,13 @@ pub(super) async fn check_event_types(input: Input<'_>, planned: &TopicRecord) -
     }
 }
 
-async fn save_and_view(input: Input<'_>, record: TopicRecord) -> AdminResult<Arc<TopicRecord>> {
-    check_event_types(input, &record).await?;
+async fn save_and_view(call: Call<'_>, record: TopicRecord) -> AdminResult<Arc<TopicRecord>> {
+    check_event_types(call, &record).await?;
     match record.namespace {
-        Some(_) => input.plan_audit(&namespace_topic_view(&record)),
-        None => input.plan_audit(&topic_view(&record, &input.control.public_url)),
+        Some(_) => call.plan_audit(&namespace_topic_view(&record)),
+        None => call.plan_audit(&topic_view(&record, &call.control.public_url)),
     }
-    store_record(input.control, record).await
+    store_record(call.control, record).await
 }
 
 pub(super) async fn store_record(
@@ -378,15 +370,25 @@ pub(super) async fn store_record(
     Ok(saved)
 }
 
-pub(super) async fn delete(control: &Control, path: &TopicPath) -> AdminResult {
-    // A resource under another scope is another resource, and DELETE of a missing resource is 204.
-    if find_topic(control, path).is_err() {
-        return respond_nothing();
-    }
-    if control.registry.delete_topic(&path.topic_key()).await? {
-        info!(topic = path.topic_key(), "topic deleted");
-    }
+pub(super) async fn delete(call: Call<'_>) -> AdminResult {
+    let path = call.path.topic()?;
+    delete_topic(call.control, &path.topic_key(), &path.scope).await?;
     respond_nothing()
+}
+
+/// Deletes a topic or a domain. One under another scope is another resource, and DELETE of a
+/// missing resource is 204.
+pub(super) async fn delete_topic(
+    control: &Control,
+    key: &str,
+    scope: &ArmScope,
+) -> AdminResult<()> {
+    let topic = control.registry.find_topic(key);
+    let exists = topic.is_some_and(|topic| is_in_scope(&topic.record().scope, scope));
+    if exists && control.registry.delete_topic(key).await? {
+        info!(topic = key, "topic deleted");
+    }
+    Ok(())
 }
 
 pub(super) fn keys_response(keys: &AccessKeys) -> HttpResponse {
@@ -396,30 +398,30 @@ pub(super) fn keys_response(keys: &AccessKeys) -> HttpResponse {
     })
 }
 
-pub(super) fn list_keys(control: &Control, path: &TopicPath) -> AdminResult {
-    Ok(keys_response(&find_topic(control, path)?.record().keys))
+pub(super) async fn list_keys(call: Call<'_>) -> AdminResult {
+    Ok(keys_response(&call.find_topic()?.record().keys))
 }
 
-pub(super) async fn regenerate_key(call: Call<'_>, path: &TopicPath) -> AdminResult {
+pub(super) async fn regenerate_key(call: Call<'_>) -> AdminResult {
     let control = call.control;
     let key = KeyName::read(call.body)?;
-    let _lock = control.lock_topic(&path.topic_key()).await;
-    let mut record = TopicRecord::clone(&find_topic(control, path)?.record());
+    let _lock = control.lock_topic(&call.path.topic()?.topic_key()).await;
+    let mut record = TopicRecord::clone(&call.find_topic()?.record());
     replace_key(&mut record.keys, key)?;
-    record.system_data = control.stamp_change(call.caller, Some(record.system_data.as_ref()));
+    record.system_data = control.stamp_change(call.caller(), Some(record.system_data.as_ref()));
     let saved = control.registry.put_topic(record).await?.record();
     info!(topic = saved.key(), ?key, "access key replaced");
     Ok(keys_response(&saved.keys))
 }
 
-pub(super) fn event_types(control: &Control, path: &TopicPath) -> AdminResult {
-    let value = provider::event_types(&find_topic(control, path)?.record());
+pub(super) async fn event_types(call: Call<'_>) -> AdminResult {
+    let value = provider::event_types(&call.find_topic()?.record());
     respond_json(&Page::whole(value))
 }
 
 /// Always empty: the address of the listener determines who can connect.
-pub(super) fn private_endpoint_connections(control: &Control, path: &TopicPath) -> AdminResult {
-    find_topic(control, path)?;
+pub(super) async fn private_endpoint_connections(call: Call<'_>) -> AdminResult {
+    call.find_topic()?;
     respond_json(&Page::<()>::whole(Vec::new()))
 }
 

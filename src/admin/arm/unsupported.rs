@@ -1,33 +1,29 @@
 //! Event Grid's resource types that this server does not support: none exists, and none can be
 //! created.
 
-use crate::AdminResult;
-use crate::model::refuse_value;
-use actix_web::HttpResponse;
-
-use super::path::ArmPath;
-use crate::AdminError;
+use super::Call;
+use crate::{AdminError, AdminResult, model::refuse_value, respond_json, respond_nothing};
 use gridhook_api::resource::Page;
 
-pub(super) fn list() -> HttpResponse {
-    HttpResponse::Ok().json(Page::<()>::whole(Vec::new()))
+pub(super) async fn list(_: Call<'_>) -> AdminResult {
+    respond_json(&Page::<()>::whole(Vec::new()))
 }
 
-pub(super) fn get(path: &ArmPath) -> AdminResult {
-    let resource = path.route.resource;
-    let name = path.last_name();
+pub(super) async fn get(call: Call<'_>) -> AdminResult {
+    let resource = call.path.route.resource;
+    let name = call.path.last_name();
     Err(AdminError::NotFound(format!(
         "The Resource 'Microsoft.EventGrid/{resource}/{name}' was not found."
     )))
 }
 
-pub(super) fn delete() -> HttpResponse {
-    HttpResponse::NoContent().finish()
+pub(super) async fn delete(_: Call<'_>) -> AdminResult {
+    respond_nothing()
 }
 
-pub(super) fn refuse<T>(path: &ArmPath) -> AdminResult<T> {
+pub(super) async fn refuse<T>(call: Call<'_>) -> AdminResult<T> {
     let allowed = "expected a topic, a domain, a namespace or an event subscription";
-    let resource = path.route.resource;
+    let resource = call.path.route.resource;
     let reason = if resource == "systemTopics" {
         "services of Azure publish no events here"
     } else {

@@ -107,9 +107,9 @@ fn bounded_duration(target: &str, text: &str, most: Duration) -> Result<Duration
     let shown = humantime_serde::re::humantime::format_duration(most);
     match parse_duration(text) {
         Ok(duration) if (Duration::from_millis(1)..=most).contains(&duration) => Ok(duration),
-        Ok(_) | Err(_) => refuse_value(
-            target,
-            format!("is \"{text}\"; expected a duration from 1ms to {shown}, such as \"500ms\""),
-        ),
+        Ok(_) | Err(_) => {
+            let expected = format!("a duration from 1ms to {shown}, such as \"500ms\"");
+            Err(InvalidRequest::unexpected(target, text, expected))
+        }
     }
 }

@@ -16,11 +16,7 @@ use serde::Serialize;
 use tracing::warn;
 
 use self::injector::{ChaosTargets, Fault};
-use super::{
-    AdminError, Control,
-    arm::read_body,
-    model::{parse_body, read, value_of},
-};
+use super::{AdminError, Control, arm::read_json, model::value_of};
 use gridhook_api::chaos::{
     ActiveFaults, ActorKind, ChaosClock, ChaosKill, ChaosKillMethod, ChaosPoison,
     ChaosResponseFault, ChaosResponses, ChaosStall, ChaosStallTarget, ChaosWrites,
@@ -55,7 +51,7 @@ pub(super) async fn end_all(control: web::Data<Control>) -> HttpResponse {
 
 /// `POST /chaos/kill`. The response names the killed actor.
 pub(super) async fn kill_actor(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
-    let body: ChaosKill = read(parse_body(&read_body(payload).await?)?)?;
+    let body: ChaosKill = read_json(payload).await?;
     let ChaosKill {
         actor,
         topic,
@@ -99,7 +95,7 @@ pub(super) async fn kill_actor(payload: web::Payload, control: web::Data<Control
 
 /// `POST /chaos/stall`: stalls an actor or the journal.
 pub(super) async fn stall_actor(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
-    let body: ChaosStall = read(parse_body(&read_body(payload).await?)?)?;
+    let body: ChaosStall = read_json(payload).await?;
     let most = body::stall_time(&body.duration)?;
     warn!(?body, "chaos: stalling an actor or the journal");
     let actor = match body.actor {
@@ -145,7 +141,7 @@ pub(super) async fn stall_actor(payload: web::Payload, control: web::Data<Contro
 
 /// `POST /chaos/writes`: fails the next writes of the journal, as a full disk does.
 pub(super) async fn fail_writes(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
-    let body: ChaosWrites = read(parse_body(&read_body(payload).await?)?)?;
+    let body: ChaosWrites = read_json(payload).await?;
     let most = body::fault_duration(&body.duration)?;
     body::check_writes(body.fail)?;
     warn!(?body, "chaos: failing writes of the journal");
@@ -161,7 +157,7 @@ pub(super) async fn disturb_responses(
     payload: web::Payload,
     control: web::Data<Control>,
 ) -> AdminResult {
-    let body: ChaosResponses = read(parse_body(&read_body(payload).await?)?)?;
+    let body: ChaosResponses = read_json(payload).await?;
     let most = body::fault_duration(&body.duration)?;
     let rate = body::response_share(body.rate)?;
     let fault = match (body.fault, &body.delay) {
@@ -201,7 +197,7 @@ pub(super) async fn disturb_responses(
 
 /// `POST /chaos/clock`: steps the wall clock, and steps it back at the end.
 pub(super) async fn step_clock(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
-    let body: ChaosClock = read(parse_body(&read_body(payload).await?)?)?;
+    let body: ChaosClock = read_json(payload).await?;
     let most = body::fault_duration(&body.duration)?;
     let (back, by) = body::clock_step(&body.step)?;
     warn!(?body, "chaos: stepping the wall clock");
@@ -224,7 +220,7 @@ pub(super) async fn poison_event(
     payload: web::Payload,
     control: web::Data<Control>,
 ) -> AdminResult {
-    let body: ChaosPoison = read(parse_body(&read_body(payload).await?)?)?;
+    let body: ChaosPoison = read_json(payload).await?;
     let ChaosPoison {
         topic,
         subscription,
@@ -322,7 +318,7 @@ impl Control {
                 running.extend(topic.is_none().then_some(Victim::DeadLetters));
                 if running.is_empty() {
                     return Err(AdminError::Refused(
-                        "no actor of this topic runs at present".to_owned(),
+                        "No actor of this topic runs at present.".to_owned(),
                     ));
                 }
                 running.swap_remove(fastrand::usize(..running.len()))
@@ -345,7 +341,7 @@ impl Control {
                     Ok(())
                 } else {
                     Err(AdminError::Refused(
-                        "the dead-letter actor does not run at present".to_owned(),
+                        "The dead-letter actor does not run at present.".to_owned(),
                     ))
                 }
             }

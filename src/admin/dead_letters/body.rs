@@ -1,6 +1,5 @@
 //! Reads bodies and makes views of the operations on dead letters.
 
-use crate::model::refuse_value;
 use crate::model::{InvalidRequest, parse_instant};
 use gridhook_api::dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterProblem};
 use gridhook_dead_letter::browse::{
@@ -19,11 +18,8 @@ pub(crate) fn dead_letter_query(
         Some("waiting") => Some(DeadLetterStage::Waiting),
         Some("written") => Some(DeadLetterStage::Written),
         Some(other) => {
-            let problem = format!(
-                "is \"{}\"; expected waiting or written",
-                other.escape_debug()
-            );
-            return refuse_value(target("stage"), problem);
+            let expected = "waiting or written";
+            return Err(InvalidRequest::unexpected(target("stage"), other, expected));
         }
     };
     Ok(DeadLetterQuery {

@@ -66,11 +66,7 @@ pub(crate) async fn list_newest(request: HttpRequest, control: web::Data<Control
     let before = match query.r#continue.as_deref() {
         None => now.after(INSTANT),
         Some(given) => Timestamp(given.parse().map_err(|_| {
-            let problem = format!(
-                "is \"{}\"; expected the value of a response",
-                given.escape_debug()
-            );
-            InvalidRequest::new("continue", problem)
+            InvalidRequest::unexpected("continue", given, "the value of a response")
         })?),
     };
     let permissions = Permissions::from_request(&request)?;

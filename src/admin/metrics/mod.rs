@@ -38,12 +38,7 @@ pub use self::series::SeriesLimits;
 pub(super) use self::series::{Activity, SeriesSelection};
 pub(super) use self::view::{METRICS, MetricsView};
 use self::{figures::SubscriptionFigures, scrape::NamedSubscription};
-use super::{
-    AdminError, Control,
-    admin_token::AdminToken,
-    arm::{Call, find_topic, no_subscription, path::TopicPath},
-    cluster::ClusterContext,
-};
+use super::{Control, admin_token::AdminToken, arm::Call, cluster::ClusterContext};
 use gridhook_clock::Clock;
 use gridhook_dead_letter::totals::DeadLetterTotals;
 use gridhook_engine::control::{registry, system_events::SystemEvents};
@@ -258,7 +253,6 @@ pub(super) fn standby_exposition(
 /// `GET /metrics`.
 pub(super) async fn get_metrics(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     let format = text_format(&request);
-    let pool_stopped = |_| AdminError::Broken("the pool of blocking threads has stopped");
     let scraped_control = control.clone();
     let pending_scrape = web::block(move || {
         let Control {
@@ -270,7 +264,7 @@ pub(super) async fn get_metrics(request: HttpRequest, control: web::Data<Control
         exposition.collect_figures(registry, clock.now())
     })
     .await;
-    let scrape = pending_scrape.map_err(pool_stopped)?.look_up_ages().await;
+    let scrape = pending_scrape?.look_up_ages().await;
     let text = web::block(move || {
         let mut text = MetricsText::new(format);
         server::write_server_families(&mut text, &control.exposition, &scrape);
@@ -280,27 +274,21 @@ pub(super) async fn get_metrics(request: HttpRequest, control: web::Data<Control
     });
     Ok(HttpResponse::Ok()
         .content_type(format.content_type())
-        .body(text.await.map_err(pool_stopped)?))
+        .body(text.await?))
 }
 
 /// `GET …/metrics` of an event subscription.
-pub(super) async fn get_subscription_metrics(
-    call: Call<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> AdminResult {
+pub(super) async fn get_subscription_metrics(call: Call<'_>) -> AdminResult {
     let control = call.control;
-    let topic = find_topic(control, path)?;
-    let missing = || no_subscription(path, name);
+    let topic = call.find_topic()?;
+    let name = call.path.subscription()?;
+    let missing = || call.no_subscription();
     let subscription = topic
-        .visit_subscription(name, |census| census.number)
+        .visit_subscription(&name, |census| census.number)
         .ok_or_else(missing)?;
-    let key = SubscriptionKey {
-        partition: topic.partition(),
-        subscription,
-    };
+    let key = topic.subscription_key(subscription);
     let dead_letter_totals = control.exposition.dead_letter_totals(key).await?;
-    let census = topic.visit_subscription(name, |census| {
+    let census = topic.visit_subscription(&name, |census| {
         (
             census.record.clone(),
             census.unread,
@@ -309,13 +297,10 @@ pub(super) async fn get_subscription_metrics(
     });
     let (record, unread, mut figures) = census.ok_or_else(missing)?;
     if let Some(seq) = unread {
-        figures.state.unread_since = topic
-            .appended_at(seq)
-            .await
-            .map_err(registry::Error::from)?;
+        figures.state.unread_since = topic.appended_at(seq).await?;
     }
     let now = control.clock.now();
-    match negotiate_format(call.request).unwrap_or(ExpositionFormat::Json) {
+    match negotiate_format(call.request()?).unwrap_or(ExpositionFormat::Json) {
         ExpositionFormat::Json => {
             let started = control.exposition.started;
             respond_json(&MetricsView::new(

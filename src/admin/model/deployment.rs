@@ -124,11 +124,7 @@ fn read_mode(mode: Option<&str>) -> Result<DeploymentMode, InvalidRequest> {
         .into_iter()
         .find(|known| known.name().eq_ignore_ascii_case(mode));
     known.ok_or_else(|| {
-        let problem = format!(
-            "is \"{}\"; expected Incremental or Complete",
-            mode.escape_debug()
-        );
-        InvalidRequest::new("properties.mode", problem)
+        InvalidRequest::unexpected("properties.mode", mode, "Incremental or Complete")
     })
 }
 
@@ -140,11 +136,12 @@ pub(crate) fn check_deployment_name(name: &str) -> Result<(), InvalidRequest> {
     if is_legal {
         return Ok(());
     }
-    let problem = format!(
-        "is \"{}\"; expected 1 to {DEPLOYMENT_NAME_CHARS_MAX} letters, digits and -_.()",
-        name.escape_debug()
-    );
-    refuse_value("the name of the deployment", problem)
+    let expected = format!("1 to {DEPLOYMENT_NAME_CHARS_MAX} letters, digits and -_.()");
+    Err(InvalidRequest::unexpected(
+        "the name of the deployment",
+        name,
+        expected,
+    ))
 }
 
 /// The resource id of a deployment.

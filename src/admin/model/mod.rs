@@ -24,7 +24,7 @@ pub mod system_data;
 mod tolerance;
 pub mod topic;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -57,6 +57,16 @@ impl InvalidRequest {
             target: target.into(),
             problem: problem.into(),
         }
+    }
+
+    /// An error about a text that is none of the expected ones.
+    pub(crate) fn unexpected(
+        target: impl Into<String>,
+        given: &str,
+        expected: impl Display,
+    ) -> Self {
+        let given = given.escape_debug();
+        Self::new(target, format!("is \"{given}\"; expected {expected}"))
     }
 
     /// Finds the known name that `given` is, or is without regard to case. Another one is refused:
@@ -191,10 +201,8 @@ impl Editions {
     pub fn edition_ranges(&self, name: &str) -> Result<&EditionRanges, InvalidRequest> {
         self.known.get(name).ok_or_else(|| {
             let known: Vec<_> = self.known.keys().map(String::as_str).collect();
-            InvalidRequest::new(
-                "properties.edition",
-                format!("is \"{name}\"; expected one of {}", known.join(", ")),
-            )
+            let expected = format!("one of {}", known.join(", "));
+            InvalidRequest::unexpected("properties.edition", name, expected)
         })
     }
 }
@@ -351,13 +359,10 @@ pub(crate) fn parse_instant(target: &str, given: &str) -> Result<Timestamp, Inva
     match parse_instant_or_utc(given) {
         // Times before 1970 are treated as 1970.
         Some(at) => Ok(Timestamp(u64::try_from(at.as_microsecond()).unwrap_or(0))),
-        None => refuse_value(
-            target,
-            format!(
-                "is \"{}\"; expected a date and time such as 2030-01-31T12:00:00Z",
-                given.escape_debug()
-            ),
-        ),
+        None => {
+            let expected = "a date and time such as 2030-01-31T12:00:00Z";
+            Err(InvalidRequest::unexpected(target, given, expected))
+        }
     }
 }
 
@@ -399,10 +404,10 @@ pub(super) fn value_of(body: &impl Serialize) -> Value {
 /// Refuses a name in the body that is not the name in the path.
 fn check_same_name(given: Option<&str>, name: &str) -> Result<(), InvalidRequest> {
     match given {
-        Some(given) if !given.eq_ignore_ascii_case(name) => refuse_value(
-            "name",
-            format!("is \"{given}\"; expected the name in the path, \"{name}\""),
-        ),
+        Some(given) if !given.eq_ignore_ascii_case(name) => {
+            let expected = format!("the name in the path, \"{name}\"");
+            Err(InvalidRequest::unexpected("name", given, expected))
+        }
         Some(_) | None => Ok(()),
     }
 }
@@ -446,8 +451,6 @@ fn check_name(what: &str, name: &str, max: usize) -> Result<(), InvalidRequest> 
     if legal {
         return Ok(());
     }
-    refuse_value(
-        what,
-        format!("is \"{name}\"; expected 3 to {max} letters (a to z), digits and hyphens"),
-    )
+    let expected = format!("3 to {max} letters (a to z), digits and hyphens");
+    Err(InvalidRequest::unexpected(what, name, expected))
 }

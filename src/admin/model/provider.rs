@@ -188,7 +188,8 @@ pub fn type_name(kind: TopicKind) -> &'static str {
     }
 }
 
-/// The event types of a topic type. Topics and domains have custom events, so none are listed.
+/// The event types of a topic type: one for the storage type, none for topics and domains, whose
+/// events are custom.
 pub fn event_types_of(topic_type: &str) -> Vec<EventType> {
     if topic_type != STORAGE {
         return Vec::new();

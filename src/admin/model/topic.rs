@@ -316,11 +316,11 @@ pub(super) fn check_scope_part(what: &str, given: &str) -> Result<(), InvalidReq
     if legal {
         return Ok(());
     }
-    let allowed = format!(
-        "expected 1 to 90 letters, digits and -_.() of {SCOPE_PART_BYTES_MAX} bytes in all, \
+    let expected = format!(
+        "1 to 90 letters, digits and -_.() of {SCOPE_PART_BYTES_MAX} bytes in all, \
          without a . at the end"
     );
-    refuse_value(what, format!("is \"{}\"; {allowed}", given.escape_debug()))
+    Err(InvalidRequest::unexpected(what, given, expected))
 }
 
 fn schema_of(given: &str) -> Result<Schema, InvalidRequest> {
@@ -329,10 +329,7 @@ fn schema_of(given: &str) -> Result<Schema, InvalidRequest> {
         .find(|schema| is_schema(*schema, given))
         .ok_or_else(|| {
             let allowed = SCHEMAS.map(schema_name).join(", ");
-            InvalidRequest::new(
-                "properties.inputSchema",
-                format!("is \"{given}\"; expected {allowed}"),
-            )
+            InvalidRequest::unexpected("properties.inputSchema", given, allowed)
         })
 }
 
@@ -343,7 +340,7 @@ pub(super) fn is_schema(schema: Schema, given: &str) -> bool {
 }
 
 /// The name of an input schema.
-pub(super) fn schema_name(schema: Schema) -> &'static str {
+pub(crate) fn schema_name(schema: Schema) -> &'static str {
     match schema {
         Schema::EventGrid => "EventGridSchema",
         Schema::CloudEvents => "CloudEventSchemaV1_0",
@@ -415,7 +412,11 @@ impl KeyName {
         match read::<RegenerateKey>(parse_body(body)?)?.key_name {
             name if name.eq_ignore_ascii_case("key1") => Ok(Self::Key1),
             name if name.eq_ignore_ascii_case("key2") => Ok(Self::Key2),
-            other => refuse_value("keyName", format!("is \"{other}\"; expected key1 or key2")),
+            other => Err(InvalidRequest::unexpected(
+                "keyName",
+                &other,
+                "key1 or key2",
+            )),
         }
     }
 }

@@ -99,22 +99,18 @@ pub(crate) struct OperationBuilder {
 }
 
 impl OperationBuilder {
-    /// An operation with a unique id and a summary.
     pub(super) fn new(tag: &str, id: &str, summary: &str) -> Self {
-        let operation =
-            json!({"tags": [tag], "operationId": id, "summary": summary, "security": []});
-        let Value::Object(operation) = operation else {
-            return Self::without_responses();
-        };
+        let operation = [
+            ("tags", json!([tag])),
+            ("operationId", id.into()),
+            ("summary", summary.into()),
+            ("security", json!([])),
+        ];
         Self {
-            operation,
-            ..Self::without_responses()
-        }
-    }
-
-    fn without_responses() -> Self {
-        Self {
-            operation: Map::new(),
+            operation: operation
+                .map(|(key, value)| (key.to_owned(), value))
+                .into_iter()
+                .collect(),
             parameters: Vec::new(),
             responses: Map::new(),
         }
@@ -206,13 +202,12 @@ impl OperationBuilder {
         self
     }
 
-    pub(crate) fn with_json_response(mut self, status: u16, what: &str, schema: &Value) -> Self {
-        let content = json!({"application/json": {"schema": schema}});
-        self.responses.insert(
-            status.to_string(),
-            json!({"description": what, "content": content}),
-        );
-        self
+    pub(crate) fn with_json_response(self, status: u16, what: &str, schema: &Value) -> Self {
+        self.with_response(
+            status,
+            what,
+            json!({"application/json": {"schema": schema}}),
+        )
     }
 
     /// Adds the response to a PUT that only reports the changes. Its schema allows the resource of

@@ -1,7 +1,7 @@
 //! The routes to administer the server: the cluster, sessions, tokens, the store and faults.
 
 use super::{
-    DELETE, GET, GridhookRoute, POST, faults, operation, personal, route,
+    DELETE, GET, GridhookRoute, POST, operation, route,
     shared::{AUDIT, CLUSTER, NO_NODE, SESSION, STORED_LIST, UNREAD_BODY, fault, store_job},
 };
 use crate::{
@@ -117,7 +117,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         )],
     ),
     // A session has the role of its token, so everyone with a token may start one.
-    personal(
+    route(
         "dashboard",
         "/ui/session",
         Control,
@@ -150,7 +150,8 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
                     .fails(SESSION),
             ),
         ],
-    ),
+    )
+    .personal(),
     route(
         "dashboard",
         "/sessions",
@@ -274,7 +275,8 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             ),
         )],
     ),
-    faults(
+    route(
+        "chaos",
         "/chaos",
         All(Merge::Sum),
         &[
@@ -293,8 +295,10 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
                     .returns::<ChaosReport>(200, "The active faults"),
             ),
         ],
-    ),
-    faults(
+    )
+    .chaos(),
+    route(
+        "chaos",
         "/chaos/kill",
         ByBody(Merge::Found),
         &[operation(
@@ -308,8 +312,10 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             )
             .returns::<ChaosKill>(200, "The killed actor"),
         )],
-    ),
-    faults(
+    )
+    .chaos(),
+    route(
+        "chaos",
         "/chaos/poison",
         ByBody(Merge::Found),
         &[operation(
@@ -323,8 +329,10 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             )
             .returns::<ChaosPoison>(200, "The injected fault"),
         )],
-    ),
-    faults(
+    )
+    .chaos(),
+    route(
+        "chaos",
         "/chaos/stall",
         ByBody(Merge::Each),
         &[operation(
@@ -338,8 +346,10 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             )
             .returns::<ActiveFaults>(200, "The active fault"),
         )],
-    ),
-    faults(
+    )
+    .chaos(),
+    route(
+        "chaos",
         "/chaos/writes",
         All(Merge::Each),
         &[operation(
@@ -353,8 +363,10 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             )
             .returns::<ActiveFaults>(200, "The active fault"),
         )],
-    ),
-    faults(
+    )
+    .chaos(),
+    route(
+        "chaos",
         "/chaos/responses",
         ByBody(Merge::Each),
         &[operation(
@@ -368,8 +380,10 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             )
             .returns::<ActiveFaults>(200, "The active fault"),
         )],
-    ),
-    faults(
+    )
+    .chaos(),
+    route(
+        "chaos",
         "/chaos/clock",
         All(Merge::Each),
         &[operation(
@@ -383,5 +397,6 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             )
             .returns::<ActiveFaults>(200, "The active fault"),
         )],
-    ),
+    )
+    .chaos(),
 ];

@@ -84,70 +84,6 @@ const fn route(
     }
 }
 
-/// A path for callers with tokens of any scope.
-const fn personal(
-    tag: &'static str,
-    template: &'static str,
-    shards: ShardScope,
-    operations: &'static [Operation],
-) -> GridhookRoute {
-    GridhookRoute {
-        concern: Concern::Caller,
-        ..route(tag, template, shards, operations)
-    }
-}
-
-/// A list of resources, for callers with tokens of any scope.
-const fn list(
-    tag: &'static str,
-    template: &'static str,
-    shards: ShardScope,
-    operations: &'static [Operation],
-) -> GridhookRoute {
-    GridhookRoute {
-        concern: Concern::Listed,
-        ..route(tag, template, shards, operations)
-    }
-}
-
-/// A path that exists only with `chaos.enabled`.
-const fn faults(
-    template: &'static str,
-    shards: ShardScope,
-    operations: &'static [Operation],
-) -> GridhookRoute {
-    GridhookRoute {
-        needs_chaos: true,
-        ..route("chaos", template, shards, operations)
-    }
-}
-
-/// A path on both listeners.
-const fn probe(
-    tag: &'static str,
-    template: &'static str,
-    shards: ShardScope,
-    operations: &'static [Operation],
-) -> GridhookRoute {
-    GridhookRoute {
-        listener: ListenerRole::Both,
-        ..route(tag, template, shards, operations)
-    }
-}
-
-/// A path for endpoints, on the publishers' listener.
-const fn endpoint(
-    tag: &'static str,
-    template: &'static str,
-    shards: ShardScope,
-    operations: &'static [Operation],
-) -> GridhookRoute {
-    GridhookRoute {
-        listener: ListenerRole::Publishers,
-        ..route(tag, template, shards, operations)
-    }
-}
-
 const fn operation(
     methods: &'static [Method],
     access: Access,
@@ -163,15 +99,37 @@ const fn operation(
     }
 }
 
-/// An operation without HEAD: its body has no end, or GET is a confirmation.
-const fn headless(operation: Operation) -> Operation {
-    Operation {
-        has_head: false,
-        ..operation
-    }
-}
-
 impl GridhookRoute {
+    /// For callers with tokens of any scope.
+    const fn personal(mut self) -> Self {
+        self.concern = Concern::Caller;
+        self
+    }
+
+    /// A list of resources, for callers with tokens of any scope.
+    const fn list(mut self) -> Self {
+        self.concern = Concern::Listed;
+        self
+    }
+
+    /// Exists only with `chaos.enabled`.
+    const fn chaos(mut self) -> Self {
+        self.needs_chaos = true;
+        self
+    }
+
+    /// On both listeners.
+    const fn probe(mut self) -> Self {
+        self.listener = ListenerRole::Both;
+        self
+    }
+
+    /// For endpoints, on the publishers' listener.
+    const fn endpoint(mut self) -> Self {
+        self.listener = ListenerRole::Publishers;
+        self
+    }
+
     /// The paths of a server with or without fault injection.
     pub fn all_routes(chaos: ChaosMode) -> impl Iterator<Item = &'static Self> {
         OPERATION
@@ -263,6 +221,12 @@ impl GridhookRoute {
 }
 
 impl Operation {
+    /// Without HEAD: the body has no end, or GET is a confirmation.
+    const fn headless(mut self) -> Self {
+        self.has_head = false;
+        self
+    }
+
     fn allows_method(&self, method: &Method) -> bool {
         let is_head = self.has_head && *method == Method::HEAD;
         self.methods

@@ -3,7 +3,7 @@
 #[cfg(feature = "simulate")]
 use super::shared::UNREAD_BODY;
 use super::{
-    GET, GET_OR_HEAD, GridhookRoute, POST, endpoint, headless, list, operation, probe, route,
+    GET, GET_OR_HEAD, GridhookRoute, POST, operation, route,
     shared::{
         FIGURES, HISTORY, INVALID_QUERY, NEWEST_DEAD_LETTERS, STORED_LIST, SUPERVISION, TAIL,
         cloud_endpoints, validation,
@@ -40,7 +40,7 @@ use gridhook_api::{
 use gridhook_simulate::SimulationReport;
 
 pub(super) static OPERATION: &[GridhookRoute] = &[
-    probe(
+    route(
         "health",
         "/healthz",
         Any,
@@ -51,8 +51,9 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
             describe("healthz", "Check that the process is alive")
                 .returns::<Liveness>(200, "The process is alive"),
         )],
-    ),
-    probe(
+    )
+    .probe(),
+    route(
         "health",
         "/readyz",
         Any,
@@ -64,7 +65,8 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
                 .returns::<Readiness>(200, "Events are accepted")
                 .returns::<Readiness>(503, "Events are not accepted, with the causes"),
         )],
-    ),
+    )
+    .probe(),
     route(
         "description",
         "/openapi.json",
@@ -102,17 +104,18 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         )],
     ),
     // A link checker must not confirm an endpoint.
-    endpoint(
+    route(
         "validation",
         "/eventsubscriptions/{eventSubscriptionName}/validate",
         Control,
         &[
-            headless(operation(
+            operation(
                 GET,
                 Access::OPEN,
                 |route| route.to(validate::confirm_endpoint),
                 validation("validate"),
-            )),
+            )
+            .headless(),
             operation(
                 POST,
                 Access::OPEN,
@@ -120,7 +123,8 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
                 validation("validateByPost"),
             ),
         ],
-    ),
+    )
+    .endpoint(),
     route(
         "metrics",
         "/metrics",
@@ -142,7 +146,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
             ),
         )],
     ),
-    list(
+    route(
         "supervision",
         "/top",
         ByTopic(Merge::Top),
@@ -155,7 +159,8 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
                 .returns::<TopReport>(200, "The event subscriptions and their figures")
                 .fails(STORED_LIST),
         )],
-    ),
+    )
+    .list(),
     route(
         "supervision",
         "/history",
@@ -177,11 +182,11 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
             )]),
         )],
     ),
-    list(
+    route(
         "supervision",
         "/tail",
         ByTopic(Merge::Lines),
-        &[headless(operation(
+        &[operation(
             GET,
             Access::READ,
             |route| route.to(tail::stream_tail),
@@ -199,8 +204,10 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
                     (404, "No such topic"),
                     (503, "Too many clients, or the server is stopping"),
                 ]),
-        ))],
-    ),
+        )
+        .headless()],
+    )
+    .list(),
     route(
         "supervision",
         "/supervision",
@@ -226,7 +233,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET,
             Access::READ,
-            |route| route.to(search::find_resources),
+            |route| route.to(search::find_events),
             describe("search", "Find the events with an id in all topics")
                 .with(&[Query("id", QueryType::Text, "Id of the event")])
                 .returns::<Search>(
@@ -237,7 +244,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
                 .fails(&[(503, "Store temporarily unreadable")]),
         )],
     ),
-    list(
+    route(
         "supervision",
         "/jobs",
         All(Merge::Jobs),
@@ -250,8 +257,9 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
                 .returns::<JobsReport>(200, "The jobs of all event subscriptions, newest first")
                 .fails(INVALID_QUERY),
         )],
-    ),
-    list(
+    )
+    .list(),
+    route(
         "deadLetters",
         "/deadLetters",
         ByTopic(Merge::DeadLetters),
@@ -267,7 +275,8 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
             .returns::<NewestDeadLettersView>(200, "Lines of the ledgers, newest first")
             .fails(STORED_LIST),
         )],
-    ),
+    )
+    .list(),
     route(
         "supervision",
         "/server",

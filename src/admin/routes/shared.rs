@@ -177,7 +177,7 @@ pub(super) const SUPERVISION: &[Query] = &[
     Query(
         "topic",
         QueryType::Text,
-        "Name of the topic to restrict the report to",
+        "Resource id or key of the only topic",
     ),
 ];
 

@@ -103,7 +103,7 @@ pub(super) fn listener_services(shared: &ListenerShared, role: ListenerRole) -> 
             publish::http::configure(cfg);
             pull::http::configure(cfg);
         }
-        admin::configure_side(cfg, control, token, health, chaos, role);
+        admin::configure(cfg, control, token, health, chaos, role);
         if has_dashboard && role != ListenerRole::Publishers {
             dashboard::configure(cfg);
         }

@@ -11,7 +11,7 @@ use super::{DeploymentError, LEAVE_OUT_SETTING};
 use crate::{
     AdminError, Control,
     arm::{
-        operation::{Call, ChangeLock, Input},
+        operation::{Call, ChangeLock},
         path,
     },
     permissions::Permissions,
@@ -50,33 +50,27 @@ pub(super) struct ResourceCaller {
 impl ResourceCaller {
     /// The caller of a request.
     pub(super) fn from_call(call: Call<'_>) -> AdminResult<Self> {
-        let control = call
-            .request
+        let request = call.request()?;
+        let control = request
             .app_data::<web::Data<Control>>()
             .ok_or(AdminError::Broken("no control plane is set up"))?;
         Ok(Self {
             control: control.clone(),
             permissions: call.permissions.clone(),
-            request: call.request.clone(),
+            request: request.clone(),
         })
     }
 
-    /// The input of a handler.
-    pub(super) fn input<'a>(
+    /// The call of a handler.
+    pub(super) fn call<'a>(
         &'a self,
         path: &'a path::ArmPath,
         body: &'a [u8],
         lock: &'a ChangeLock,
-    ) -> Input<'a> {
-        Input {
-            control: &self.control,
-            caller: &self.permissions.caller,
-            permissions: &self.permissions,
-            path,
-            body,
-            lock,
-            is_conditional: false,
-            before: None,
+    ) -> Call<'a> {
+        Call {
+            request: Some(&self.request),
+            ..Call::new(&self.control, &self.permissions, path, body, lock)
         }
     }
 
@@ -99,11 +93,7 @@ impl ResourceCaller {
             return Ok(None);
         };
         let lock = ChangeLock::default();
-        let call = Call {
-            request: &self.request,
-            input: self.input(target, &[], &lock),
-        };
-        match operation.handle_call(call).await {
+        match operation.handle_call(self.call(target, &[], &lock)).await {
             Ok(response) => {
                 let body = response.into_body().try_into_bytes().ok();
                 Ok(body.and_then(|body| serde_json::from_slice(&body).ok()))

@@ -14,7 +14,6 @@ mod preview;
 mod resource;
 mod run;
 
-use crate::model::refuse_value;
 use crate::{AdminResult, respond_json, respond_nothing};
 use std::{collections::BTreeSet, time::Duration};
 
@@ -91,8 +90,7 @@ impl DeploymentPath {
 
     /// The resource group, which must exist.
     fn group(&self, control: &Control) -> AdminResult<ResourceGroup> {
-        resource_groups::find_group(control, &self.scope)
-            .ok_or_else(|| AdminError::NoResourceGroup(self.scope.resource_group.clone()))
+        resource_groups::require_group(control, &self.scope)
     }
 
     fn record(&self, control: &Control) -> AdminResult<std::sync::Arc<DeploymentRecord>> {
@@ -107,27 +105,27 @@ fn view(call: Call<'_>, record: &DeploymentRecord) -> Deployment {
 }
 
 /// GET, and HEAD, which clients send to find out whether a deployment exists: they expect 204.
-pub(super) fn get(call: Call<'_>) -> AdminResult {
+pub(super) async fn get(call: Call<'_>) -> AdminResult {
     let record = DeploymentPath::from_call(call)?.record(call.control)?;
-    if call.request.method() == Method::HEAD {
+    if call.request()?.method() == Method::HEAD {
         return respond_nothing();
     }
     respond_json(&view(call, &record))
 }
 
 /// An Azure subscription has no deployments.
-pub(super) fn get_in_subscription(call: Call<'_>) -> AdminResult {
+pub(super) async fn get_in_subscription(call: Call<'_>) -> AdminResult {
     let name = call.path.name("deploymentName")?;
     Err(DeploymentError::NotFound(name.to_owned()).into())
 }
 
-pub(super) fn refuse_in_subscription() -> AdminResult {
+pub(super) async fn refuse_in_subscription(_: Call<'_>) -> AdminResult {
     Err(DeploymentError::SubscriptionScope.into())
 }
 
-pub(super) fn list(call: Call<'_>) -> AdminResult {
+pub(super) async fn list(call: Call<'_>) -> AdminResult {
     let scope = call.path.arm_scope()?;
-    let (page, filter) = PageRequest::from_unfiltered_request(call.request, call.control)?;
+    let (page, filter) = PageRequest::from_unfiltered_call(call)?;
     let state = read_state_filter(&filter)?;
     let mut records = call.control.registry.deployments().in_group(&scope);
     records.retain(|record| {
@@ -157,13 +155,10 @@ fn read_state_filter(filter: &str) -> Result<Option<String>, InvalidRequest> {
         .and_then(|(_, value)| value.trim().strip_prefix('\'')?.strip_suffix('\''));
     match state {
         Some(state) => Ok(Some(state.to_owned())),
-        None => refuse_value(
-            "$filter",
-            format!(
-                "is \"{}\"; expected provisioningState eq 'STATE'",
-                filter.escape_debug()
-            ),
-        ),
+        None => {
+            let expected = "provisioningState eq 'STATE'";
+            Err(InvalidRequest::unexpected("$filter", filter, expected))
+        }
     }
 }
 
@@ -253,7 +248,7 @@ pub(super) async fn put(call: Call<'_>) -> AdminResult {
         .deployments()
         .get(&record.scope, &record.name)
         .is_some();
-    call.input.plan_audit(&view(call, &record));
+    call.plan_audit(&view(call, &record));
     if existed {
         audit::expect_status(StatusCode::OK);
     }
@@ -296,10 +291,10 @@ pub(super) async fn put(call: Call<'_>) -> AdminResult {
     // Clients read how it ends, and its error, at this address.
     let status = format!(
         "{}{}/operationStatuses/{}?{}",
-        control.operators_url(call.request),
+        control.operators_url(call.request()?),
         deployment_id(&record.scope, &record.name),
         record.correlation_id,
-        call.request.query_string()
+        call.request()?.query_string()
     );
     Ok(response
         .insert_header(("Azure-AsyncOperation", status))
@@ -323,7 +318,7 @@ async fn keep_group(control: &Control, scope: &ArmScope, group: &ResourceGroup) 
 }
 
 /// `GET …/operationStatuses/ID`: how far a deployment is.
-pub(super) fn status(call: Call<'_>) -> AdminResult {
+pub(super) async fn status(call: Call<'_>) -> AdminResult {
     let record = DeploymentPath::from_call(call)?.record(call.control)?;
     let given = call.path.name("operationStatusId")?;
     if !record.correlation_id.eq_ignore_ascii_case(given) {
@@ -375,13 +370,13 @@ pub(super) async fn export_template(call: Call<'_>) -> AdminResult {
     respond_json(&ExportedTemplate { template })
 }
 
-pub(super) fn operations(call: Call<'_>) -> AdminResult {
+pub(super) async fn operations(call: Call<'_>) -> AdminResult {
     let record = DeploymentPath::from_call(call)?.record(call.control)?;
     let views = operation_views(&record, call.control.clock.now());
     respond_json(&Page::whole(views))
 }
 
-pub(super) fn operation(call: Call<'_>) -> AdminResult {
+pub(super) async fn operation(call: Call<'_>) -> AdminResult {
     let record = DeploymentPath::from_call(call)?.record(call.control)?;
     let given = call.path.name("operationId")?;
     let mut views = operation_views(&record, call.control.clock.now()).into_iter();

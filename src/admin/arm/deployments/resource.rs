@@ -14,7 +14,7 @@ use crate::{
     AdminError,
     arm::{
         concerned_shards, current_body, lock_key,
-        operation::{Call, ChangeLock, Input, Operation},
+        operation::{ArmOperation, Call, ChangeLock},
         path::{self, ArmPath},
         subscriptions, topics,
     },
@@ -33,7 +33,7 @@ pub(super) struct AppliedResource {
 /// A resource of a template and the operation that changes it.
 pub(super) struct ResourceTarget {
     path: ArmPath,
-    operation: &'static Operation,
+    operation: &'static ArmOperation,
     body: String,
 }
 
@@ -63,16 +63,15 @@ impl ResourceTarget {
     /// The changes that the PUT would make.
     pub(super) async fn difference(&self, caller: &ResourceCaller) -> AdminResult<Difference> {
         let lock = ChangeLock::default();
-        self.operation
-            .compute_difference(self.input(caller, &lock))
-            .await
+        let call = self.call(caller, &lock);
+        self.operation.compute_difference(call).await
     }
 
     /// The record that the PUT of a topic or domain would make, if it would.
     pub(super) fn planned_topic(&self, caller: &ResourceCaller) -> Option<TopicRecord> {
         let lock = ChangeLock::default();
-        let path = self.path.topic().ok()?;
-        topics::planned_record(self.input(caller, &lock), path).ok()
+        let (_, record) = topics::planned_change(self.call(caller, &lock)).ok()?;
+        Some(record)
     }
 
     /// Checks an event subscription whose topic or domain does not exist yet.
@@ -82,32 +81,22 @@ impl ResourceTarget {
         topic: &TopicRecord,
     ) -> Result<(), AdminError> {
         let lock = ChangeLock::default();
-        let name = self.path.subscription()?;
-        subscriptions::check_planned(self.input(caller, &lock), topic, &name)
+        subscriptions::check_planned(self.call(caller, &lock), topic)
     }
 
     /// The body of the resource's GET.
     pub(super) async fn current(&self, caller: &ResourceCaller) -> Option<serde_json::Value> {
         let lock = ChangeLock::default();
-        let body = self.show(caller, self.input(caller, &lock)).await?;
+        let body = self.show(self.call(caller, &lock)).await?;
         serde_json::from_slice(&body).ok()
     }
 
-    async fn show(
-        &self,
-        caller: &ResourceCaller,
-        input: Input<'_>,
-    ) -> Option<actix_web::web::Bytes> {
-        let get = self.path.route.operation(&Method::GET);
-        let call = Call {
-            request: &caller.request,
-            input,
-        };
-        current_body(get, call).await
+    async fn show(&self, call: Call<'_>) -> Option<actix_web::web::Bytes> {
+        current_body(self.path.route.operation(&Method::GET), call).await
     }
 
-    fn input<'a>(&'a self, caller: &'a ResourceCaller, lock: &'a ChangeLock) -> Input<'a> {
-        caller.input(&self.path, self.body.as_bytes(), lock)
+    fn call<'a>(&'a self, caller: &'a ResourceCaller, lock: &'a ChangeLock) -> Call<'a> {
+        caller.call(&self.path, self.body.as_bytes(), lock)
     }
 
     /// Changes the resource, unless it is already as declared. The audit trail has a record of the
@@ -121,8 +110,8 @@ impl ResourceTarget {
         if let Some(key) = lock_key(&self.path) {
             lock.hold_lock(caller.control.lock_topic(&key).await);
         }
-        let input = self.input(caller, &lock);
-        match self.operation.compute_difference(input).await {
+        let call = self.call(caller, &lock);
+        match self.operation.compute_difference(call).await {
             Ok(difference) if difference.exists && difference.changes.is_empty() => {
                 return Ok(AppliedResource {
                     status: StatusCode::OK,
@@ -133,12 +122,12 @@ impl ResourceTarget {
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
-        let before = self.show(caller, input).await;
-        let input = Input {
+        let before = self.show(call).await;
+        let call = Call {
             before: before.as_deref(),
-            ..input
+            ..call
         };
-        let change = self.operation.put_resource(input);
+        let change = self.operation.handle_call(call);
         let response = self.record_change(caller, Method::PUT, id, change).await?;
         let concerned = concerned_shards(&caller.control, &self.path);
         caller.control.wait_until_followed(concerned).await?;
@@ -155,12 +144,8 @@ impl ResourceTarget {
         if let Some(key) = lock_key(&self.path) {
             lock.hold_lock(caller.control.lock_topic(&key).await);
         }
-        let input = self.input(caller, &lock);
-        let before = self.show(caller, input).await;
-        let call = Call {
-            request: &caller.request,
-            input,
-        };
+        let call = self.call(caller, &lock);
+        let before = self.show(call).await;
         let deletion = async {
             audit::set_changes(|| audit::recorded_changes(before.as_deref(), None));
             self.operation.handle_call(call).await
@@ -181,11 +166,11 @@ impl ResourceTarget {
         id: &str,
         change: impl Future<Output = Result<HttpResponse, AdminError>>,
     ) -> Result<HttpResponse, AdminError> {
-        let operation = audit::begin_part(
+        let operation = audit::begin_operation(
             &caller.control,
             &caller.request,
-            &caller.permissions,
-            method,
+            Some(&caller.permissions),
+            &method,
             id,
         );
         let Some(operation) = operation else {

@@ -1,10 +1,8 @@
 //! Routes of tenants, Azure subscriptions, resource groups and the resource provider.
 
-use crate::respond_json;
-
 use super::super::{
     account,
-    operation::{Operation, delete, get, handler, list, patch, post, put},
+    operation::{ArmOperation, delete, get, handler, list, patch, post, put},
     provider, resource_groups,
 };
 use crate::{
@@ -30,18 +28,18 @@ const RESOURCES: &[Query] = &[
     SKIP_TOKEN,
 ];
 
-pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
+pub(super) static ACCOUNT: [(&str, &[ArmOperation]); 12] = [
     (
         "/tenants",
         &[get(
-            handler!(_c => Ok(account::list_tenants())),
+            handler!(account::list_tenants),
             describe("listTenants", "List tenants").lists::<Tenant>(),
         )],
     ),
     (
         "/subscriptions",
         &[get(
-            handler!(call => account::list_subscriptions(call.control, call.request)),
+            handler!(account::list_subscriptions),
             describe(
                 "listAzureSubscriptions",
                 "List the Azure subscriptions with resources",
@@ -52,9 +50,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
     (
         "/subscriptions/{subscriptionId}",
         &[get(
-            handler!(call => {
-                account::get_subscription(call.control, call.path.name("subscriptionId")?)
-            }),
+            handler!(account::get_subscription),
             describe("getAzureSubscription", "Get an Azure subscription")
                 .returns::<AzureSubscription>(200, "The Azure subscription"),
         )],
@@ -62,9 +58,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
     (
         "/subscriptions/{subscriptionId}/resourceGroups",
         &[get(
-            handler!(call => {
-                resource_groups::list(call.control, call.request, call.path.name("subscriptionId")?)
-            }),
+            handler!(resource_groups::list),
             describe(
                 "listResourceGroups",
                 "List the resource groups with resources",
@@ -76,32 +70,28 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
         "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}",
         &[
             get(
-                handler!(call => {
-                    resource_groups::get(call.control, call.request, &call.path.arm_scope()?)
-                }),
+                handler!(resource_groups::get),
                 describe("getResourceGroup", "Get a resource group")
                     .returns::<ResourceGroup>(200, "The resource group"),
             ),
             put(
-                handler!(call => resource_groups::put(call).await),
-                handler!(call => resource_groups::difference(call)),
+                handler!(resource_groups::put),
                 describe("putResourceGroup", "Create or change a resource group")
                     .takes::<ResourceGroupBody>(
                         true,
                         r#"{"location": "local", "tags": {"team": "shop"}}"#,
                     )
                     .returns::<ResourceGroup>(201, "The created or changed resource group"),
-            ),
+            )
+            .with_difference(handler!(resource_groups::difference)),
             patch(
-                handler!(call => resource_groups::patch(call).await),
+                handler!(resource_groups::patch),
                 describe("patchResourceGroup", "Change the tags of a resource group")
                     .takes::<ResourceGroupBody>(true, r#"{"tags": {"team": "shop"}}"#)
                     .returns::<ResourceGroup>(200, "The resource group"),
             ),
             delete(
-                handler!(call => {
-                    resource_groups::delete(call.control, &call.path.arm_scope()?).await
-                }),
+                handler!(resource_groups::delete),
                 describe(
                     "deleteResourceGroup",
                     "Delete a resource group with all topics, domains and namespaces in it",
@@ -113,7 +103,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
     (
         "/subscriptions/{subscriptionId}/resources",
         &[list(
-            handler!(call => resource_groups::list_resources(call, &call.path.azure_scope()?)),
+            handler!(resource_groups::list_resources),
             describe("listResources", "List topics, domains and namespaces")
                 .with(RESOURCES)
                 .returns_page::<GenericResource>(),
@@ -122,7 +112,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
     (
         "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/resources",
         &[list(
-            handler!(call => resource_groups::list_resources(call, &call.path.azure_scope()?)),
+            handler!(resource_groups::list_resources),
             describe(
                 "listResourcesOfGroup",
                 "List topics, domains and namespaces of a resource group",
@@ -134,11 +124,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
     (
         "/subscriptions/{subscriptionId}/tagNames",
         &[get(
-            handler!(call => {
-                let subscription = call.path.name("subscriptionId")?;
-                let names = resource_groups::tag_names(call.control, subscription);
-                respond_json(&names)
-            }),
+            handler!(resource_groups::tag_names),
             describe("listTagNames", "List the names and values of tags").lists_json(any_object),
         )],
     ),
@@ -146,9 +132,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
         "/subscriptions/{subscriptionId}/providers/Microsoft.EventGrid/register",
         &[post(
             Access::ADMIN,
-            handler!(call => {
-                Ok(account::get_provider(call.control, call.path.name("subscriptionId")?))
-            }),
+            handler!(account::get_provider),
             describe(
                 "registerProvider",
                 "Register the resource provider, which always is registered (no effect)",
@@ -159,18 +143,14 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
     (
         "/subscriptions/{subscriptionId}/providers",
         &[get(
-            handler!(call => {
-                Ok(account::list_providers(call.control, call.path.name("subscriptionId")?))
-            }),
+            handler!(account::list_providers),
             describe("listProviders", "List resource providers").lists::<Provider>(),
         )],
     ),
     (
         "/subscriptions/{subscriptionId}/providers/Microsoft.EventGrid",
         &[get(
-            handler!(call => {
-                Ok(account::get_provider(call.control, call.path.name("subscriptionId")?))
-            }),
+            handler!(account::get_provider),
             describe(
                 "getProvider",
                 "Get the resource provider Microsoft.EventGrid",
@@ -181,19 +161,17 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
     (
         "/subscriptions/{subscriptionId}/locations",
         &[get(
-            handler!(call => {
-                Ok(account::list_locations(call.control, call.path.name("subscriptionId")?))
-            }),
+            handler!(account::list_locations),
             describe("listLocations", "List locations").lists::<Location>(),
         )],
     ),
 ];
 
-pub(super) static PROVIDERS: [(&str, &[Operation]); 4] = [
+pub(super) static PROVIDERS: [(&str, &[ArmOperation]); 4] = [
     (
         "/operations",
         &[get(
-            handler!(_c => Ok(provider::operations())),
+            handler!(provider::operations),
             describe("listOperations", "List the operations of the provider")
                 .lists::<ProviderOperation>(),
         )],
@@ -201,14 +179,14 @@ pub(super) static PROVIDERS: [(&str, &[Operation]); 4] = [
     (
         "/topicTypes",
         &[get(
-            handler!(_c => Ok(provider::topic_types())),
+            handler!(provider::topic_types),
             describe("listTopicTypes", "List topic types").lists::<TopicType>(),
         )],
     ),
     (
         "/topicTypes/{topicTypeName}",
         &[get(
-            handler!(call => provider::topic_type(call.path.name("topicTypeName")?)),
+            handler!(provider::topic_type),
             describe("getTopicType", "Get a topic type")
                 .returns::<TopicType>(200, "The topic type"),
         )],
@@ -216,7 +194,7 @@ pub(super) static PROVIDERS: [(&str, &[Operation]); 4] = [
     (
         "/topicTypes/{topicTypeName}/eventTypes",
         &[get(
-            handler!(call => provider::event_types(call.path.name("topicTypeName")?)),
+            handler!(provider::event_types),
             describe(
                 "listEventTypes",
                 "List the event types of a topic type (always empty)",

@@ -2,8 +2,7 @@
 //! and commands to the delivery.
 
 use super::{
-    super::operation::{Operation, get, handler, post},
-    on_delivery, on_replay, on_subscription,
+    super::operation::{ArmOperation, get, handler, post},
     topics::PAGE_OF_LINES,
 };
 use crate::{
@@ -90,11 +89,11 @@ const fn replay_command(id: &'static str, summary: &'static str) -> Description 
         .fails(CHANGING)
 }
 
-pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
+pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
     (
         "/deadLetters",
         &[get(
-            on_subscription!(dead_letters::list),
+            handler!(dead_letters::list),
             describe("listDeadLetters", "List dead letters")
                 .with(DEAD_LETTERS)
                 .returns::<PageView>(
@@ -110,7 +109,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
         "/deadLetters/redrive",
         &[post(
             Access::OPERATE,
-            on_subscription!(dead_letters::redrive),
+            handler!(dead_letters::redrive),
             describe(
                 "redriveDeadLetters",
                 "Redrive dead letters to this event subscription",
@@ -130,7 +129,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
         "/deadLetters/purge",
         &[post(
             Access::ADMIN,
-            on_subscription!(dead_letters::purge),
+            handler!(dead_letters::purge),
             describe(
                 "purgeDeadLetters",
                 "Purge dead letters, a part at a time, or count them with `dryRun`",
@@ -147,7 +146,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
     (
         "/deadLetters/{deadLetterKey}",
         &[get(
-            on_subscription!(dead_letters::get),
+            handler!(dead_letters::get),
             describe("getDeadLetter", "Get a dead letter with its event")
                 .returns::<DeadLetterWithEvent>(200, "The dead letter and its event")
                 .fails(UNREADABLE_DEAD_LETTER)
@@ -159,7 +158,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
     (
         "/ledger",
         &[get(
-            on_subscription!(ledger::ledger),
+            handler!(ledger::ledger),
             describe("ledger", "List the ledger of outcomes in order of time")
                 .with(PAGE_OF_LINES)
                 .with(LEDGER)
@@ -173,7 +172,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
         "/replays",
         &[
             get(
-                on_subscription!(replay::list_replays),
+                handler!(replay::list_replays),
                 describe("listReplays", "List running and recently ended replays")
                     .lists::<ReplayView>()
                     .fails(READING),
@@ -182,7 +181,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
             .or_portal(),
             post(
                 Access::OPERATE,
-                on_subscription!(replay::start),
+                handler!(replay::start),
                 describe(
                     "startReplay",
                     "Replay stored events, or count them with `dryRun`",
@@ -198,7 +197,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
     (
         "/replays/{replayId}",
         &[get(
-            on_subscription!(replay::get),
+            handler!(replay::get),
             describe("getReplay", "Get the progress and the outcomes of a replay")
                 .returns::<ReplayView>(200, "The replay")
                 .fails(READING),
@@ -210,7 +209,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
         "/replays/{replayId}/pause",
         &[post(
             Access::OPERATE,
-            on_replay!(JobCommand::Pause),
+            handler!(call => replay::command_job(call, JobCommand::Pause)),
             replay_command("pauseReplay", "Pause a replay; attempts in flight finish"),
         )
         .in_parts(PartsMerge::Replays)],
@@ -219,7 +218,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
         "/replays/{replayId}/resume",
         &[post(
             Access::OPERATE,
-            on_replay!(JobCommand::Resume),
+            handler!(call => replay::command_job(call, JobCommand::Resume)),
             replay_command("resumeReplay", "Resume a paused replay"),
         )
         .in_parts(PartsMerge::Replays)],
@@ -228,7 +227,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
         "/replays/{replayId}/cancel",
         &[post(
             Access::OPERATE,
-            on_replay!(JobCommand::Cancel),
+            handler!(call => replay::command_job(call, JobCommand::Cancel)),
             replay_command(
                 "cancelReplay",
                 "Cancel a replay; delivered events stay delivered",
@@ -240,7 +239,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
         "/hold",
         &[post(
             Access::OPERATE,
-            on_delivery!(Command::Hold),
+            handler!(call => operate::send_command(call, Command::Hold)),
             command(
                 "hold",
                 "Hold delivery until `resume`; attempts in flight finish",
@@ -252,7 +251,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
         "/resume",
         &[post(
             Access::OPERATE,
-            on_delivery!(Command::Resume),
+            handler!(call => operate::send_command(call, Command::Resume)),
             command("resume", "Resume delivery after `hold`"),
         )
         .in_parts(PartsMerge::Commands)],
@@ -261,7 +260,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
         "/probe",
         &[post(
             Access::OPERATE,
-            on_delivery!(Command::Probe),
+            handler!(call => operate::send_command(call, Command::Probe)),
             command(
                 "probe",
                 "Probe a suspended endpoint now; 409 if it is not suspended",
@@ -273,7 +272,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
         "/retry",
         &[post(
             Access::OPERATE,
-            on_subscription!(retry::retry_deliveries),
+            handler!(retry::retry_deliveries),
             describe(
                 "retry",
                 "Retry pending deliveries now, all of them a part at a time; 409 if the event \
@@ -292,7 +291,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
         "/release",
         &[post(
             Access::OPERATE,
-            on_delivery!(Command::Release),
+            handler!(call => operate::send_command(call, Command::Release)),
             command(
                 "release",
                 "Release a suspended endpoint as healthy; 409 if it is healthy",
@@ -304,7 +303,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
         "/unblock",
         &[post(
             Access::OPERATE,
-            on_subscription!(operate::unblock),
+            handler!(operate::unblock),
             command(
                 "unblock",
                 "Decide about the events that block their order key; 409 if none does",

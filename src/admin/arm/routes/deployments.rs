@@ -2,7 +2,7 @@
 
 use super::super::{
     deployments,
-    operation::{Operation, delete, get, handler, post, put_by_call},
+    operation::{ArmOperation, delete, get, handler, post, put},
     unsupported,
 };
 use crate::{
@@ -28,25 +28,25 @@ const EXAMPLE: &str = r##"{"properties": {"mode": "Incremental", "template": {
     "$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#",
     "contentVersion": "1.0.0.0", "resources": []}}}"##;
 
-static OPERATIONS: [Operation; 1] = [get(
-    handler!(call => deployments::operations(call)),
+static OPERATIONS: [ArmOperation; 1] = [get(
+    handler!(deployments::operations),
     describe("listOperations", "List the operations of a deployment")
         .lists::<DeploymentOperation>(),
 )];
 
-static OPERATION: [Operation; 1] = [get(
-    handler!(call => deployments::operation(call)),
+static OPERATION: [ArmOperation; 1] = [get(
+    handler!(deployments::operation),
     describe("getOperation", "Get an operation of a deployment")
         .returns::<DeploymentOperation>(200, "The operation"),
 )];
 
 /// The paths below a resource group, their operations, and the suffixes of their OpenAPI ids. Azure
 /// has the operations of a deployment without a provider.
-pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
+pub(super) static DEPLOYMENTS: [(&str, &[ArmOperation], &str); 11] = [
     (
         "/providers/Microsoft.Resources/deployments",
         &[get(
-            handler!(call => deployments::list(call)),
+            handler!(deployments::list),
             describe("list", "List the deployments of a resource group")
                 .with(LISTED)
                 .returns_page::<Deployment>(),
@@ -57,18 +57,18 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
         "/providers/Microsoft.Resources/deployments/{deploymentName}",
         &[
             get(
-                handler!(call => deployments::get(call)),
+                handler!(deployments::get),
                 describe("get", "Get a deployment").returns::<Deployment>(200, "The deployment"),
             ),
-            put_by_call(
-                handler!(call => deployments::put(call).await),
+            put(
+                handler!(deployments::put),
                 describe("put", "Deploy a template")
                     .takes::<DeploymentBody>(true, EXAMPLE)
                     .returns::<Deployment>(200, "The deployment, which existed before")
                     .returns::<Deployment>(201, "The deployment"),
             ),
             delete(
-                handler!(call => deployments::delete(call).await),
+                handler!(deployments::delete),
                 describe(
                     "delete",
                     "Delete a deployment from the history; its resources stay",
@@ -82,7 +82,7 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
         "/providers/Microsoft.Resources/deployments/{deploymentName}/validate",
         &[post(
             Access::ADMIN,
-            handler!(call => deployments::validate(call).await),
+            handler!(deployments::validate),
             describe("validate", "Validate a template without deploying it")
                 .takes::<DeploymentBody>(true, EXAMPLE)
                 .returns::<Deployment>(200, "The deployment that would be made")
@@ -94,7 +94,7 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
         "/providers/Microsoft.Resources/deployments/{deploymentName}/whatIf",
         &[post(
             Access::ADMIN,
-            handler!(call => deployments::what_if(call).await),
+            handler!(deployments::what_if),
             describe("whatIf", "Preview the changes of a deployment")
                 .takes::<DeploymentBody>(true, EXAMPLE)
                 .returns::<WhatIfResult>(200, "The changes, or what is wrong")
@@ -106,7 +106,7 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
         "/providers/Microsoft.Resources/deployments/{deploymentName}/cancel",
         &[post(
             Access::ADMIN,
-            handler!(call => deployments::cancel(call).await),
+            handler!(deployments::cancel),
             describe(
                 "cancel",
                 "Stop a running deployment before its next resource",
@@ -120,7 +120,7 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
         "/providers/Microsoft.Resources/deployments/{deploymentName}/exportTemplate",
         &[post(
             Access::ADMIN,
-            handler!(call => deployments::export_template(call).await),
+            handler!(deployments::export_template),
             describe("exportTemplate", "Get the template of a deployment")
                 .returns::<ExportedTemplate>(200, "The template")
                 .fails(CHANGING),
@@ -130,7 +130,7 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
     (
         "/providers/Microsoft.Resources/deployments/{deploymentName}/operationStatuses/{operationStatusId}",
         &[get(
-            handler!(call => deployments::status(call)),
+            handler!(deployments::status),
             describe("getStatus", "Get how far a deployment is")
                 .returns::<DeploymentStatus>(200, "The state of the deployment"),
         )],
@@ -159,11 +159,11 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
 ];
 
 /// The paths below an Azure subscription: clients read that it has no deployments, and why.
-pub(super) static SUBSCRIPTION_DEPLOYMENTS: [(&str, &[Operation]); 4] = [
+pub(super) static SUBSCRIPTION_DEPLOYMENTS: [(&str, &[ArmOperation]); 4] = [
     (
         "/providers/Microsoft.Resources/deployments",
         &[get(
-            handler!(_c => Ok(unsupported::list())),
+            handler!(unsupported::list),
             describe(
                 "list",
                 "List the deployments of an Azure subscription (always empty)",
@@ -175,15 +175,15 @@ pub(super) static SUBSCRIPTION_DEPLOYMENTS: [(&str, &[Operation]); 4] = [
         "/providers/Microsoft.Resources/deployments/{deploymentName}",
         &[
             get(
-                handler!(call => deployments::get_in_subscription(call)),
+                handler!(deployments::get_in_subscription),
                 describe(
                     "get",
                     "Get a deployment of an Azure subscription (always 404)",
                 )
                 .returns::<Deployment>(200, "Never sent: none exists"),
             ),
-            put_by_call(
-                handler!(_c => deployments::refuse_in_subscription()),
+            put(
+                handler!(deployments::refuse_in_subscription),
                 describe("put", "Refuse a deployment to an Azure subscription")
                     .takes::<DeploymentBody>(false, EXAMPLE)
                     .returns::<Deployment>(201, "Never sent: none can be created"),
@@ -194,7 +194,7 @@ pub(super) static SUBSCRIPTION_DEPLOYMENTS: [(&str, &[Operation]); 4] = [
         "/providers/Microsoft.Resources/deployments/{deploymentName}/validate",
         &[post(
             Access::ADMIN,
-            handler!(_c => deployments::refuse_in_subscription()),
+            handler!(deployments::refuse_in_subscription),
             describe(
                 "validate",
                 "Refuse to validate a deployment to an Azure subscription",
@@ -208,7 +208,7 @@ pub(super) static SUBSCRIPTION_DEPLOYMENTS: [(&str, &[Operation]); 4] = [
         "/providers/Microsoft.Resources/deployments/{deploymentName}/whatIf",
         &[post(
             Access::ADMIN,
-            handler!(_c => deployments::refuse_in_subscription()),
+            handler!(deployments::refuse_in_subscription),
             describe(
                 "whatIf",
                 "Refuse to preview a deployment to an Azure subscription",

@@ -29,15 +29,15 @@ use self::{
     topics::{DOMAIN_TOPICS, EVENT_TYPES, TOPIC, TOPIC_ACTIONS, TOPIC_LIST, TOPIC_LISTS},
     unsupported::{UNASSIGNED, UNSUPPORTED, UNSUPPORTED_ITEM, UNSUPPORTED_LIST, UNSUPPORTED_TYPES},
 };
-use super::operation::Operation;
+use super::operation::ArmOperation;
 use crate::model::subscription::PathForm;
 use gridhook_record::topic::TopicKind;
 
 /// A path and its operations.
-pub struct Route {
+pub struct ArmRoute {
     /// Path with parameters in braces, as in `/subscriptions/{subscriptionId}/…`.
     pub template: String,
-    pub operations: &'static [Operation],
+    pub operations: &'static [ArmOperation],
     /// Kind of the topics of a list.
     pub(super) kind: TopicKind,
     /// Form of the path of event subscriptions.
@@ -51,73 +51,14 @@ pub struct Route {
     pub(crate) id: String,
 }
 
-pub static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(routes);
+pub static ROUTES: LazyLock<Vec<ArmRoute>> = LazyLock::new(routes);
 
 const PROVIDER: &str = "/providers/Microsoft.EventGrid";
 
-/// A handler of an operation on a topic.
-macro_rules! on_topic {
-    ($handler:path) => {
-        handler!(call => $handler(call, &call.path.topic()?).await)
-    };
-    ($call:ident, $topic:ident => $body:expr) => {
-        handler!($call => {
-            let $topic = &$call.path.topic()?;
-            $body
-        })
-    };
-}
-use on_topic;
-
-/// A handler of an operation on an event type.
-macro_rules! on_event_type {
-    ($call:ident, $topic:ident, $name:ident => $body:expr) => {
-        handler!($call => {
-            let $topic = &$call.path.topic()?;
-            let $name = $call.path.name("eventTypeName")?;
-            $body
-        })
-    };
-}
-use on_event_type;
-
-/// A handler of an operation on an event subscription.
-macro_rules! on_subscription {
-    ($handler:path) => {
-        handler!(call => $handler(call, &call.path.topic()?, &call.path.subscription()?).await)
-    };
-    ($call:ident, $topic:ident, $name:ident => $body:expr) => {
-        handler!($call => {
-            let $topic = &$call.path.topic()?;
-            let $name = &$call.path.subscription()?;
-            $body
-        })
-    };
-}
-use on_subscription;
-
-/// A handler of a command to the delivery of an event subscription.
-macro_rules! on_delivery {
-    ($command:expr) => {
-        on_subscription!(c, topic, name => {
-            operate::command(c.control, topic, name, $command).await
-        })
-    };
-}
-use on_delivery;
-
-/// A handler of a command to a replay.
-macro_rules! on_replay {
-    ($command:expr) => {
-        on_subscription!(c, topic, name => replay::command_job(c, topic, name, $command).await)
-    };
-}
-use on_replay;
-
-impl Route {
+impl ArmRoute {
     fn new(
         template: impl Into<String>,
-        operations: &'static [Operation],
+        operations: &'static [ArmOperation],
         tag: &'static str,
         id: String,
     ) -> Self {
@@ -159,7 +100,7 @@ impl Route {
     }
 
     /// The operation with this method. HEAD is GET, whose body is not sent.
-    pub(crate) fn operation(&self, method: &Method) -> Option<&'static Operation> {
+    pub(crate) fn operation(&self, method: &Method) -> Option<&'static ArmOperation> {
         let method = if *method == Method::HEAD {
             &Method::GET
         } else {
@@ -202,7 +143,7 @@ impl Route {
     }
 }
 
-fn routes() -> Vec<Route> {
+fn routes() -> Vec<ArmRoute> {
     let whole = format!("/subscriptions/{{subscriptionId}}{PROVIDER}");
     let group =
         format!("/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}{PROVIDER}");
@@ -210,12 +151,12 @@ fn routes() -> Vec<Route> {
     routes.extend(
         ACCOUNT
             .iter()
-            .map(|(path, operations)| Route::new(*path, operations, "account", String::new())),
+            .map(|(path, operations)| ArmRoute::new(*path, operations, "account", String::new())),
     );
     let resource_group = "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}";
     routes.extend(DEPLOYMENTS.iter().map(|(suffix, operations, id)| {
         let path = format!("{resource_group}{suffix}");
-        Route::new(path, operations, "deployments", (*id).to_owned())
+        ArmRoute::new(path, operations, "deployments", (*id).to_owned())
     }));
     routes.extend(SUBSCRIPTION_DEPLOYMENTS.iter().map(|(suffix, operations)| {
         let path = format!("/subscriptions/{{subscriptionId}}{suffix}");
@@ -224,24 +165,24 @@ fn routes() -> Vec<Route> {
         } else {
             "DeploymentOfSubscription"
         };
-        Route::new(path, operations, "not supported", id.to_owned())
+        ArmRoute::new(path, operations, "not supported", id.to_owned())
     }));
     for (suffix, operations) in PROVIDERS {
         let path = format!("{PROVIDER}{suffix}");
-        routes.push(Route::new(path, operations, "provider", String::new()));
+        routes.push(ArmRoute::new(path, operations, "provider", String::new()));
     }
     for (scope, of) in [(&whole, ""), (&group, "OfGroup")] {
         for (kind, id) in [(TopicKind::Topic, "Topics"), (TopicKind::Domain, "Domains")] {
             let path = format!("{scope}/{}", kind.path_segment());
             let resource = kind.path_segment();
-            let list = Route::new(path, &TOPIC_LIST, resource, format!("{id}{of}"));
-            routes.push(Route {
+            let list = ArmRoute::new(path, &TOPIC_LIST, resource, format!("{id}{of}"));
+            routes.push(ArmRoute {
                 kind,
                 resource,
                 ..list
             });
         }
-        routes.push(Route::new(
+        routes.push(ArmRoute::new(
             format!("{scope}/namespaces"),
             &NAMESPACES,
             "namespaces",
@@ -251,7 +192,7 @@ fn routes() -> Vec<Route> {
             for (topic_type, by_type) in [("", ""), ("/topicTypes/{topicTypeName}", "OfType")] {
                 let path = format!("{scope}{location}{topic_type}/eventSubscriptions");
                 let id = format!("AllSubscriptions{of}{by_location}{by_type}");
-                routes.push(Route::new(
+                routes.push(ArmRoute::new(
                     path,
                     &ALL_SUBSCRIPTIONS,
                     "event subscriptions",
@@ -274,8 +215,8 @@ fn routes() -> Vec<Route> {
             .chain(TOPIC_LISTS);
         for (suffix, operations) in suffixes {
             let path = format!("{topic}{suffix}");
-            let route = Route::new(path, operations, kind.path_segment(), id.to_owned());
-            routes.push(Route { kind, ..route });
+            let route = ArmRoute::new(path, operations, kind.path_segment(), id.to_owned());
+            routes.push(ArmRoute { kind, ..route });
         }
         add_subscriptions(&mut routes, &topic, id);
     }
@@ -284,7 +225,7 @@ fn routes() -> Vec<Route> {
         .into_iter()
         .zip(["DomainTopics", "DomainTopic"])
     {
-        routes.push(Route::new(
+        routes.push(ArmRoute::new(
             format!("{topics}{suffix}"),
             operations,
             "domain topics",
@@ -300,12 +241,12 @@ fn routes() -> Vec<Route> {
     routes
 }
 
-fn add_unsupported(routes: &mut Vec<Route>, whole: &str, group: &str) {
+fn add_unsupported(routes: &mut Vec<ArmRoute>, whole: &str, group: &str) {
     let mut add =
-        |path: String, operations: &'static [Operation], resource: &'static str, id: String| {
-            routes.push(Route {
+        |path: String, operations: &'static [ArmOperation], resource: &'static str, id: String| {
+            routes.push(ArmRoute {
                 resource,
-                ..Route::new(path, operations, "not supported", id)
+                ..ArmRoute::new(path, operations, "not supported", id)
             });
         };
     for (resource, name) in UNSUPPORTED_TYPES {
@@ -340,7 +281,7 @@ fn add_unsupported(routes: &mut Vec<Route>, whole: &str, group: &str) {
     );
 }
 
-fn add_unassigned(routes: &mut Vec<Route>, group: &str) {
+fn add_unassigned(routes: &mut Vec<ArmRoute>, group: &str) {
     let subscription = "/subscriptions/{subscriptionId}".to_owned();
     let scopes = [
         (subscription.clone(), "OfSubscription"),
@@ -358,13 +299,13 @@ fn add_unassigned(routes: &mut Vec<Route>, group: &str) {
     for (scope, of) in scopes {
         for (resource, id, name) in UNASSIGNED {
             let path = format!("{scope}/providers/Microsoft.Authorization/{resource}");
-            let route = Route::new(
+            let route = ArmRoute::new(
                 path,
                 &UNSUPPORTED_LIST,
                 "not supported",
                 format!("{id}{of}"),
             );
-            routes.push(Route {
+            routes.push(ArmRoute {
                 resource: name,
                 ..route
             });
@@ -372,10 +313,10 @@ fn add_unassigned(routes: &mut Vec<Route>, group: &str) {
     }
 }
 
-fn add_namespaces(routes: &mut Vec<Route>, group: &str) {
+fn add_namespaces(routes: &mut Vec<ArmRoute>, group: &str) {
     let namespace = format!("{group}/namespaces/{{namespaceName}}");
     for (suffix, operations) in NAMESPACE {
-        routes.push(Route::new(
+        routes.push(ArmRoute::new(
             format!("{namespace}{suffix}"),
             operations,
             "namespaces",
@@ -387,7 +328,7 @@ fn add_namespaces(routes: &mut Vec<Route>, group: &str) {
         TopicKind::NamespaceTopic,
         "namespace topics",
     );
-    routes.push(Route::new(
+    routes.push(ArmRoute::new(
         topics.clone(),
         &NAMESPACE_TOPICS,
         tag,
@@ -399,20 +340,21 @@ fn add_namespaces(routes: &mut Vec<Route>, group: &str) {
         .chain(TOPIC_ACTIONS)
         .chain(EVENT_TYPES)
     {
-        let route = Route::new(
+        let route = ArmRoute::new(
             format!("{topic}{suffix}"),
             operations,
             tag,
             "NamespaceTopic".to_owned(),
         );
-        routes.push(Route { kind, ..route });
+        routes.push(ArmRoute { kind, ..route });
     }
     let all = format!("{topic}/eventSubscriptions");
-    let lists: [&'static [Operation]; 2] = [&NAMESPACE_SUBSCRIPTION_LIST, &NAMESPACE_SUBSCRIPTION];
+    let lists: [&'static [ArmOperation]; 2] =
+        [&NAMESPACE_SUBSCRIPTION_LIST, &NAMESPACE_SUBSCRIPTION];
     add_subscriptions_at(routes, &all, PathForm::Nested, "OfNamespaceTopic", lists);
 }
 
-fn add_subscriptions(routes: &mut Vec<Route>, parent: &str, id: &str) {
+fn add_subscriptions(routes: &mut Vec<ArmRoute>, parent: &str, id: &str) {
     for (form, between, by) in [
         (PathForm::Nested, "", ""),
         (PathForm::Scoped, PROVIDER, "ByScope"),
@@ -429,23 +371,23 @@ fn add_subscriptions(routes: &mut Vec<Route>, parent: &str, id: &str) {
 }
 
 fn add_subscriptions_at(
-    routes: &mut Vec<Route>,
+    routes: &mut Vec<ArmRoute>,
     all: &str,
     form: PathForm,
     id: &str,
-    [list, item]: [&'static [Operation]; 2],
+    [list, item]: [&'static [ArmOperation]; 2],
 ) {
     let tag = "event subscriptions";
     let actions = SUBSCRIPTION_ACTIONS.into_iter().chain(DELIVERY_ACTIONS);
     for (suffix, operations) in [("", item)].into_iter().chain(actions) {
         let path = format!("{all}/{{eventSubscriptionName}}{suffix}");
-        routes.push(Route {
+        routes.push(ArmRoute {
             form,
-            ..Route::new(path, operations, tag, format!("Subscription{id}"))
+            ..ArmRoute::new(path, operations, tag, format!("Subscription{id}"))
         });
     }
-    routes.push(Route {
+    routes.push(ArmRoute {
         form,
-        ..Route::new(all, list, tag, format!("Subscriptions{id}"))
+        ..ArmRoute::new(all, list, tag, format!("Subscriptions{id}"))
     });
 }

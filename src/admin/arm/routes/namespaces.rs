@@ -5,12 +5,9 @@ use serde_json::{Value, json};
 use super::{
     super::{
         namespaces,
-        operation::{
-            Operation, delete, get, handler, list, patch, patch_with_difference, post, put,
-        },
+        operation::{ArmOperation, delete, get, handler, list, patch, post, put},
         subscriptions, topics,
     },
-    on_subscription, on_topic,
     subscriptions::DELETE_SUBSCRIPTION,
     topics::{LIST_KEYS, REGENERATE_KEY},
 };
@@ -38,35 +35,35 @@ fn subscription_patch(_: &mut SchemaRegistry) -> Value {
     json!({"type": "object", "properties": {"properties": properties}})
 }
 
-pub(super) static NAMESPACES: [Operation; 1] = [list(
-    handler!(call => namespaces::list(call.control, call.request, &call.path.azure_scope()?)),
+pub(super) static NAMESPACES: [ArmOperation; 1] = [list(
+    handler!(namespaces::list),
     describe("list", "List namespaces").pages::<Namespace>(),
 )];
 
-pub(super) static NAMESPACE: [(&str, &[Operation]); 3] = [
+pub(super) static NAMESPACE: [(&str, &[ArmOperation]); 3] = [
     (
         "",
         &[
             get(
-                handler!(call => namespaces::get(call.control, &call.path.namespace()?)),
+                handler!(namespaces::get),
                 describe("get", "Get a namespace")
                     .returns::<Namespace>(200, "The resource, without its keys"),
             ),
             put(
-                handler!(call => namespaces::put(call, call.path.namespace()?).await),
-                handler!(call => namespaces::difference(call, call.path.namespace()?)),
+                handler!(namespaces::put),
                 describe("put", "Create or replace a namespace")
                     .takes::<Namespace>(false, EXAMPLE)
                     .returns::<Namespace>(201, "The created or changed resource"),
-            ),
+            )
+            .with_difference(handler!(namespaces::difference)),
             patch(
-                handler!(call => namespaces::patch(call, &call.path.namespace()?).await),
+                handler!(namespaces::patch),
                 describe("patch", "Change a namespace with a JSON merge patch")
                     .takes::<Namespace>(false, EXAMPLE)
                     .returns::<Namespace>(200, "The changed resource"),
             ),
             delete(
-                handler!(call => namespaces::delete(call.control, &call.path.namespace()?).await),
+                handler!(namespaces::delete),
                 describe(
                     "delete",
                     "Delete a namespace, its topics and their event subscriptions",
@@ -79,7 +76,7 @@ pub(super) static NAMESPACE: [(&str, &[Operation]); 3] = [
         "/listKeys",
         &[post(
             Access::ADMIN,
-            handler!(call => namespaces::list_keys(call.control, &call.path.namespace()?)),
+            handler!(namespaces::list_keys),
             LIST_KEYS,
         )],
     ),
@@ -87,32 +84,32 @@ pub(super) static NAMESPACE: [(&str, &[Operation]); 3] = [
         "/regenerateKey",
         &[post(
             Access::ADMIN,
-            handler!(call => namespaces::regenerate_key(call, &call.path.namespace()?).await),
+            handler!(namespaces::regenerate_key),
             REGENERATE_KEY,
         )],
     ),
 ];
 
-pub(super) static NAMESPACE_TOPICS: [Operation; 1] = [list(
-    handler!(call => topics::list_in_namespace(call, &call.path.namespace()?)),
+pub(super) static NAMESPACE_TOPICS: [ArmOperation; 1] = [list(
+    handler!(topics::list_in_namespace),
     describe("list", "List the topics of a namespace").pages::<NamespaceTopic>(),
 )];
 
-pub(super) static NAMESPACE_TOPIC: [Operation; 4] = [
+pub(super) static NAMESPACE_TOPIC: [ArmOperation; 4] = [
     get(
-        on_topic!(c, topic => topics::get(c.control, topic)),
+        handler!(topics::get),
         describe("get", "Get a topic of a namespace")
             .returns::<NamespaceTopic>(200, "The resource, without its keys"),
     ),
     put(
-        on_topic!(c, topic => topics::put(c, topic.clone()).await),
-        handler!(call => topics::difference(call, call.path.topic()?).await),
+        handler!(topics::put),
         describe("put", "Create or replace a topic of a namespace")
             .takes::<NamespaceTopic>(false, r#"{"properties": {"eventRetentionInDays": 1}}"#)
             .returns::<NamespaceTopic>(201, "The created or changed resource"),
-    ),
+    )
+    .with_difference(handler!(topics::difference)),
     patch(
-        on_topic!(topics::patch),
+        handler!(topics::patch),
         describe(
             "patch",
             "Change a topic of a namespace with a JSON merge patch",
@@ -121,7 +118,7 @@ pub(super) static NAMESPACE_TOPIC: [Operation; 4] = [
         .returns::<NamespaceTopic>(200, "The changed resource"),
     ),
     delete(
-        on_topic!(c, topic => topics::delete(c.control, topic).await),
+        handler!(topics::delete),
         describe(
             "delete",
             "Delete a topic of a namespace and its event subscriptions",
@@ -130,8 +127,8 @@ pub(super) static NAMESPACE_TOPIC: [Operation; 4] = [
     ),
 ];
 
-pub(super) static NAMESPACE_SUBSCRIPTION_LIST: [Operation; 1] = [list(
-    on_topic!(c, topic => subscriptions::list(c, topic)),
+pub(super) static NAMESPACE_SUBSCRIPTION_LIST: [ArmOperation; 1] = [list(
+    handler!(subscriptions::list),
     describe(
         "list",
         "List the event subscriptions of a topic of a namespace",
@@ -139,11 +136,9 @@ pub(super) static NAMESPACE_SUBSCRIPTION_LIST: [Operation; 1] = [list(
     .pages_json(subscription),
 )];
 
-pub(super) static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
+pub(super) static NAMESPACE_SUBSCRIPTION: [ArmOperation; 4] = [
     get(
-        on_subscription!(c, topic, name => {
-            subscriptions::get(c.control, topic, c.path.route.form, name)
-        }),
+        handler!(subscriptions::get),
         describe("get", "Get an event subscription of a topic of a namespace").returns_json(
             200,
             "The event subscription, without secrets",
@@ -152,8 +147,7 @@ pub(super) static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
     )
     .or_portal(),
     put(
-        on_subscription!(subscriptions::put),
-        on_subscription!(c, topic, name => subscriptions::difference(c, topic, name)),
+        handler!(subscriptions::put),
         describe("put", "Create or replace an event subscription")
             .takes_json(
                 true,
@@ -167,10 +161,10 @@ pub(super) static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
                 "The created or changed event subscription, in force",
                 subscription,
             ),
-    ),
-    patch_with_difference(
-        on_subscription!(subscriptions::patch),
-        on_subscription!(c, topic, name => subscriptions::patch_difference(c, topic, name)),
+    )
+    .with_difference(handler!(subscriptions::difference)),
+    patch(
+        handler!(subscriptions::patch),
         describe(
             "patch",
             "Change an event subscription with a JSON merge patch",
@@ -182,9 +176,7 @@ pub(super) static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
         )
         .returns_json(200, "The changed resource", subscription),
     )
+    .with_difference(handler!(subscriptions::patch_difference))
     .or_portal(),
-    delete(
-        on_subscription!(c, topic, name => subscriptions::delete(c.control, topic, name).await),
-        DELETE_SUBSCRIPTION,
-    ),
+    delete(handler!(subscriptions::delete), DELETE_SUBSCRIPTION),
 ];

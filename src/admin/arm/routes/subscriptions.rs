@@ -4,10 +4,9 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        operation::{Operation, delete, get, handler, list, patch_with_difference, post, put},
+        operation::{ArmOperation, delete, get, handler, list, patch, post, put},
         subscriptions,
     },
-    on_subscription, on_topic,
     topics::ONE_EVENT,
 };
 use crate::{
@@ -99,8 +98,8 @@ pub(super) const TEST_FILTER: Description = describe(
 .returns::<FilterTestReport>(200, "The result for each event")
 .fails(READING);
 
-pub(super) static ALL_SUBSCRIPTIONS: [Operation; 1] = [list(
-    handler!(call => subscriptions::list_all(call, &call.path.azure_scope()?)),
+pub(super) static ALL_SUBSCRIPTIONS: [ArmOperation; 1] = [list(
+    handler!(subscriptions::list_all),
     describe(
         "list",
         "List event subscriptions by subscription, resource group, location or topic type",
@@ -108,8 +107,8 @@ pub(super) static ALL_SUBSCRIPTIONS: [Operation; 1] = [list(
     .pages::<SubscriptionView>(),
 )];
 
-pub(super) static SUBSCRIPTION_LIST: [Operation; 1] = [list(
-    on_topic!(c, topic => subscriptions::list(c, topic)),
+pub(super) static SUBSCRIPTION_LIST: [ArmOperation; 1] = [list(
+    handler!(subscriptions::list),
     describe(
         "list",
         "List the event subscriptions of a topic, a domain or a domain topic",
@@ -117,18 +116,15 @@ pub(super) static SUBSCRIPTION_LIST: [Operation; 1] = [list(
     .pages::<SubscriptionView>(),
 )];
 
-pub(super) static SUBSCRIPTION: [Operation; 4] = [
+pub(super) static SUBSCRIPTION: [ArmOperation; 4] = [
     get(
-        on_subscription!(c, topic, name => {
-            subscriptions::get(c.control, topic, c.path.route.form, name)
-        }),
+        handler!(subscriptions::get),
         describe("get", "Get an event subscription")
             .returns::<SubscriptionView>(200, "The event subscription, without secrets"),
     )
     .or_portal(),
     put(
-        on_subscription!(subscriptions::put),
-        on_subscription!(c, topic, name => subscriptions::difference(c, topic, name)),
+        handler!(subscriptions::put),
         describe("put", "Create or replace an event subscription")
             .takes::<SubscriptionView>(
                 true,
@@ -140,10 +136,10 @@ pub(super) static SUBSCRIPTION: [Operation; 4] = [
                 "The created or changed event subscription; `provisioningState` says whether it \
                  is in force",
             ),
-    ),
-    patch_with_difference(
-        on_subscription!(subscriptions::patch),
-        on_subscription!(c, topic, name => subscriptions::patch_difference(c, topic, name)),
+    )
+    .with_difference(handler!(subscriptions::difference)),
+    patch(
+        handler!(subscriptions::patch),
         describe(
             "patch",
             "Change the properties of an event subscription with a JSON merge patch",
@@ -151,11 +147,9 @@ pub(super) static SUBSCRIPTION: [Operation; 4] = [
         .takes::<SubscriptionProperties>(false, r#"{"labels": ["shop"]}"#)
         .returns::<SubscriptionView>(201, "The changed resource"),
     )
+    .with_difference(handler!(subscriptions::patch_difference))
     .or_portal(),
-    delete(
-        on_subscription!(c, topic, name => subscriptions::delete(c.control, topic, name).await),
-        DELETE_SUBSCRIPTION,
-    ),
+    delete(handler!(subscriptions::delete), DELETE_SUBSCRIPTION),
 ];
 
 pub(super) const DELETE_SUBSCRIPTION: Description = describe(
@@ -164,12 +158,12 @@ pub(super) const DELETE_SUBSCRIPTION: Description = describe(
 )
 .returns_nothing(204, "The resource is deleted");
 
-pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 8] = [
+pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[ArmOperation]); 8] = [
     (
         "/getFullUrl",
         &[post(
             Access::ADMIN,
-            on_subscription!(c, topic, name => subscriptions::full_url(c.control, topic, name)),
+            handler!(subscriptions::full_url),
             describe("getFullUrl", "Get the endpoint URL with its query")
                 .returns::<FullUrl>(200, "The endpoint URL"),
         )],
@@ -178,9 +172,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 8] = [
         "/getDeliveryAttributes",
         &[post(
             Access::ADMIN,
-            on_subscription!(c, topic, name => {
-                subscriptions::delivery_attributes(c.control, topic, name)
-            }),
+            handler!(subscriptions::delivery_attributes),
             describe(
                 "getDeliveryAttributes",
                 "List the delivery properties with their secrets",
@@ -192,9 +184,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 8] = [
         "/testFilter",
         &[post(
             Access::READ,
-            on_subscription!(c, topic, name => {
-                test_filter::test_filter(c, topic, Some(name)).await
-            }),
+            handler!(test_filter::test_filter),
             TEST_FILTER,
         )
         .in_parts(PartsMerge::Tests)
@@ -204,7 +194,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 8] = [
         "/testTransform",
         &[post(
             Access::READ,
-            on_subscription!(test_filter::test_transform),
+            handler!(test_filter::test_transform),
             describe(
                 "testTransform",
                 "Test what a transformation makes of events",
@@ -223,7 +213,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 8] = [
     (
         "/request",
         &[get(
-            on_subscription!(delivery_request::show_request),
+            handler!(delivery_request::show_request),
             describe(
                 "request",
                 "Get the request that delivers events of the log, with its body and without secrets",
@@ -238,7 +228,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 8] = [
     (
         "/status",
         &[get(
-            on_subscription!(c, topic, name => operate::status(c.control, topic, name).await),
+            handler!(operate::status),
             describe(
                 "status",
                 "Get the health, the counters and the backlog of an event subscription",
@@ -252,7 +242,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 8] = [
     (
         "/metrics",
         &[get(
-            on_subscription!(metrics::get_subscription_metrics),
+            handler!(metrics::get_subscription_metrics),
             describe(
                 "metrics",
                 "Get the metrics of an event subscription, as JSON, Prometheus text or OpenMetrics",
@@ -275,7 +265,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 8] = [
     (
         "/explain",
         &[get(
-            on_subscription!(explain::explain),
+            handler!(explain::explain),
             describe(
                 "explain",
                 "Explain why an event waits and when it is tried next, by id or sequence number",

@@ -6,10 +6,9 @@ use serde_json::{Value, json};
 use super::{
     super::{
         domain_topics, event_types,
-        operation::{Operation, delete, get, handler, list, patch, post, put},
+        operation::{ArmOperation, delete, get, handler, list, patch, post, put},
         topics,
     },
-    on_event_type, on_topic,
     subscriptions::TEST_FILTER,
 };
 use crate::{
@@ -85,31 +84,31 @@ fn events_to_publish(_: &mut SchemaRegistry) -> Value {
     json!({"anyOf": [event, {"type": "array", "items": event}]})
 }
 
-pub(super) static TOPIC_LIST: [Operation; 1] = [list(
-    handler!(call => topics::list(call, &call.path.azure_scope()?)),
+pub(super) static TOPIC_LIST: [ArmOperation; 1] = [list(
+    handler!(topics::list),
     describe("list", "List {resource}").pages::<Topic>(),
 )];
 
-pub(super) static TOPIC: [Operation; 4] = [
+pub(super) static TOPIC: [ArmOperation; 4] = [
     get(
-        on_topic!(c, topic => topics::get(c.control, topic)),
+        handler!(topics::get),
         describe("get", "Get a {noun}").returns::<Topic>(200, "The resource, without its keys"),
     ),
     put(
-        on_topic!(c, topic => topics::put(c, topic.clone()).await),
-        handler!(call => topics::difference(call, call.path.topic()?).await),
+        handler!(topics::put),
         describe("put", "Create or replace a {noun}")
             .takes::<Topic>(false, r#"{"location": "local", "tags": {"team": "shop"}}"#)
             .returns::<Topic>(201, "The created or changed resource"),
-    ),
+    )
+    .with_difference(handler!(topics::difference)),
     patch(
-        on_topic!(topics::patch),
+        handler!(topics::patch),
         describe("patch", "Change a {noun} with a JSON merge patch")
             .takes::<Topic>(false, r#"{"location": "local", "tags": {"team": "shop"}}"#)
             .returns::<Topic>(201, "The changed resource"),
     ),
     delete(
-        on_topic!(c, topic => topics::delete(c.control, topic).await),
+        handler!(topics::delete),
         describe(
             "delete",
             "Delete a {noun}, its events and its event subscriptions",
@@ -127,27 +126,23 @@ pub(super) const REGENERATE_KEY: Description =
         .returns::<SharedAccessKeys>(200, "Both access keys")
         .fails(CHANGING);
 
-pub(super) static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
+pub(super) static TOPIC_ACTIONS: [(&str, &[ArmOperation]); 8] = [
     (
         "/listKeys",
-        &[post(
-            Access::ADMIN,
-            on_topic!(c, topic => topics::list_keys(c.control, topic)),
-            LIST_KEYS,
-        )],
+        &[post(Access::ADMIN, handler!(topics::list_keys), LIST_KEYS)],
     ),
     (
         "/regenerateKey",
         &[post(
             Access::ADMIN,
-            on_topic!(topics::regenerate_key),
+            handler!(topics::regenerate_key),
             REGENERATE_KEY,
         )],
     ),
     (
         "/status",
         &[get(
-            on_topic!(c, topic => operate::topic_status(c.control, topic).await),
+            handler!(operate::topic_status),
             describe(
                 "status",
                 "Get the figures of a topic, its log, and the event subscription that lags most",
@@ -160,7 +155,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
     (
         "/trace",
         &[get(
-            on_topic!(trace::trace_event),
+            handler!(trace::trace_event),
             describe(
                 "trace",
                 "Trace an event through all event subscriptions, by id or sequence number",
@@ -175,7 +170,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
     (
         "/events",
         &[get(
-            on_topic!(events::list_events),
+            handler!(events::list_events),
             describe("events", "List the stored events of a topic, newest first")
                 .with(EVENTS)
                 .returns::<EventList>(200, "The page of events")
@@ -186,7 +181,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
     (
         "/events/{sequence}",
         &[get(
-            on_topic!(events::get),
+            handler!(events::get),
             describe(
                 "event",
                 "Get a stored event, byte for byte; of a spread topic, that of the named shard",
@@ -206,7 +201,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
         "/publish",
         &[post(
             Access::OPERATE,
-            on_topic!(events::publish_events),
+            handler!(events::publish_events),
             describe(
                 "publish",
                 "Publish events with the token of an operator, in the input schema of the topic",
@@ -227,7 +222,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
         "/testFilter",
         &[post(
             Access::READ,
-            on_topic!(c, topic => test_filter::test_filter(c, topic, None).await),
+            handler!(test_filter::test_filter),
             TEST_FILTER,
         )
         .in_parts(PartsMerge::Tests)],
@@ -235,11 +230,11 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
 ];
 
 /// The event types of every topic.
-pub(super) static EVENT_TYPES: [(&str, &[Operation]); 2] = [
+pub(super) static EVENT_TYPES: [(&str, &[ArmOperation]); 2] = [
     (
         "/eventTypes",
         &[get(
-            on_topic!(c, topic => event_types::list(c.control, topic)),
+            handler!(event_types::list),
             describe(
                 "listEventTypes",
                 "List the event types of a topic with their schemas and examples",
@@ -251,13 +246,12 @@ pub(super) static EVENT_TYPES: [(&str, &[Operation]); 2] = [
         "/eventTypes/{eventTypeName}",
         &[
             get(
-                on_event_type!(c, topic, name => event_types::get(c.control, topic, name)),
+                handler!(event_types::get),
                 describe("getEventType", "Get an event type of a topic")
                     .returns::<DeclaredEventType>(200, "The event type"),
             ),
             put(
-                on_event_type!(c, topic, name => event_types::put(c, topic, name).await),
-                on_event_type!(c, topic, name => event_types::difference(c, topic, name).await),
+                handler!(event_types::put),
                 describe("putEventType", "Create or replace an event type of a topic")
                     .takes::<DeclaredEventType>(
                         true,
@@ -266,9 +260,10 @@ pub(super) static EVENT_TYPES: [(&str, &[Operation]); 2] = [
                                 "examples": [{"total": 5}]}}}}"#,
                     )
                     .returns::<DeclaredEventType>(201, "The created or changed event type"),
-            ),
+            )
+            .with_difference(handler!(event_types::difference)),
             delete(
-                on_event_type!(c, topic, name => event_types::delete(c.input, topic, name).await),
+                handler!(event_types::delete),
                 describe("deleteEventType", "Delete an event type of a topic")
                     .returns_nothing(204, "The event type does not exist any more"),
             ),
@@ -277,11 +272,11 @@ pub(super) static EVENT_TYPES: [(&str, &[Operation]); 2] = [
 ];
 
 /// Operations on topics and domains, which topics of namespaces do not have.
-pub(super) static TOPIC_LISTS: [(&str, &[Operation]); 2] = [
+pub(super) static TOPIC_LISTS: [(&str, &[ArmOperation]); 2] = [
     (
         "/providers/Microsoft.EventGrid/eventTypes",
         &[get(
-            on_topic!(c, topic => topics::event_types(c.control, topic)),
+            handler!(topics::event_types),
             describe("eventTypes", "List the event types that a topic declares")
                 .lists::<EventType>(),
         )],
@@ -289,7 +284,7 @@ pub(super) static TOPIC_LISTS: [(&str, &[Operation]); 2] = [
     (
         "/privateEndpointConnections",
         &[get(
-            on_topic!(c, topic => topics::private_endpoint_connections(c.control, topic)),
+            handler!(topics::private_endpoint_connections),
             describe(
                 "privateEndpointConnections",
                 "List private endpoint connections (always empty)",
@@ -299,11 +294,11 @@ pub(super) static TOPIC_LISTS: [(&str, &[Operation]); 2] = [
     ),
 ];
 
-pub(super) static DOMAIN_TOPICS: [(&str, &[Operation]); 2] = [
+pub(super) static DOMAIN_TOPICS: [(&str, &[ArmOperation]); 2] = [
     (
         "",
         &[list(
-            on_topic!(c, topic => domain_topics::list(c, topic)),
+            handler!(domain_topics::list),
             describe("list", "List the topics of a domain").pages::<DomainTopic>(),
         )],
     ),
@@ -311,19 +306,19 @@ pub(super) static DOMAIN_TOPICS: [(&str, &[Operation]); 2] = [
         "/{domainTopicName}",
         &[
             get(
-                on_topic!(c, topic => domain_topics::get(c.control, topic)),
+                handler!(domain_topics::get),
                 describe("get", "Get a topic of a domain")
                     .returns::<DomainTopic>(200, "The domain topic"),
             ),
             put(
-                on_topic!(domain_topics::put),
-                handler!(call => domain_topics::difference(call, &call.path.topic()?)),
+                handler!(domain_topics::put),
                 describe("put", "Create a topic of a domain")
                     .takes::<DomainTopic>(false, "{}")
                     .returns::<DomainTopic>(201, "The created or existing domain topic"),
-            ),
+            )
+            .with_difference(handler!(domain_topics::difference)),
             delete(
-                on_topic!(c, topic => domain_topics::delete(c.control, topic).await),
+                handler!(domain_topics::delete),
                 describe(
                     "delete",
                     "Delete a topic of a domain and its event subscriptions",

@@ -2,7 +2,7 @@
 //! summary, `{resource}` is the resource type.
 
 use super::super::{
-    operation::{Operation, delete, get, handler, patch, put},
+    operation::{ArmOperation, delete, get, handler, patch, put},
     unsupported,
 };
 use crate::openapi::{CHANGING, Description, any_object, describe};
@@ -39,8 +39,8 @@ const fn refused(id: &'static str) -> Description {
     .returns_json(201, "Never sent: none can be created", any_object)
 }
 
-pub(super) static UNSUPPORTED_LIST: [Operation; 1] = [get(
-    handler!(_c => Ok(unsupported::list())),
+pub(super) static UNSUPPORTED_LIST: [ArmOperation; 1] = [get(
+    handler!(unsupported::list),
     describe(
         "list",
         "List {resource}, which are not supported (always empty)",
@@ -48,22 +48,15 @@ pub(super) static UNSUPPORTED_LIST: [Operation; 1] = [get(
     .lists_json(any_object),
 )];
 
-pub(super) static UNSUPPORTED_ITEM: [Operation; 1] =
-    [get(handler!(call => unsupported::get(call.path)), GET)];
+pub(super) static UNSUPPORTED_ITEM: [ArmOperation; 1] = [get(handler!(unsupported::get), GET)];
 
-pub(super) static UNSUPPORTED: [Operation; 4] = [
-    get(handler!(call => unsupported::get(call.path)), GET),
-    put(
-        handler!(call => unsupported::refuse(call.path)),
-        handler!(call => unsupported::refuse(call.path)),
-        refused("put"),
-    ),
-    patch(
-        handler!(call => unsupported::refuse(call.path)),
-        refused("patch"),
-    ),
+pub(super) static UNSUPPORTED: [ArmOperation; 4] = [
+    get(handler!(unsupported::get), GET),
+    put(handler!(unsupported::refuse), refused("put"))
+        .with_difference(handler!(unsupported::refuse)),
+    patch(handler!(unsupported::refuse), refused("patch")),
     delete(
-        handler!(_c => Ok(unsupported::delete())),
+        handler!(unsupported::delete),
         describe(
             "delete",
             "Delete one of {resource}, which are not supported (no effect)",

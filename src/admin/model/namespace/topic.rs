@@ -59,10 +59,7 @@ fn check_only(
     is_only: impl Fn(&str) -> bool,
 ) -> Result<(), InvalidRequest> {
     match given.filter(|given| !is_only(given)) {
-        Some(other) => refuse_value(
-            at,
-            format!("is \"{}\"; expected {only}", other.escape_debug()),
-        ),
+        Some(other) => Err(InvalidRequest::unexpected(at, other, only)),
         None => Ok(()),
     }
 }

@@ -170,14 +170,7 @@ impl AdvancedFilterReader {
             "IsNotNull" => Operator::IsNotNull,
             _ => {
                 let at = self.member_path("operatorType");
-                return refuse_value(
-                    at,
-                    format!(
-                        "is \"{}\"; expected {}",
-                        name.escape_debug(),
-                        allowed_operators()
-                    ),
-                );
+                return Err(InvalidRequest::unexpected(at, name, allowed_operators()));
             }
         })
     }

@@ -144,13 +144,12 @@ pub(super) fn delivery_schema(
     let allowed_schemas: Vec<_> = possible.iter().map(|schema| schema_name(*schema)).collect();
     let input = input_schema_name(input);
     let allowed = allowed_schemas.join(" or ");
-    refuse_value(
+    let expected = format!("{allowed} for a topic whose inputSchema is {input}");
+    Err(InvalidRequest::unexpected(
         "eventDeliverySchema",
-        format!(
-            "is \"{}\"; expected {allowed} for a topic whose inputSchema is {input}",
-            given.escape_debug()
-        ),
-    )
+        given,
+        expected,
+    ))
 }
 
 /// Either setting enables batching, and the other one gets its default; without both a request has
@@ -180,15 +179,17 @@ pub(super) fn read_limit(
     given: Option<i64>,
     max: u32,
 ) -> Result<Option<NonZeroU32>, InvalidRequest> {
-    let range = ValueRange {
-        min: 1,
-        max,
-        default: 0,
+    let Some(given) = given else {
+        return Ok(None);
     };
-    Ok(NonZeroU32::new(range.check_value(
-        &format!("destination.properties.{key}"),
-        given,
-    )?))
+    let limit = u32::try_from(given).ok().filter(|limit| *limit <= max);
+    match limit.and_then(NonZeroU32::new) {
+        Some(limit) => Ok(Some(limit)),
+        None => refuse_value(
+            format!("destination.properties.{key}"),
+            format!("is {given}; expected 1 to {max}"),
+        ),
+    }
 }
 
 /// A name of letters, digits and `marks`; [`None`] if it is empty.
@@ -204,11 +205,9 @@ fn check_directory_name(
     if name.len() <= 256 && name.chars().all(is_allowed) {
         return Ok(Some(name));
     }
-    let problem = format!(
-        "is \"{}\"; expected up to 256 letters, digits and {marks}",
-        name.escape_debug()
-    );
-    refuse_value(format!("destination.properties.{key}"), problem)
+    let target = format!("destination.properties.{key}");
+    let expected = format!("up to 256 letters, digits and {marks}");
+    Err(InvalidRequest::unexpected(target, &name, expected))
 }
 
 /// The application and the tenant that access tokens are for. Azure's clients send empty strings
@@ -275,10 +274,11 @@ pub(super) fn on_gone(given: Option<&str>) -> Result<OnGone, InvalidRequest> {
     match given.to_ascii_lowercase().as_str() {
         "retry" => Ok(OnGone::Retry),
         "disable" => Ok(OnGone::Disable),
-        _ => refuse_value(
+        _ => Err(InvalidRequest::unexpected(
             "onGone",
-            format!("is \"{}\"; expected retry or disable", given.escape_debug()),
-        ),
+            given,
+            "retry or disable",
+        )),
     }
 }
 

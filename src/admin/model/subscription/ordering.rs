@@ -1,6 +1,6 @@
 //! Checks of `ordering` of an event subscription.
 
-use crate::model::{InvalidRequest, refuse_value};
+use crate::model::InvalidRequest;
 use gridhook_api::subscription::Ordering;
 use gridhook_event::Schema;
 use gridhook_policy::filter::key::FilterKey;
@@ -40,11 +40,12 @@ pub(super) fn read_ordering(
         Some(action) if action.eq_ignore_ascii_case(SKIP) => false,
         Some(action) if action.eq_ignore_ascii_case(BLOCK) => true,
         Some(other) => {
-            let problem = format!(
-                "is \"{}\"; expected {SKIP} or {BLOCK}",
-                other.escape_debug()
-            );
-            return refuse_value("ordering.onFailure", problem);
+            let expected = format!("{SKIP} or {BLOCK}");
+            return Err(InvalidRequest::unexpected(
+                "ordering.onFailure",
+                other,
+                expected,
+            ));
         }
     };
     let key = FilterKey::from(given.clone());
@@ -55,8 +56,7 @@ pub(super) fn read_ordering(
             Schema::CloudEvents => "subject, source, an extension attribute or data.<path>",
             Schema::Custom => "subject, data.<path> or another path in the event",
         };
-        let problem = format!("is \"{}\"; expected {allowed}", given.escape_debug());
-        return refuse_value("ordering.key", problem);
+        return Err(InvalidRequest::unexpected("ordering.key", &given, allowed));
     }
     Ok((Some(key), blocks))
 }

@@ -221,6 +221,14 @@ impl TopicHandle {
         self.partition
     }
 
+    /// The key of the event subscription with this number.
+    pub fn subscription_key(&self, subscription: SubscriptionId) -> SubscriptionKey {
+        SubscriptionKey {
+            partition: self.partition,
+            subscription,
+        }
+    }
+
     /// The sequence of the next event in the topic's log.
     pub(super) fn log_end(&self) -> Option<Seq> {
         Some(self.journal.log_end(self.partition)?.next)
