@@ -129,7 +129,7 @@ fn scripted(answers: &'static [&'static str]) -> (SocketAddr, mpsc::Receiver<(St
     std::thread::spawn(move || {
         let mut answers = answers.iter();
         let mut next = answers.next();
-        'answers: while let Some(answer) = next {
+        'answers: while let Some(response) = next {
             let (mut stream, _) = listener.accept().expect("a connection");
             let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
             let mut head = String::new();
@@ -155,7 +155,7 @@ fn scripted(answers: &'static [&'static str]) -> (SocketAddr, mpsc::Receiver<(St
                 continue 'answers;
             }
             stream
-                .write_all(answer.as_bytes())
+                .write_all(response.as_bytes())
                 .expect("an answer that is sent");
             send.send((head, String::from_utf8(body).expect("UTF-8")))
                 .ok();

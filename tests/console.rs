@@ -277,7 +277,7 @@ fn a_closed_pipe_ends_every_command_quietly() {
     }
     let server = Server::start(&[("JOURNAL__RETENTION", "1h")]);
     let sink = Sink::start();
-    let at = format!("http://{}", server.at());
+    let at = format!("http://{}", server.address());
     let token = server.data_dir().join("admin-token");
     operator(&server, &["topics", "create", "orders"]).expect("a topic");
     operator(
@@ -358,7 +358,7 @@ const EVENT: &str = r#"{"id": "1", "eventType": "Order.Placed", "subject": "/a",
 fn contexts_are_kept_and_used() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().expect("a folder");
-    let (at, folder) = (format!("http://{}", server.at()), folder.path());
+    let (at, folder) = (format!("http://{}", server.address()), folder.path());
     fs::copy(server.data_dir().join("admin-token"), folder.join("token")).expect("a token");
     run(
         folder,
@@ -449,7 +449,7 @@ fn commands_use_the_server_of_their_environment() {
             .expect("an end");
         (output.status.success(), output_text(&output))
     };
-    let at = server.at().to_string();
+    let at = server.address().to_string();
     let (is_well, text) = health(&[("GRIDHOOK_SERVER__LISTEN", &at)]);
     assert!(is_well, "{text}");
     // No server listens at these addresses; the error names the address.
@@ -514,7 +514,10 @@ impl PublisherConsole<'_> {
         let arguments: Vec<&str> = line.split(' ').collect();
         let mut command = gridhook(self.folder, &arguments);
         command
-            .env("GRIDHOOK_SERVER", format!("http://{}", self.server.at()))
+            .env(
+                "GRIDHOOK_SERVER",
+                format!("http://{}", self.server.address()),
+            )
             .envs(variables.iter().copied());
         output_text(&command.output().expect("an end"))
     }
@@ -577,7 +580,7 @@ impl PublisherConsole<'_> {
         assert_eq!(self.run(line, &[]), ONE_EVENT);
         let key = fs::read_to_string(self.folder.join("orders.key")).expect("a key");
         let variables = [("GRIDHOOK_KEY", key.trim())];
-        let url = format!("http://{}/topics/orders/api/events", self.server.at());
+        let url = format!("http://{}/topics/orders/api/events", self.server.address());
         assert_eq!(
             self.run(&format!("publish {url} events.json"), &variables),
             ONE_EVENT
@@ -606,14 +609,14 @@ fn a_private_certificate_authority_is_trusted_by_ca_file() {
         .map(|(name, value)| (*name, value.as_str()))
         .collect();
     let server = Server::start_tls(&settings, authority.client());
-    let at = format!("https://{}", server.at());
+    let at = format!("https://{}", server.address());
     assert_eq!(
         run(folder, &["health", "--server", &at, "--ca-file", "ca.pem"]),
         "serving"
     );
     let printed = |arguments: &[&str]| {
         output_text(&gridhook(folder, arguments).output().expect("an end"))
-            .replace(&server.at().to_string(), "SERVER")
+            .replace(&server.address().to_string(), "SERVER")
     };
     expect![
         "https://SERVER/: Failed to connect to host: invalid peer certificate: UnknownIssuer; \
@@ -776,7 +779,7 @@ impl Plant<'_> {
     }
 
     fn masked(&self, text: String) -> String {
-        text.replace(&self.server.at().to_string(), "SERVER")
+        text.replace(&self.server.address().to_string(), "SERVER")
             .replace(&self.sink.url(""), "SINK")
     }
 
@@ -938,7 +941,7 @@ impl Plant<'_> {
                 "publish",
                 HEAT,
                 "--server",
-                &format!("http://{}", self.server.at()),
+                &format!("http://{}", self.server.address()),
                 "--token-file",
             ])
             .arg(self.server.data_dir().join("admin-token"))

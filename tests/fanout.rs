@@ -35,7 +35,7 @@ use gridhook::{
 use crate::{
     support::chunks::sealed,
     support::{
-        endpoint::{Endpoint, Step, answer},
+        endpoint::{Endpoint, Step, respond},
         memory_store::MemoryStore,
         publisher::{
             computing_registry, journaled_registry, registry_with_check_interval, rules, topic,
@@ -360,7 +360,7 @@ async fn a_suspect_is_kept_until_it_is_settled() {
 /// It has nothing to do at almost every check.
 #[actix_web::test]
 async fn a_subscription_with_an_event_now_and_then_keeps_its_actor() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let (registry, journal, _clock, _hand) =
         journaled_registry(&MemoryStore::new(), CHECK_INTERVAL);
     let topic = put(&registry).await;
@@ -454,7 +454,7 @@ async fn publish(journal: &Journal, topic: &TopicHandle, data: &[String]) {
 
 #[actix_web::test]
 async fn a_costly_transformation_delays_no_other_subscription_of_its_thread() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let compute = Compute::new(ComputeLimits {
         threads: 1,
         ..ComputeLimits::default()
@@ -524,7 +524,7 @@ async fn a_costly_transformation_delays_no_other_subscription_of_its_thread() {
 
 #[actix_web::test]
 async fn what_many_events_are_transformed_to_is_read_and_sent_in_parts() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let (registry, journal, _clock, _hand) =
         journaled_registry(&MemoryStore::new(), CHECK_INTERVAL);
     let topic = put(&registry).await;
@@ -570,7 +570,7 @@ async fn what_many_events_are_transformed_to_is_read_and_sent_in_parts() {
 #[actix_web::test]
 async fn bodies_in_flight_are_bounded_and_identical_ones_are_one() {
     let silent = Endpoint::start(vec![vec![Step::Hang]]);
-    let healthy = Endpoint::start(vec![answer(200, "", "")]);
+    let healthy = Endpoint::start(vec![respond(200, "", "")]);
     let bodies = BodyBudget::new(1_000_000);
     let (registry, journal, _clock, _hand) = computing_registry(
         &MemoryStore::new(),

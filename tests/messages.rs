@@ -601,7 +601,7 @@ fn server_errors_say_what_to_do() {
         let arguments: Vec<&str> = line.split(' ').collect();
         let message = operator(&server, &arguments).expect_err("a refusal");
         expected.assert_eq(&masked(
-            &message.replace(&server.at().to_string(), "SERVER"),
+            &message.replace(&server.address().to_string(), "SERVER"),
         ));
     }
     assert_transform_errors_name_the_column(&server);
@@ -697,7 +697,7 @@ fn assert_single_things_are_singular(server: &Server) {
 }
 
 fn assert_a_failed_request_is_shown(server: &Server, sink: &Sink, folder: &Path) {
-    sink.set("/b", Behavior::Answer(500));
+    sink.set("/b", Behavior::Respond(500));
     let endpoint = sink.url("/b");
     operate(
         server,
@@ -748,7 +748,7 @@ fn assert_a_plan_shows_new_properties(server: &Server, folder: &Path) {
 
 fn assert_a_server_without_tls_is_named(server: &Server, folder: &Path) {
     let token = server.data_dir().join("admin-token");
-    let at = format!("https://{}", server.at());
+    let at = format!("https://{}", server.address());
     let arguments = [
         "topics",
         "list",
@@ -761,7 +761,9 @@ fn assert_a_server_without_tls_is_named(server: &Server, folder: &Path) {
         "gridhook: https://SERVER/: Failed to connect to host: received corrupt message of \
          type InvalidContentType; the server does not use TLS: use http://SERVER"
     ]
-    .assert_eq(&run_and_fail(folder, &arguments, &[]).replace(&server.at().to_string(), "SERVER"));
+    .assert_eq(
+        &run_and_fail(folder, &arguments, &[]).replace(&server.address().to_string(), "SERVER"),
+    );
 }
 
 /// Masks ids and times.

@@ -125,8 +125,8 @@ fn the_results_of_several_shards_are_in_the_order_of_the_tokens() {
     answers[0].add(lock_tokens[2].clone(), Some(LeaseResult::Done));
     answers[0].add(lock_tokens[5].clone(), None);
     // As they come over a connection.
-    let read = |answer| {
-        serde_json::from_value::<SettleResponse>(serde_json::to_value::<SettleResponse>(answer)?)
+    let read = |response| {
+        serde_json::from_value::<SettleResponse>(serde_json::to_value::<SettleResponse>(response)?)
     };
     let answers: Result<Vec<SettleResponse>, _> = answers.into_iter().map(read).collect();
     let all = serde_json::to_value(merge_results(&given, answers.expect("JSON"))).expect("JSON");

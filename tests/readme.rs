@@ -431,7 +431,7 @@ fn the_quick_start_prints_what_it_says() {
     assert_eq!(answers.len(), calls.matches("arm ").count(), "{answers:?}");
     let errors: Vec<_> = answers
         .iter()
-        .filter_map(|answer| answer["error"]["code"].as_str())
+        .filter_map(|response| response["error"]["code"].as_str())
         .collect();
     assert_eq!(
         errors, ["Conflict"; 2],

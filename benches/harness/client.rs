@@ -128,12 +128,12 @@ pub(super) async fn queue(base: &str, name: &str, at_a_time: usize) {
                     for header in azurite::sign_post(&path, body.len()) {
                         request = request.insert_header(header);
                     }
-                    let mut answer = request
+                    let mut response = request
                         .send_body(body)
                         .await
                         .expect("a service that answers");
-                    assert_eq!(answer.status().as_u16(), 201);
-                    answer.body().await.expect("an answer's end");
+                    assert_eq!(response.status().as_u16(), 201);
+                    response.body().await.expect("an answer's end");
                 }
             })
         });

@@ -216,8 +216,8 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, shared: &Shared)
             }
             let status = shared.note(&buffer[..head], &buffer[head + 4..end]);
             buffer.drain(..end);
-            let answer = format!("HTTP/1.1 {status} Whatever\r\ncontent-length: 0\r\n\r\n");
-            stream.write_all(answer.as_bytes()).await?;
+            let response = format!("HTTP/1.1 {status} Whatever\r\ncontent-length: 0\r\n\r\n");
+            stream.write_all(response.as_bytes()).await?;
             stream.flush().await?;
         }
     }

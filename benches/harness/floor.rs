@@ -234,12 +234,12 @@ async fn post(client: &awc::Client, url: &str, body: Bytes) {
     let request = client
         .post(url)
         .insert_header(("content-type", "application/json"));
-    let mut answer = request
+    let mut response = request
         .send_body(body)
         .await
         .expect("an endpoint that answers");
-    assert_eq!(answer.status().as_u16(), 200);
-    answer.body().await.expect("an answer's end");
+    assert_eq!(response.status().as_u16(), 200);
+    response.body().await.expect("an answer's end");
 }
 
 async fn relay(url: String, store: Option<Store>) {

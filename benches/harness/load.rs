@@ -206,25 +206,25 @@ fn publish(targets: &[Target], shape: Shape, next: &Next<'_>) -> Sent {
 
 /// Reads a response, which must be 200 and fit in one page.
 fn read_answer(stream: &mut Stream) {
-    let mut answer = [0; 4096];
+    let mut response = [0; 4096];
     let mut length = 0;
     loop {
         let read = stream
-            .read(&mut answer[length..])
+            .read(&mut response[length..])
             .expect("a server that answers");
         assert!(read > 0, "the server has closed the connection");
         length += read;
-        let Some(head) = memchr::memmem::find(&answer[..length], b"\r\n\r\n") else {
+        let Some(head) = memchr::memmem::find(&response[..length], b"\r\n\r\n") else {
             continue;
         };
-        if length >= head + 4 + content_length(&answer[..head]) {
+        if length >= head + 4 + content_length(&response[..head]) {
             break;
         }
     }
     assert!(
-        answer.starts_with(b"HTTP/1.1 200"),
+        response.starts_with(b"HTTP/1.1 200"),
         "{}",
-        String::from_utf8_lossy(&answer[..length])
+        String::from_utf8_lossy(&response[..length])
     );
 }
 

@@ -82,13 +82,13 @@ impl Consumer {
     /// The lock tokens of what it is given.
     pub(crate) fn receive(&mut self) -> Vec<String> {
         let headers = [("authorization", self.authorization.as_str())];
-        let answer = self
+        let response = self
             .client
             .ask("POST", &self.receive, &headers, b"")
             .expect("a waiting client receives an answer");
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        let tokens = memchr::memmem::find_iter(&answer.body, TOKEN).map(|at| {
-            let rest = &answer.body[at + TOKEN.len()..];
+        assert_eq!(response.status, 200, "{}", response.text());
+        let tokens = memchr::memmem::find_iter(&response.body, TOKEN).map(|at| {
+            let rest = &response.body[at + TOKEN.len()..];
             let length = memchr::memchr(b'"', rest).expect("a token ends");
             String::from_utf8_lossy(&rest[..length]).into_owned()
         });
@@ -102,13 +102,13 @@ impl Consumer {
             ("authorization", self.authorization.as_str()),
             ("content-type", "application/json"),
         ];
-        let answer = self
+        let response = self
             .client
             .ask("POST", &self.acknowledge, &headers, body.as_bytes())
             .expect("it is answered");
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        let failed = memchr::memmem::find(&answer.body, br#""failedLockTokens":[]"#).is_none();
-        assert!(!failed, "{}", answer.text());
+        assert_eq!(response.status, 200, "{}", response.text());
+        let failed = memchr::memmem::find(&response.body, br#""failedLockTokens":[]"#).is_none();
+        assert!(!failed, "{}", response.text());
     }
 }
 
@@ -185,14 +185,14 @@ pub(crate) fn publish(client: &mut Client, target: &Target, events: u64) {
         ("content-type", "application/cloudevents-batch+json"),
     ];
     let body = format!("[{}]", events.join(","));
-    let answer = client.ask(
+    let response = client.ask(
         "POST",
         &format!("{}:publish", target.path),
         &headers,
         body.as_bytes(),
     );
-    let answer = answer.expect("a publisher is answered");
-    assert_eq!(answer.status, 200, "{}", answer.text());
+    let response = response.expect("a publisher is answered");
+    assert_eq!(response.status, 200, "{}", response.text());
 }
 
 fn event(number: u64) -> String {

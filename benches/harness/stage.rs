@@ -72,7 +72,10 @@ impl Stage {
             ("JOURNAL__BACKLOG_MAX", "64 GiB"),
         ];
         let settings = [&usual[..], settings].concat();
-        let mut server = Server::speaking(&folder.path().join("data"), &settings, tls.clone());
+        let mut server = Server::with_data_dir(&folder.path().join("data"), &settings);
+        if let Some(tls) = &tls {
+            server.use_tls(Arc::clone(tls));
+        }
         server.restart();
         Self {
             server,
@@ -86,7 +89,7 @@ impl Stage {
         let properties = json!({"inputSchema": "EventGridSchema", "edition": edition});
         let key = self.server.topic_of(name, &properties);
         Target {
-            at: self.server.at(),
+            at: self.server.address(),
             path: events_path(name),
             key,
             tls: self.tls.clone(),
@@ -165,7 +168,7 @@ pub(crate) fn queues(server: &Server, topic: &Value, queues: &[(&str, &str)]) ->
         .json();
     let key = keys["key1"].as_str().expect("a key").to_owned();
     Target {
-        at: server.at(),
+        at: server.address(),
         path: "/namespaces/plant/topics/heat".to_owned(),
         key,
         tls: None,

@@ -332,7 +332,7 @@ fn every_attack_gets_its_answer_and_affects_no_other_client() {
             reads: true,
             most: Duration::from_secs(8),
         }
-        .until_answered(server.at());
+        .until_answered(server.address());
         let shown = ended.shown();
         if !got.contains(&shown.as_str()) {
             wrong.push(format!(
@@ -370,7 +370,7 @@ fn text_of_events_and_settings_cannot_break_a_header() {
     };
     let spec = SubscriptionSpec::new(&sink.url("/hook")).schema("CloudEventSchemaV1_0");
     for value in ["a\r\nx-evil: 1", "a\nb", "a\0b", "a\u{7f}", "\u{e9}"] {
-        let response = server.ask_for(
+        let response = server.put_subscription(
             "clouds",
             "hook",
             &spec.clone().also(&property(value), &serde_json::json!({})),
@@ -388,7 +388,7 @@ fn text_of_events_and_settings_cannot_break_a_header() {
         "gopher://127.0.0.1/",
         "file:///etc/passwd",
     ] {
-        let response = server.ask_for(
+        let response = server.put_subscription(
             "clouds",
             "hook",
             &SubscriptionSpec::new(url).schema("CloudEventSchemaV1_0"),

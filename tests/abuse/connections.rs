@@ -69,13 +69,13 @@ fn one_address_has_its_share_of_the_connections_and_all_have_no_more_than_the_bo
     ];
     let server = Server::start(&[patient, bounds].concat());
     // Eight of the first address are admitted, and as many of the second one as are left.
-    let first = hold(2, 10, 2, server.at());
-    let second = hold(3, 6, 2, server.at());
+    let first = hold(2, 10, 2, server.address());
+    let second = hold(3, 6, 2, server.address());
     drop((first, second));
     wait_for("the connections to be given back", LONG, || {
-        Client::new(server.at())
+        Client::new(server.address())
             .ask("GET", "/healthz", &[], b"")
-            .is_ok_and(|answer| answer.status == 200)
+            .is_ok_and(|response| response.status == 200)
     });
 }
 
@@ -106,7 +106,7 @@ fn without_the_bound_every_connection_is_admitted() {
         ("LIMITS__IDLE_TIMEOUT", "1h"),
         ("LIMITS__HEAD_TIMEOUT", "1h"),
     ]);
-    hold(2, 10, 0, server.at());
+    hold(2, 10, 0, server.address());
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn operators_and_publishers_can_have_addresses_of_their_own() {
         ("GET", "/openapi.json"),
     ] {
         assert_eq!(
-            ask(server.at(), method, path),
+            ask(server.address(), method, path),
             404,
             "publishers' address has no {path}"
         );
@@ -167,14 +167,14 @@ fn operators_and_publishers_can_have_addresses_of_their_own() {
         "operators' address takes no events"
     );
     assert_eq!(
-        ask(server.at(), "POST", &events_path("orders")),
+        ask(server.address(), "POST", &events_path("orders")),
         400,
         "publishers' does, if they are any"
     );
     let validate = "/eventsubscriptions/x/validate";
     assert_eq!(
         (
-            ask(server.at(), "PUT", validate),
+            ask(server.address(), "PUT", validate),
             ask(admin, "PUT", validate)
         ),
         (405, 404),
@@ -182,7 +182,7 @@ fn operators_and_publishers_can_have_addresses_of_their_own() {
     );
     for path in ["/healthz", "/readyz"] {
         assert_eq!(
-            (ask(server.at(), "GET", path), ask(admin, "GET", path)),
+            (ask(server.address(), "GET", path), ask(admin, "GET", path)),
             (200, 200),
             "{path} is at both"
         );
@@ -211,7 +211,7 @@ fn an_error_names_the_reached_bound_of_the_control_plane() {
 
     let spec = crate::support::server::SubscriptionSpec::new("http://127.0.0.1:9/");
     server.subscribe("one", "first", &spec);
-    let second = server.ask_for("one", "second", &spec);
+    let second = server.put_subscription("one", "second", &spec);
     let named = second.text().contains("limits.subscriptions_per_topic");
     assert_eq!((second.status, named), (409, true), "{}", second.text());
     server.subscribe("one", "first", &spec);

@@ -105,7 +105,7 @@ fn wrong_keys_and_tokens_wait_while_right_ones_do_not() {
     ]);
     let key = server.topic("orders", "EventGridSchema");
     let clock = Clock::system();
-    let at = server.at();
+    let at = server.address();
     let timed = |method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]| {
         let begun = clock.now();
         let status = Client::new(at)

@@ -45,10 +45,10 @@ fn a_server_that_stood_still_goes_on_and_loses_nothing() {
         );
     }
     sink.set("/hook", Behavior::Slow(Duration::from_millis(30), 200));
-    sink.set("/pending", Behavior::Answer(503));
+    sink.set("/pending", Behavior::Respond(503));
     let pause = Duration::from_millis(10);
     let load = Load::start(
-        server.at(),
+        server.address(),
         &Rate {
             topic: "orders".to_owned(),
             key,
@@ -87,7 +87,7 @@ fn a_server_that_stood_still_goes_on_and_loses_nothing() {
         clock["expiryPaused"] == false && ahead.abs() < 1.0,
         "{clock}"
     );
-    sink.set("/pending", Behavior::Answer(200));
+    sink.set("/pending", Behavior::Respond(200));
     let acknowledged = load.stop();
     for name in ["hook", "pending"] {
         wait_until_settled(&server, "orders", name);

@@ -106,7 +106,7 @@ fn an_invalid_host_is_refused_on_every_route_and_forged_headers_change_nothing()
             reads: true,
             most: LONG,
         };
-        talk.until_answered(server.at())
+        talk.until_answered(server.address())
             .response
             .get(9..12)
             .unwrap_or_default()

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{LONG, print};
 use crate::support::{
     certificates::Authority,
-    endpoint::{Endpoint, Script, Step, answer},
+    endpoint::{Endpoint, Script, Step, respond},
     load,
     server::{Server, SubscriptionSpec, wait_for},
     sink::Sink,
@@ -211,7 +211,7 @@ fn heads() -> Vec<Kind> {
         kind(
             "another protocol, switched to",
             "GenericError",
-            answer(101, "upgrade: x\r\nconnection: upgrade\r\n", ""),
+            respond(101, "upgrade: x\r\nconnection: upgrade\r\n", ""),
         ),
         kind(
             "half a status line, then the end",
@@ -235,7 +235,7 @@ fn heads() -> Vec<Kind> {
 fn bodies() -> Vec<Kind> {
     let chunked = "transfer-encoding: chunked\r\n";
     // A name that leads nowhere but to itself.
-    let to_itself = answer(307, "location: /hook?code=1\r\n", "");
+    let to_itself = respond(307, "location: /hook?code=1\r\n", "");
     vec![
         kind(
             "a body, byte by byte",
@@ -262,7 +262,7 @@ fn bodies() -> Vec<Kind> {
         kind(
             "a part of something",
             "GenericError",
-            answer(206, "content-range: bytes 0-0/9\r\n", "x"),
+            respond(206, "content-range: bytes 0-0/9\r\n", "x"),
         ),
         kind(
             "a wait that is no number",
@@ -367,7 +367,7 @@ fn bomb(status: u16) -> Script {
 /// The permission that CloudEvents ask for, on a connection of its own.
 fn permission() -> Script {
     [
-        answer(
+        respond(
             200,
             "webhook-allowed-origin: *\r\nconnection: close\r\n",
             "",
@@ -384,7 +384,7 @@ fn spec(endpoint: &Endpoint) -> SubscriptionSpec {
 fn start(kind: &Kind, authority: &Authority) -> (Endpoint, SubscriptionSpec) {
     let misbehaved = vec![kind.script.clone(); MISBEHAVED];
     let plain = [
-        answer(200, "connection: close\r\n", ""),
+        respond(200, "connection: close\r\n", ""),
         vec![Step::Pause(PAUSE), Step::Close],
     ]
     .concat();
@@ -610,8 +610,8 @@ fn an_unsolicited_response_answers_no_later_request() {
             Duration::ZERO
         });
         let unasked = vec![two[0].clone(), pause, two[1].clone()];
-        let busy = answer(503, "", "");
-        let endpoint = Endpoint::start(vec![permission(), unasked, busy, answer(200, "", "")]);
+        let busy = respond(503, "", "");
+        let endpoint = Endpoint::start(vec![permission(), unasked, busy, respond(200, "", "")]);
         let server = Server::start(&[("JOURNAL__RETENTION", "1h")]);
         let key = server.topic("orders", "EventGridSchema");
         server.subscribe("orders", "hook", &spec(&endpoint));

@@ -66,7 +66,7 @@ impl Street {
 
     /// Publishes at a rate for a duration, and returns when each event was sent, by id.
     fn publish(&self, per_second: usize, most: Duration) -> HashMap<String, Timestamp> {
-        let mut client = Client::new(self.server.at());
+        let mut client = Client::new(self.server.address());
         let clock = Clock::system();
         let mut sent = HashMap::new();
         let begun = clock.now();
@@ -166,8 +166,12 @@ fn dear_filters_of_one_topic_do_not_stop_the_others() {
             // At the bound of its rate a topic refuses some.
             let headers = [("aeg-sas-key", key.as_str())];
             let body = event(&format!("dear-{round}"), &long);
-            let response =
-                Client::new(server.at()).ask("POST", &events_path(name), &headers, body.as_bytes());
+            let response = Client::new(server.address()).ask(
+                "POST",
+                &events_path(name),
+                &headers,
+                body.as_bytes(),
+            );
             assert!([200, 429].contains(&response.expect("a response").status));
         }
         for (name, key) in &quiet {

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::LONG;
 use crate::support::{
-    http::{Answer, Client},
+    http::{Client, Response},
     load,
     needs::many,
     server::{Server, SubscriptionSpec, events_path, wait_for},
@@ -53,19 +53,19 @@ struct Seen {
 }
 
 impl Seen {
-    fn note(&mut self, ids: Vec<String>, answer: std::io::Result<Answer>) {
-        match answer {
-            Ok(answer) if answer.status == 200 => self.acknowledged.extend(ids),
-            Ok(answer) if matches!(answer.status, 429 | 503) => {
+    fn note(&mut self, ids: Vec<String>, response: std::io::Result<Response>) {
+        match response {
+            Ok(response) if response.status == 200 => self.acknowledged.extend(ids),
+            Ok(response) if matches!(response.status, 429 | 503) => {
                 self.shed += 1;
-                let seconds = answer
+                let seconds = response
                     .header("retry-after")
                     .and_then(|seconds| seconds.parse::<u32>().ok());
                 self.curt += usize::from(seconds.is_none_or(|seconds| seconds == 0));
             }
-            Ok(answer) => self
+            Ok(response) => self
                 .other
-                .push(format!("{} {}", answer.status, answer.text())),
+                .push(format!("{} {}", response.status, response.text())),
             Err(error) => self.other.push(error.to_string()),
         }
     }
@@ -131,7 +131,7 @@ fn flood(server: &Server, key: &str, most: Duration) -> Seen {
         .map(|number| {
             let seen = Arc::clone(&seen);
             let stop = Arc::clone(&stop);
-            let at = server.at();
+            let at = server.address();
             let key = key.to_owned();
             thread::spawn(move || offer(number, at, &key, &seen, &stop))
         })
@@ -141,7 +141,11 @@ fn flood(server: &Server, key: &str, most: Duration) -> Seen {
     while clock.now().since(begun) < most {
         for path in ["/healthz", "/readyz"] {
             let asked = clock.now();
-            assert_eq!(server.open("GET", path, &[]).status, 200, "{path}");
+            assert_eq!(
+                server.request_without_token("GET", path, &[]).status,
+                200,
+                "{path}"
+            );
             let took = clock.now().since(asked);
             seen.lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -249,7 +253,7 @@ fn hoard(server: &Server, key: &str, publishers: usize) -> (u64, usize, u16) {
         events_path("orders")
     );
     let request = [head.as_bytes(), &[b' '; 1_000_000]].concat();
-    let at = server.at();
+    let at = server.address();
     let threads: Vec<_> = (0..publishers)
         .map(|_| {
             let request = request.clone();
@@ -269,13 +273,13 @@ fn hoard(server: &Server, key: &str, publishers: usize) -> (u64, usize, u16) {
         .collect();
     thread::sleep(Duration::from_secs(2));
     let small = load::body(&["1".to_owned()], "/a");
-    let answer = Client::new(at).ask(
+    let response = Client::new(at).ask(
         "POST",
         &events_path("orders"),
         &[("aeg-sas-key", key)],
         &small,
     );
-    let status = answer.expect("a publisher is answered").status;
+    let status = response.expect("a publisher is answered").status;
     let reported = threads
         .into_iter()
         .filter_map(|thread| thread.join().ok())
@@ -318,7 +322,7 @@ fn bodies_of_one_topic_that_stop_leave_room_to_the_others() {
     let request = [head.as_bytes(), &[b' '; 1_499_999]].concat();
     let mut stuck = Vec::new();
     for _ in 0..24 {
-        let mut stream = TcpStream::connect(server.at()).expect("the server listens");
+        let mut stream = TcpStream::connect(server.address()).expect("the server listens");
         stream
             .set_write_timeout(Some(Duration::from_secs(5)))
             .expect("a timeout can be set");
@@ -371,7 +375,7 @@ fn bodies_that_stop_lose_their_place_long_before_the_deadline() {
         reads: true,
         most: LONG,
     };
-    let ended = talk.until_answered(server.at());
+    let ended = talk.until_answered(server.address());
     assert!(ended.response.starts_with("HTTP/1.1 408"), "{ended:?}");
     assert!(
         ended.response.contains("at less than 1024 bytes a second"),
@@ -404,7 +408,7 @@ fn a_large_declared_length_reserves_no_memory_of_others() {
         "POST {} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {key}\r\ncontent-length: 1000000\r\n\r\n[",
         events_path("orders")
     );
-    let at = server.at();
+    let at = server.address();
     let slow: Vec<_> = (0..40)
         .map(|_| {
             let first = head.clone().into_bytes();

@@ -37,7 +37,7 @@ fn everything_at_rest_is_private_also_what_was_left_open() {
     let mut server = Server::start(&[]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    sink.set("/hook", Behavior::Answer(400));
+    sink.set("/hook", Behavior::Respond(400));
     server.subscribe(
         "orders",
         "hook",

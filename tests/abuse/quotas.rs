@@ -28,7 +28,7 @@ fn a_reader_of_tail_leaves_room_for_others_and_for_administrators() {
         .map(|number| token(&server, &[&format!("r{number}"), "--role", "read"]))
         .collect();
     let open = |token: &str| {
-        let stream = std::net::TcpStream::connect(server.at()).expect("a connection");
+        let stream = std::net::TcpStream::connect(server.address()).expect("a connection");
         let request =
             format!("GET /tail HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n");
         std::io::Write::write_all(&mut &stream, request.as_bytes()).expect("it is sent");

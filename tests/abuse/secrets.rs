@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::LONG;
 use crate::support::{
-    http::{Answer, Client},
+    http::{Client, Response},
     load,
     server::{Server, SubscriptionSpec, events_path, subscription, wait_for},
     sink::{Behavior, Sink},
@@ -49,14 +49,14 @@ fn given_away(reported: &str, secrets: &[&str]) -> Vec<String> {
 }
 
 /// Sends a request of the operator.
-fn send(server: &Server, method: &str, path: &str, body: &Value) -> Answer {
+fn send(server: &Server, method: &str, path: &str, body: &Value) -> Response {
     let body = if body.is_null() {
         String::new()
     } else {
         body.to_string()
     };
     let bearer = format!("Bearer {TOKEN}");
-    Client::new(server.at())
+    Client::new(server.address())
         .ask(method, path, &[("authorization", &bearer)], body.as_bytes())
         .expect("a response")
 }
@@ -73,10 +73,10 @@ fn webhook() -> Value {
 fn create_subscriptions(server: &Server, sink: &Sink) -> String {
     let mut responses = String::new();
     for (name, behavior) in [
-        ("good", Behavior::Answer(200)),
-        ("bad", Behavior::Answer(500)),
+        ("good", Behavior::Respond(200)),
+        ("bad", Behavior::Respond(500)),
         ("dead", Behavior::Dead),
-        ("gone", Behavior::Answer(400)),
+        ("gone", Behavior::Respond(400)),
     ] {
         sink.set(&format!("/{name}?code={QUERY}"), behavior);
         let spec = SubscriptionSpec::new(&sink.url(&format!("/{name}?code={QUERY}")))
@@ -115,9 +115,9 @@ fn create_impossible_subscriptions(server: &Server) -> String {
     responses
 }
 
-fn publish(server: &Server, headers: &[(&str, &str)], path: &str) -> Answer {
+fn publish(server: &Server, headers: &[(&str, &str)], path: &str) -> Response {
     let body = load::body(&["1".to_owned()], "/a");
-    Client::new(server.at())
+    Client::new(server.address())
         .ask("POST", path, headers, &body)
         .expect("a response")
 }
@@ -152,7 +152,7 @@ fn publish_with_wrong_secrets(server: &Server) -> String {
         );
         assert!(response.status >= 400, "{name}: {}", response.status);
         responses += &response.text();
-        responses += &Client::new(server.at())
+        responses += &Client::new(server.address())
             .ask("GET", &topic, &[(name, &value)], b"")
             .expect("a response")
             .text();

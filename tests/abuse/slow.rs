@@ -65,7 +65,7 @@ fn behaviors(key: &str) -> Vec<(&'static str, Vec<u8>, Option<u8>, bool)> {
 }
 
 fn part(server: &Server, key: &str, most: Duration) -> Vec<(&'static str, Ended)> {
-    let at = server.at();
+    let at = server.address();
     let threads: Vec<_> = behaviors(key)
         .into_iter()
         .map(|(name, first, drip, reads)| {

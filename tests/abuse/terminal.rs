@@ -56,7 +56,7 @@ impl Tail {
             ])
             .args([
                 "--server",
-                &format!("http://{}", server.at()),
+                &format!("http://{}", server.address()),
                 "--token-file",
             ])
             .arg(server.data_dir().join("admin-token"))

@@ -258,11 +258,11 @@ async fn secrets_are_returned_by_their_own_call_only() {
             .call("POST", &format!("{hook}/getFullUrl"), Value::Null)
             .await,
     );
-    for answer in reported {
+    for response in reported {
         assert!(
-            answer.status < 300 && !answer.text.contains("swordfish"),
+            response.status < 300 && !response.text.contains("swordfish"),
             "{}",
-            answer.brief()
+            response.brief()
         );
     }
     let attributes = control

@@ -7,7 +7,7 @@ use actix_web::{http::Method, test::TestRequest};
 use serde_json::{Value, json};
 use tokio::task::yield_now;
 
-use super::control::{Answer, ControlFixture, RG, TOKEN, hook};
+use super::control::{ControlFixture, RG, Response, TOKEN, hook};
 use crate::support::http::session_bearer;
 
 /// More turns of the tasks than a request needs until it waits for the journal.
@@ -19,7 +19,7 @@ async fn ask(
     method: Method,
     path: &str,
     body: Value,
-) -> Answer {
+) -> Response {
     let request = TestRequest::with_uri(path).method(method);
     let request = request.insert_header(("Authorization", format!("Bearer {token}")));
     control

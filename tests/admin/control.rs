@@ -54,13 +54,13 @@ pub(super) struct ControlFixture {
     chaos: ChaosMode,
 }
 
-pub(super) struct Answer {
+pub(super) struct Response {
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
     pub(super) text: String,
 }
 
-impl Answer {
+impl Response {
     pub(super) fn json(&self) -> Value {
         serde_json::from_str(&self.text).expect("it is JSON")
     }
@@ -194,7 +194,7 @@ impl ControlFixture {
         }
     }
 
-    pub(super) async fn send(&self, request: test::TestRequest) -> Answer {
+    pub(super) async fn send(&self, request: test::TestRequest) -> Response {
         finish(self.respond(request).await).await
     }
 
@@ -218,7 +218,7 @@ impl ControlFixture {
     }
 
     /// The response to a node that asks each shard of a cluster.
-    pub(super) async fn part(&self, path: &str) -> Answer {
+    pub(super) async fn part(&self, path: &str) -> Response {
         let app = test::init_service(App::new().configure(|cfg| {
             gridhook::admin::configure(
                 cfg,
@@ -245,13 +245,13 @@ impl ControlFixture {
     }
 
     /// Puts these bytes, whatever they are.
-    pub(super) async fn put_bytes(&self, path: &str, body: &[u8]) -> Answer {
+    pub(super) async fn put_bytes(&self, path: &str, body: &[u8]) -> Response {
         let request = test::TestRequest::with_uri(path).method(Method::PUT);
         let request = request.insert_header(("Authorization", format!("Bearer {TOKEN}")));
         self.send(request.set_payload(body.to_vec())).await
     }
 
-    pub(super) async fn call(&self, method: &str, path: &str, body: Value) -> Answer {
+    pub(super) async fn call(&self, method: &str, path: &str, body: Value) -> Response {
         self.call_if(method, path, &[], body).await
     }
 
@@ -261,7 +261,7 @@ impl ControlFixture {
         path: &str,
         headers: &[(&str, &str)],
         body: Value,
-    ) -> Answer {
+    ) -> Response {
         let method = Method::from_bytes(method.as_bytes()).expect("a method");
         let mut request = test::TestRequest::with_uri(path)
             .method(method)
@@ -355,7 +355,7 @@ impl SubscriptionDirectory for Nobody {
 
 async fn finish<B: MessageBody + 'static>(
     response: Result<ServiceResponse<B>, actix_web::Error>,
-) -> Answer {
+) -> Response {
     let response = match response {
         Ok(response) => response.map_into_boxed_body().into_parts().1,
         Err(error) => error.error_response(),
@@ -365,7 +365,7 @@ async fn finish<B: MessageBody + 'static>(
     let body = actix_web::body::to_bytes(response.into_body())
         .await
         .expect("a body");
-    Answer {
+    Response {
         status,
         headers,
         text: String::from_utf8(body.to_vec()).expect("it is text"),

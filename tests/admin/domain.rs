@@ -16,7 +16,7 @@ use crate::support::publisher::running_registry;
 const NORTH: &str = "domains/shop/topics/north";
 
 impl ControlFixture {
-    async fn ask(&self, method: &str, path: &str, body: Value) -> super::control::Answer {
+    async fn ask(&self, method: &str, path: &str, body: Value) -> super::control::Response {
         self.call(method, &format!("{RG}/{path}"), body).await
     }
 

@@ -124,7 +124,6 @@ fn a_shard_has_its_topics_and_a_part_of_each_spread_one_as_the_control_plane_has
             (known.number, known.version),
             (record.number, record.version)
         );
-        // It begins behind what was there before.
         followed.control.delete_topic("b1").await.expect("deleted");
         assert!(followed.follow(&followed.definitions(6), "x").await);
         assert_eq!(followed.names(), ["c0"]);

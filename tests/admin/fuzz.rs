@@ -58,7 +58,7 @@ fn values() -> [Value; 22] {
     ]
 }
 
-/// Puts `value` at the place that `way` names.
+/// Puts `value` at the place that `path` names.
 fn put(into: &mut Value, path: &mut dyn Iterator<Item = Index>, value: Value) {
     let next = path.next();
     let inner = match (into, next) {

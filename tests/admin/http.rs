@@ -10,7 +10,7 @@ use gridhook::{
 };
 use serde_json::{Value, json};
 
-use super::control::{Answer, ControlFixture, RG, TOKEN, hook};
+use super::control::{ControlFixture, RG, Response, TOKEN, hook};
 use crate::support::memory_store::WriteFault;
 
 #[actix_web::test]
@@ -173,7 +173,7 @@ async fn errors_have_arms_form() {
             .await,
         control.call("POST", "/healthz", Value::Null).await,
     ];
-    let lines: Vec<_> = answers.iter().map(Answer::brief).collect();
+    let lines: Vec<_> = answers.iter().map(Response::brief).collect();
     expect![[r#"
         400 {"error":{"code":"InvalidRequest","message":"colour cannot be read: unknown field `colour`, expected one of `id`, `name`, `type`, `location`, `tags`, `sku`, `kind`, `extendedLocation`, `identity`, `systemData`, `properties`.","target":"colour","details":[]}}
         409 {"error":{"code":"Conflict","message":"The name 'orders' is taken: names of topics are unique in the server, and /subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders exists.","target":null,"details":[]}}

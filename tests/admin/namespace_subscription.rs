@@ -3,7 +3,7 @@
 use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
 
-use super::control::{Answer, ControlFixture, RG};
+use super::control::{ControlFixture, RG, Response};
 use crate::spec::fact;
 
 fn place(name: &str) -> String {
@@ -63,9 +63,9 @@ fn letters() -> Value {
 }
 
 #[track_caller]
-fn refused(answer: &Answer, target: &str, says: &str) {
-    let error = answer.json()["error"].clone();
-    let is = (answer.status, error["target"].as_str());
+fn refused(response: &Response, target: &str, says: &str) {
+    let error = response.json()["error"].clone();
+    let is = (response.status, error["target"].as_str());
     assert_eq!(is, (400, Some(target)), "{error}");
     assert!(
         error["message"]

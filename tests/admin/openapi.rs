@@ -418,9 +418,9 @@ fn every_operation_parameter_field_and_answer_is_described_in_more_than_a_word()
     for (path, method) in operations(&document) {
         let operation = &document["paths"][&path][method.to_ascii_lowercase()];
         assert!(operation["summary"].is_string(), "{method} {path}");
-        for (status, answer) in operation["responses"].as_object().expect("answers") {
+        for (status, response) in operation["responses"].as_object().expect("answers") {
             assert!(
-                answer["description"].is_string() || answer["$ref"].is_string(),
+                response["description"].is_string() || response["$ref"].is_string(),
                 "{method} {path} {status}"
             );
         }

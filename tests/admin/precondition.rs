@@ -3,7 +3,7 @@
 use gridhook::admin::{ChaosMode, arm::routes::ROUTES};
 use serde_json::{Value, json};
 
-use super::control::{Answer, ControlFixture, RG, hook};
+use super::control::{ControlFixture, RG, Response, hook};
 
 /// A resource of each kind, in an order in which they can be created, with its body and a body of
 /// its PATCH.
@@ -46,11 +46,11 @@ fn resources() -> Vec<(String, Value, Option<Value>)> {
     .into()
 }
 
-fn tag(answer: &Answer) -> String {
-    let tag = answer
+fn tag(response: &Response) -> String {
+    let tag = response
         .headers
         .get("etag")
-        .unwrap_or_else(|| panic!("no ETag: {}", answer.brief()));
+        .unwrap_or_else(|| panic!("no ETag: {}", response.brief()));
     tag.to_str().expect("text").to_owned()
 }
 
@@ -61,9 +61,9 @@ async fn present(control: &ControlFixture, path: &str) -> String {
 }
 
 #[track_caller]
-fn is_refused(answer: &Answer, condition: &str, present: &str) {
-    assert_eq!(answer.status, 412, "{}", answer.text);
-    let error = &answer.json()["error"];
+fn is_refused(response: &Response, condition: &str, present: &str) {
+    assert_eq!(response.status, 412, "{}", response.text);
+    let error = &response.json()["error"];
     assert_eq!(error["code"], "PreconditionFailed");
     let message = error["message"].as_str().expect("a message");
     assert!(
@@ -267,7 +267,10 @@ async fn exactly_one_of_simultaneous_changes_of_one_state_is_made() {
             (0..8).map(|_| control.call_if("PUT", &path, &[("If-None-Match", "*")], body.clone()));
         let created = futures_util::future::join_all(created).await;
         assert_eq!(
-            created.iter().filter(|answer| answer.status == 201).count(),
+            created
+                .iter()
+                .filter(|response| response.status == 201)
+                .count(),
             1,
             "{path}: created"
         );
@@ -282,14 +285,17 @@ async fn exactly_one_of_simultaneous_changes_of_one_state_is_made() {
         let changed = (0..8).map(|_| control.call_if("PUT", &path, &conditions, body.clone()));
         let changed = futures_util::future::join_all(changed).await;
         assert_eq!(
-            changed.iter().filter(|answer| answer.status == 201).count(),
+            changed
+                .iter()
+                .filter(|response| response.status == 201)
+                .count(),
             1,
             "{path}: changed"
         );
         assert!(
             changed
                 .iter()
-                .all(|answer| matches!(answer.status, 201 | 412)),
+                .all(|response| matches!(response.status, 201 | 412)),
             "{path}"
         );
     }

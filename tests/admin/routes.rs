@@ -9,7 +9,7 @@ use gridhook::admin::{
 };
 use serde_json::{Value, json};
 
-use super::control::{Answer, ControlFixture, TOKEN};
+use super::control::{ControlFixture, Response, TOKEN};
 
 const METRICS_TOKEN: &str = "only-for-metrics";
 
@@ -46,7 +46,12 @@ fn filled(template: &str) -> String {
     template.split('/').map(part).collect::<Vec<_>>().join("/")
 }
 
-async fn ask(control: &ControlFixture, method: &Method, path: &str, token: Option<&str>) -> Answer {
+async fn ask(
+    control: &ControlFixture,
+    method: &Method,
+    path: &str,
+    token: Option<&str>,
+) -> Response {
     let request = TestRequest::with_uri(path).method(method.clone());
     let header = token.map(|token| ("Authorization", format!("Bearer {token}")));
     control

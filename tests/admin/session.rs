@@ -21,7 +21,7 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::control::{Answer, ControlFixture, RG, TOKEN};
+use super::control::{ControlFixture, RG, Response, TOKEN};
 use crate::{
     publish::bearer::{Signer, bearer},
     support::{chunks::sealed, http::session_bearer},
@@ -30,14 +30,14 @@ use crate::{
 /// Longer than a stream needs to end or to send a line.
 const LONG: Duration = Duration::from_secs(60);
 
-async fn ask(control: &ControlFixture, method: Method, path: &str, token: &str) -> Answer {
+async fn ask(control: &ControlFixture, method: Method, path: &str, token: &str) -> Response {
     let request = TestRequest::with_uri(path).method(method);
     control
         .send(request.insert_header(("Authorization", format!("Bearer {token}"))))
         .await
 }
 
-fn bearer_of(sign_in: &Answer) -> String {
+fn bearer_of(sign_in: &Response) -> String {
     let cookie = sign_in.headers.get("Set-Cookie");
     let cookie = cookie.map(|cookie| cookie.to_str().expect("text"));
     session_bearer(cookie, &sign_in.json())

@@ -4,7 +4,7 @@ use expect_test::expect;
 use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
 
-use super::control::{Answer, ControlFixture, RG, hook};
+use super::control::{ControlFixture, RG, Response, hook};
 
 const VERB: &str = "/topics/orders/eventSubscriptions/to-shop/testFilter";
 
@@ -28,7 +28,7 @@ async fn control(schema: &str) -> ControlFixture {
     control
 }
 
-async fn ask(control: &ControlFixture, body: Value) -> Answer {
+async fn ask(control: &ControlFixture, body: Value) -> Response {
     control.call("POST", &format!("{RG}{VERB}"), body).await
 }
 
@@ -49,7 +49,7 @@ async fn the_report_names_the_part_of_the_filter_that_stops_each_event() {
     ]);
     let response = ask(&control, events.clone()).await;
     assert_eq!(response.status, 200, "{}", response.text);
-    let pretty = |response: &Answer| {
+    let pretty = |response: &Response| {
         let lines: Vec<String> = response.json()["results"]
             .as_array()
             .expect("results")

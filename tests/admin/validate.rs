@@ -17,9 +17,9 @@ use gridhook::{
 };
 use serde_json::{Value, json};
 
-use super::control::{Answer, ControlFixture, RG};
+use super::control::{ControlFixture, RG, Response};
 use crate::support::{
-    endpoint::{Endpoint, answer},
+    endpoint::{Endpoint, respond},
     memory_store::{MemoryStore, WriteFault},
     publisher::running_registry,
 };
@@ -63,7 +63,7 @@ fn path() -> String {
     format!("{RG}/topics/orders/eventSubscriptions/to-shop")
 }
 
-async fn put(control: &ControlFixture, url: &str) -> Answer {
+async fn put(control: &ControlFixture, url: &str) -> Response {
     let webhook = json!({"endpointType": "WebHook", "properties": {"endpointUrl": url}});
     control
         .call(
@@ -102,14 +102,14 @@ fn validation_path(endpoint: &Endpoint) -> String {
         .to_owned()
 }
 
-async fn open(control: &ControlFixture, path: &str) -> Answer {
+async fn open(control: &ControlFixture, path: &str) -> Response {
     control.send(test::TestRequest::with_uri(path)).await
 }
 
 #[actix_web::test]
 async fn a_validation_counts_once_and_only_with_its_token_and_in_time() {
     let (control, hand) = control().await;
-    let endpoint = Endpoint::start(vec![answer(200, "", "thank you")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "thank you")]);
     assert_eq!(put(&control, &endpoint.url()).await.status, 201);
     let first = validation_path(&endpoint);
     let mut lines = vec![
@@ -154,7 +154,7 @@ async fn a_validation_counts_once_and_only_with_its_token_and_in_time() {
 #[actix_web::test]
 async fn a_full_disk_neither_makes_nor_forgets_a_word() {
     let (control, _hand) = control().await;
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     // For one write there is no room.
     let fill = |control: &ControlFixture| {
         control.store.fail(
@@ -182,7 +182,7 @@ async fn a_full_disk_neither_makes_nor_forgets_a_word() {
 #[actix_web::test]
 async fn a_subscription_that_awaits_validation_is_deleted_with_its_topic() {
     let (control, _hand) = control().await;
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     for deleted in [path(), format!("{RG}/topics/orders")] {
         assert_eq!(put(&control, &endpoint.url()).await.status, 201);
         assert_eq!(
@@ -217,7 +217,7 @@ async fn names(control: &ControlFixture, path: &str) -> Vec<String> {
         .collect()
 }
 
-async fn put_north(control: &ControlFixture, properties: &Value) -> Answer {
+async fn put_north(control: &ControlFixture, properties: &Value) -> Response {
     let path = format!("{RG}/domains/shop/topics/north/eventSubscriptions/to-shop");
     control
         .call("PUT", &path, json!({"properties": properties}))
@@ -234,7 +234,7 @@ async fn endpoints_of_a_domain_and_of_its_topics_agree_first_each_for_itself() {
             .status,
         201
     );
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let webhook = json!({"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": endpoint.url()}}});
     assert_eq!(put_north(&control, &webhook).await.status, 201);
     let north = validation_path(&endpoint);
@@ -318,7 +318,7 @@ async fn an_expiration_time_is_returned_and_a_subscription_that_awaits_validatio
             .status,
         201
     );
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let mut webhook = json!({"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": endpoint.url()}},
         "expirationTimeUtc": "2021-03-10T21:03:56Z"});
     let expires = control.clock.now().after(Duration::from_secs(60));

@@ -50,7 +50,8 @@ fn decided(
     next_steps(&view)
 }
 
-/// Shards by their owners: `0` is `n0`, `.` none, and `01` is a shard of `n0` that `n1` wants.
+/// Shards, each a word: its owner, and the node that requests it. `0` is `n0`, `.` is nobody, and
+/// `01` is a shard of `n0` that `n1` requests.
 fn shards(text: &str) -> Vec<ShardRecord> {
     let of = |text: &str| {
         let digit = |at: usize| {
@@ -100,6 +101,7 @@ fn the_next_step_of_a_node_follows_from_the_records() {
         "S004-017: Requirement scale: there are several consumers, and each owns the reading of \
          some of the partitions.",
     ]);
+    // Shards (see `shards`), the nodes that live, and the claims, steals and drains of `n0`.
     for (text, alive, expected) in [
         // No node owns a shard.
         (". . . . . .", &[0][..], [6, 0, 0]),
@@ -128,7 +130,7 @@ fn the_next_step_of_a_node_follows_from_the_records() {
         (".0 0 1 1", &[0, 1], [1, 0, 0]),
         (".1 0 0 1", &[0, 1], [0, 0, 0]),
         (".2 0 1 1", &[0, 1], [1, 0, 0]),
-        // The poorest takes first.
+        // The node with the fewest takes first.
         ("0 1 1 1", &[0, 1, 2], [0, 0, 0]),
         // Mine are wanted, by a living node and by a dead one.
         ("01 0 0 0", &[0, 1], [0, 0, 1]),

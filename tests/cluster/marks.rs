@@ -113,7 +113,8 @@ fn a_large_changelog_is_trimmed_to_what_two_living_copies_have() {
         let claims = &node.claims;
         (claims.trimmable_through(0), claims.trimmable_if_large(0))
     };
-    // The node's own record has its last look.
+    // The last look of the first node wrote its record again, with nothing flushed: 0, 60 and 10.
+    // All three have 0, and two of them have 10.
     assert_eq!(read(&mut nodes[1]), (0, 10));
     nodes[1].claims.note_gone(&node(2));
     assert_eq!(

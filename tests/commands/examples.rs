@@ -190,7 +190,7 @@ fn the_example_of_every_command_runs() {
     let server = Server::start(&settings);
     let sink = Sink::start();
     for (path, status) in [("/suspended", 503), ("/ordered", 400), ("/refused", 400)] {
-        sink.set(path, Behavior::Answer(status));
+        sink.set(path, Behavior::Respond(status));
     }
     prepare_files(&folder, &repository);
     let mut wrong = Vec::new();
@@ -264,7 +264,7 @@ fn bash(server: &Server, folder: &Folder, script: &str) -> std::process::Command
         folder.path().join("bin").display(),
         std::env::var("PATH").unwrap_or_default()
     );
-    let at = format!("http://{}", server.at());
+    let at = format!("http://{}", server.address());
     let variables = [
         ("GRIDHOOK_SERVER", at.as_str()),
         ("GRIDHOOK_TOKEN", token.trim()),

@@ -81,7 +81,7 @@ impl Folder {
     fn done(&self, server: &Server, arguments: &[&str]) -> String {
         let ended = self.run(
             arguments,
-            &[("GRIDHOOK_SERVER", &format!("http://{}", server.at()))],
+            &[("GRIDHOOK_SERVER", &format!("http://{}", server.address()))],
         );
         assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.error);
         ended.out
@@ -91,7 +91,7 @@ impl Folder {
     fn refused(&self, server: &Server, arguments: &[&str]) -> Ended {
         let ended = self.run(
             arguments,
-            &[("GRIDHOOK_SERVER", &format!("http://{}", server.at()))],
+            &[("GRIDHOOK_SERVER", &format!("http://{}", server.address()))],
         );
         assert_ne!(ended.code, Some(0), "{arguments:?}: {}", ended.out);
         ended

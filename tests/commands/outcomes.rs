@@ -244,7 +244,7 @@ fn a_replay_and_a_purge_ask_with_the_number_of_events() {
         ]
         .concat(),
     );
-    sink.set("/a", Behavior::Answer(400));
+    sink.set("/a", Behavior::Respond(400));
     publish(
         &server,
         &folder,
@@ -323,7 +323,7 @@ fn a_dead_letter_is_shown_as_it_was_published() {
         ]
         .concat(),
     );
-    sink.set("/a", Behavior::Answer(400));
+    sink.set("/a", Behavior::Respond(400));
     let data = r#"{"z": 12.50, "a": [1e2, {}, [ ]], "text": "a \"{\" : , b"}"#;
     publish(&server, &folder, "orders", &[event("1", "/a", data)]);
     let mut key = String::new();
@@ -440,7 +440,7 @@ fn blocked_order_keys_are_shown_with_what_unblocks_them() {
         &sink.url("/a"),
     ];
     folder.done(&server, &[&create[..], &order].concat());
-    sink.set("/a", Behavior::Answer(400));
+    sink.set("/a", Behavior::Respond(400));
     let events: Vec<String> = (1..=8)
         .map(|number| event(&number.to_string(), &format!("/{number}"), "{}"))
         .collect();

@@ -24,7 +24,7 @@ fn cli(server: &Server, arguments: &[&str]) -> String {
     }
     let token = std::fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
     command
-        .env("GRIDHOOK_SERVER", format!("http://{}", server.at()))
+        .env("GRIDHOOK_SERVER", format!("http://{}", server.address()))
         .env("GRIDHOOK_TOKEN", token.trim());
     let output = command.args(arguments).output().expect("an end");
     assert!(
@@ -392,7 +392,7 @@ fn create_failing_subscriptions(server: &Server, sink: &Sink) {
             server.topic(topic, "EventGridSchema");
         }
         let path = format!("/{topic}/{name}");
-        sink.set(&path, Behavior::Answer(status));
+        sink.set(&path, Behavior::Respond(status));
         let spec = SubscriptionSpec::new(&sink.url(&path))
             .dead_letters_at(&json!({"resourceId": "/r", "blobContainerName": "letters"}));
         let spec = spec.also(

@@ -105,7 +105,7 @@ fn the_page_is_served_with_its_headers_compressed_and_from_caches() {
             .expect("it");
         let content = served_content(of, content);
         let way = format!("/ui/{path}");
-        let plain = server.open("GET", &way, &[]);
+        let plain = server.request_without_token("GET", &way, &[]);
         assert_eq!(
             (plain.status, plain.body.as_slice()),
             (200, &*content),
@@ -126,7 +126,11 @@ fn the_page_is_served_with_its_headers_compressed_and_from_caches() {
             _ => "text/plain; charset=utf-8",
         };
         assert_eq!(plain.header("content-type"), Some(kind), "{way}");
-        let small = server.open("GET", &way, &[("accept-encoding", "br;q=1.0, gzip;q=0.8")]);
+        let small = server.request_without_token(
+            "GET",
+            &way,
+            &[("accept-encoding", "br;q=1.0, gzip;q=0.8")],
+        );
         if small.header("content-encoding") == Some("gzip") {
             let mut text = Vec::new();
             GzDecoder::new(small.body.as_slice())
@@ -142,11 +146,11 @@ fn the_page_is_served_with_its_headers_compressed_and_from_caches() {
                 "{way} is not compressed"
             );
         }
-        let refused = server.open("GET", &way, &[("accept-encoding", "gzip;q=0")]);
+        let refused = server.request_without_token("GET", &way, &[("accept-encoding", "gzip;q=0")]);
         assert_eq!(refused.header("content-encoding"), None, "{way}");
         let tag = plain.header("etag").expect("a tag").to_owned();
         assert_eq!(small.header("etag"), Some(tag.as_str()));
-        let known = server.open(
+        let known = server.request_without_token(
             "GET",
             &way,
             &[("if-none-match", &format!("\"other\", {tag}"))],
@@ -154,7 +158,7 @@ fn the_page_is_served_with_its_headers_compressed_and_from_caches() {
         assert_eq!((known.status, known.body.len()), (304, 0), "{way}");
         assert_eq!(
             server
-                .open("GET", &way, &[("if-none-match", "\"other\"")])
+                .request_without_token("GET", &way, &[("if-none-match", "\"other\"")])
                 .status,
             200,
             "{way}"
@@ -170,22 +174,22 @@ fn the_page_is_served_with_its_headers_compressed_and_from_caches() {
         ("/ui/../Cargo.toml", 404),
         ("/ui/%2e%2e/index.html", 404),
     ] {
-        let response = server.open("GET", way, &[]);
+        let response = server.request_without_token("GET", way, &[]);
         assert_eq!(response.status, status, "{way}");
     }
     assert_eq!(
         server
-            .open("GET", "/ui/none.js", &[])
+            .request_without_token("GET", "/ui/none.js", &[])
             .header("x-content-type-options"),
         Some("nosniff")
     );
-    let wrong = server.open("POST", "/ui/", &[]);
+    let wrong = server.request_without_token("POST", "/ui/", &[]);
     assert_eq!(
         (wrong.status, wrong.header("allow")),
         (405, Some("GET, HEAD"))
     );
     for way in ["/", "/ui"] {
-        let response = server.open("GET", way, &[]);
+        let response = server.request_without_token("GET", way, &[]);
         // Relative: the browser is below the path prefix of a proxy, maybe.
         assert_eq!(
             (response.status, response.header("location")),
@@ -271,7 +275,7 @@ fn the_page_is_at_the_operators_address_only_and_can_be_removed() {
     assert_eq!((ask("/"), ask("/ui/"), ask("/ui/session")), (307, 200, 401));
     for way in ["/", "/ui", "/ui/", "/ui/session"] {
         assert_eq!(
-            server.open("GET", way, &[]).status,
+            server.request_without_token("GET", way, &[]).status,
             404,
             "{way} of the publishers' address"
         );
@@ -287,7 +291,11 @@ fn the_page_is_at_the_operators_address_only_and_can_be_removed() {
     let server = Server::start(&[("SERVER__DASHBOARD", "false")]);
     assert!(!server.logs().contains("the dashboard is at "));
     for way in ["/", "/ui", "/ui/"] {
-        assert_eq!(server.open("GET", way, &[]).status, 404, "{way}");
+        assert_eq!(
+            server.request_without_token("GET", way, &[]).status,
+            404,
+            "{way}"
+        );
     }
     assert_eq!(
         server
@@ -311,7 +319,8 @@ fn every_chapter_of_the_manual_is_served_and_listed() {
             "js/views/help.js lists {}",
             chapter.name
         );
-        let response = server.open("GET", &format!("/ui/manual/{}.md", chapter.name), &[]);
+        let response =
+            server.request_without_token("GET", &format!("/ui/manual/{}.md", chapter.name), &[]);
         assert_eq!(
             (response.status, response.text().as_str()),
             (200, chapter.markdown),

@@ -34,7 +34,7 @@ fn publish(server: &Server, ids: impl IntoIterator<Item = u64>) {
 fn server_with(sink: &Sink, status: u16) -> Server {
     let server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
     server.topic("orders", "EventGridSchema");
-    sink.set("/legacy", Behavior::Answer(status));
+    sink.set("/legacy", Behavior::Respond(status));
     let spec = SubscriptionSpec::new(&sink.url("/legacy"))
         .dead_letters_at(&json!({"resourceId": "/r", "blobContainerName": "letters"}));
     server.subscribe("orders", "legacy", &spec);
@@ -79,7 +79,7 @@ fn an_endpoint_that_refuses_every_event_is_failing_for_every_reader_until_it_is_
         "{metrics}"
     );
 
-    sink.set("/legacy", Behavior::Answer(200));
+    sink.set("/legacy", Behavior::Respond(200));
     publish(&server, 5..=64);
     wait_for("the deliveries", LONG, || {
         server.counter("orders", "legacy", "delivered") == 60
@@ -222,7 +222,7 @@ fn a_report_is_compressed_and_not_sent_again_until_it_changes() {
             .into_iter()
             .chain(more.iter().copied())
             .collect();
-        server.open("GET", path, &headers)
+        server.request_without_token("GET", path, &headers)
     };
     let path = "/top?by=name";
     let plain = ask(path, &[]);
@@ -299,5 +299,10 @@ fn an_event_is_found_by_its_id_without_its_topic() {
             "{path}"
         );
     }
-    assert_eq!(server.open("GET", "/search?id=7", &[]).status, 401);
+    assert_eq!(
+        server
+            .request_without_token("GET", "/search?id=7", &[])
+            .status,
+        401
+    );
 }

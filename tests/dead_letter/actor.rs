@@ -526,7 +526,7 @@ fn a_missing_event_is_lost_and_the_others_are_written() {
             owner,
             vec![gone],
             WriteUrgency::Now,
-            Box::new(|answer| answer.expect("written")),
+            Box::new(|response| response.expect("written")),
         );
         let _actor = world.actor();
         world.enqueue(subscription_key(1), target("letters"), START);

@@ -185,7 +185,7 @@ impl DeadLetterService {
             .owner;
         let record = |index| dead_letter_change(first.plus(u64::from(index)), due, dead());
         let (sender, receiver) = tokio::sync::oneshot::channel();
-        let done = Box::new(move |answer| sender.send(answer).expect("somebody waits"));
+        let done = Box::new(move |response| sender.send(response).expect("somebody waits"));
         self.journal.write_changes(
             owner,
             (0..count).map(record).collect(),

@@ -12,7 +12,7 @@ use super::{AMPLE, options, post_to, with_names};
 use crate::{
     spec::fact,
     support::{
-        endpoint::{Endpoint, answer},
+        endpoint::{Endpoint, respond},
         port::ReservedPort,
     },
 };
@@ -134,7 +134,7 @@ fn a_network_is_allowed_by_its_prefix() {
 
 #[actix_rt::test]
 async fn a_literal_address_is_checked_without_a_lookup() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let strict = AddressRules {
         allow_http: true,
         ..AddressRules::default()
@@ -143,19 +143,19 @@ async fn a_literal_address_is_checked_without_a_lookup() {
         rules: strict,
         ..options()
     });
-    let answer = post_to(&client, &endpoint.url(), AMPLE).await;
-    assert_eq!(answer.outcome, Outcome::Failed(Failure::SocketError));
+    let response = post_to(&client, &endpoint.url(), AMPLE).await;
+    assert_eq!(response.outcome, Outcome::Failed(Failure::SocketError));
     assert!(
-        answer.detail.contains("127.0.0.1 is private or reserved"),
+        response.detail.contains("127.0.0.1 is private or reserved"),
         "{}",
-        answer.detail
+        response.detail
     );
     assert_eq!(endpoint.connections(), 0);
 }
 
 #[actix_rt::test]
 async fn a_name_with_one_forbidden_address_is_refused_whole() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let allowed = endpoint.address();
     let metadata: SocketAddr = "169.254.169.254:80".parse().expect("an address");
     for found in [
@@ -164,14 +164,14 @@ async fn a_name_with_one_forbidden_address_is_refused_whole() {
         vec![metadata, allowed],
     ] {
         let client = WebhookClient::new(with_names(move |_, _| Some(Ok(found.clone()))));
-        let answer = post_to(&client, "http://mixed.test/", AMPLE).await;
-        assert_eq!(answer.outcome, Outcome::Failed(Failure::SocketError));
+        let response = post_to(&client, "http://mixed.test/", AMPLE).await;
+        assert_eq!(response.outcome, Outcome::Failed(Failure::SocketError));
         assert!(
-            answer
+            response
                 .detail
                 .contains("mixed.test resolves to 169.254.169.254"),
             "{}",
-            answer.detail
+            response.detail
         );
     }
     assert_eq!(endpoint.connections(), 0);
@@ -179,7 +179,7 @@ async fn a_name_with_one_forbidden_address_is_refused_whole() {
 
 #[actix_rt::test]
 async fn a_name_is_resolved_once_per_connection() {
-    let endpoint = Endpoint::start(vec![answer(200, "connection: close\r\n", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "connection: close\r\n", "")]);
     let good = endpoint.address();
     let bad = "10.0.0.1:80".parse().expect("an address");
     let client = WebhookClient::new(with_names(move |_, lookups| {
@@ -201,7 +201,7 @@ async fn a_name_is_resolved_once_per_connection() {
 
 #[actix_rt::test]
 async fn the_second_address_is_called_if_the_first_refuses() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let port = ReservedPort::new();
     let free = port.address;
     let good = endpoint.address();

@@ -17,7 +17,7 @@ use gridhook::{
 };
 
 use super::{AMPLE, options, outgoing, post_to, with_names};
-use crate::support::endpoint::{Endpoint, Script, Step, answer};
+use crate::support::endpoint::{Endpoint, Script, Step, respond};
 
 /// Ways to write 127.0.0.1. Each reaches it if it is allowed.
 const SPELLINGS: [(&str, &str); 11] = [
@@ -79,7 +79,7 @@ fn show(name: &str, what: &str, got: &str) {
 
 #[actix_rt::test]
 async fn no_spelling_and_no_inner_address_passes_unless_its_network_is_allowed() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let port = endpoint.address().port();
     let strict = WebhookClient::new(ClientOptions {
         rules: strict(),
@@ -122,7 +122,7 @@ async fn no_spelling_and_no_inner_address_passes_unless_its_network_is_allowed()
 
 #[actix_rt::test]
 async fn names_are_refused_by_their_addresses() {
-    let endpoint = Endpoint::start(vec![answer(200, "connection: close\r\n", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "connection: close\r\n", "")]);
     let at = endpoint.address();
     let inner = |text: &str| SocketAddr::new(text.parse().expect(text), at.port());
     let one = |found: Vec<SocketAddr>| with_names(move |_, _| Some(Ok(found.clone())));
@@ -197,7 +197,7 @@ async fn names_are_refused_by_their_addresses() {
 
 #[actix_rt::test]
 async fn a_server_does_not_deliver_to_itself_whatever_is_allowed() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let at = endpoint.address();
     let client = |own: SocketAddr| {
         let names = with_names(move |_, _| Some(Ok(vec![at])));
@@ -277,9 +277,9 @@ fn say(text: &str) -> Step {
 
 #[actix_rt::test]
 async fn a_redirect_is_not_followed() {
-    let inner = Endpoint::start(vec![answer(200, "", "")]);
+    let inner = Endpoint::start(vec![respond(200, "", "")]);
     for status in [301, 302, 303, 307, 308] {
-        let endpoint = Endpoint::start(vec![answer(
+        let endpoint = Endpoint::start(vec![respond(
             status,
             &format!("location: {}\r\n", inner.url()),
             "",
@@ -296,7 +296,7 @@ const WAIT: Duration = Duration::from_millis(600);
 /// The actions of a malicious endpoint, and the outcomes that they may have.
 fn attacks() -> Vec<(&'static str, Script, &'static [Outcome])> {
     let head = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n";
-    let zipped = answer(
+    let zipped = respond(
         200,
         "content-encoding: gzip\r\n",
         "\u{1f}\u{8b} as if it were zipped",
@@ -384,7 +384,7 @@ fn attacks() -> Vec<(&'static str, Script, &'static [Outcome])> {
         ),
         (
             "a tunnel",
-            answer(101, "upgrade: x\r\nconnection: upgrade\r\n", ""),
+            respond(101, "upgrade: x\r\nconnection: upgrade\r\n", ""),
             &[
                 Outcome::Failed(Failure::GenericError),
                 Outcome::Failed(Failure::SocketError),

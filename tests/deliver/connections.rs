@@ -8,7 +8,7 @@ use gridhook::{
 };
 
 use super::{AMPLE, BRIEF, eventually, options, post_to, with_names};
-use crate::support::endpoint::{Endpoint, Script, Step, answer};
+use crate::support::endpoint::{Endpoint, Script, Step, respond};
 
 fn say(text: &str) -> Step {
     Step::Say(text.as_bytes().to_vec())
@@ -38,10 +38,10 @@ async fn a_connection_is_reused_after_a_complete_response() {
     )];
     check(
         vec![
-            answer(200, "", "body"),
+            respond(200, "", "body"),
             chunked,
-            answer(204, "", ""),
-            answer(500, "", "no"),
+            respond(204, "", ""),
+            respond(500, "", "no"),
         ],
         &[200, 200, 204, 500, 500],
         1,
@@ -52,7 +52,7 @@ async fn a_connection_is_reused_after_a_complete_response() {
 #[actix_rt::test]
 async fn a_connection_is_not_reused_if_the_endpoint_says_so() {
     check(
-        vec![answer(200, "connection: close\r\n", "body")],
+        vec![respond(200, "connection: close\r\n", "body")],
         &[200, 200],
         2,
     )
@@ -73,7 +73,7 @@ async fn a_response_without_a_length_ends_its_connection() {
         late,
         say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"),
     ];
-    check(vec![first, answer(500, "", "")], &[200, 500], 2).await;
+    check(vec![first, respond(500, "", "")], &[200, 500], 2).await;
 }
 
 #[actix_rt::test]
@@ -98,7 +98,7 @@ async fn interim_responses_are_skipped_and_the_connection_is_reused() {
                 say("00 OK\r\ncontent-length: 2\r\n\r\nok"),
             ],
         ] {
-            check(vec![script, answer(503, "", "")], &[200, 503], 1).await;
+            check(vec![script, respond(503, "", "")], &[200, 503], 1).await;
         }
     }
     // An end of HTTP fails the request, and its connection is not reused.
@@ -107,15 +107,15 @@ async fn interim_responses_are_skipped_and_the_connection_is_reused() {
         late(),
         last(),
     ];
-    check(vec![switched, answer(503, "", "")], &[101, 503], 2).await;
+    check(vec![switched, respond(503, "", "")], &[101, 503], 2).await;
 }
 
 #[actix_rt::test]
 async fn a_body_of_up_to_64_kib_costs_no_connection_and_a_longer_one_does() {
-    let body = |bytes: usize| answer(200, "", &"x".repeat(bytes));
+    let body = |bytes: usize| respond(200, "", &"x".repeat(bytes));
     let client = WebhookClient::new(options());
     for (bytes, connections) in [(4_097, 1), (65_536, 1), (65_537, 2), (1 << 20, 2)] {
-        let endpoint = Endpoint::start(vec![body(bytes), answer(204, "", "")]);
+        let endpoint = Endpoint::start(vec![body(bytes), respond(204, "", "")]);
         let first = post_to(&client, &endpoint.url(), AMPLE).await;
         assert_eq!(
             (first.outcome, first.body.len()),
@@ -139,7 +139,7 @@ async fn a_body_of_up_to_64_kib_costs_no_connection_and_a_longer_one_does() {
 #[actix_rt::test]
 async fn a_stale_connection_costs_no_attempt() {
     for end in [Step::Reset, Step::Close] {
-        let endpoint = Endpoint::start(vec![answer(200, "", ""), vec![end], answer(202, "", "")]);
+        let endpoint = Endpoint::start(vec![respond(200, "", ""), vec![end], respond(202, "", "")]);
         let client = WebhookClient::new(options());
         assert_eq!(
             post_to(&client, &endpoint.url(), AMPLE).await.status,
@@ -189,7 +189,7 @@ async fn a_request_is_not_repeated_once_a_response_began() {
         Step::Pause(Duration::from_millis(30)),
         Step::Reset,
     ];
-    let endpoint = Endpoint::start(vec![answer(200, "", ""), begun]);
+    let endpoint = Endpoint::start(vec![respond(200, "", ""), begun]);
     let client = WebhookClient::new(options());
     post_to(&client, &endpoint.url(), AMPLE).await;
     let second = post_to(&client, &endpoint.url(), AMPLE).await;
@@ -204,7 +204,7 @@ async fn a_request_is_not_repeated_once_a_response_began() {
 
 #[actix_rt::test]
 async fn a_timeout_on_a_reused_connection_is_not_repeated() {
-    let endpoint = Endpoint::start(vec![answer(200, "", ""), vec![Step::Hang]]);
+    let endpoint = Endpoint::start(vec![respond(200, "", ""), vec![Step::Hang]]);
     let client = WebhookClient::new(options());
     post_to(&client, &endpoint.url(), AMPLE).await;
     assert_eq!(
@@ -220,7 +220,7 @@ async fn a_timeout_on_a_reused_connection_is_not_repeated() {
 
 #[actix_rt::test]
 async fn idle_connections_are_closed_without_another_call() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let client = WebhookClient::new(ClientOptions {
         keep_alive: Duration::from_millis(20),
         ..options()
@@ -244,7 +244,7 @@ async fn the_connection_that_was_used_last_is_reused() {
             Step::Pause(Duration::from_millis(30)),
             say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"),
         ],
-        answer(200, "", ""),
+        respond(200, "", ""),
     ]);
     let keep_alive = Duration::from_millis(500);
     let client = WebhookClient::new(ClientOptions {
@@ -276,7 +276,7 @@ async fn the_connection_that_was_used_last_is_reused() {
 
 #[actix_rt::test]
 async fn idle_connections_do_not_accumulate() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let address = endpoint.address();
     let keep_alive = Duration::from_secs(3_600);
     let client = WebhookClient::new(ClientOptions {
@@ -306,7 +306,7 @@ async fn idle_connections_do_not_accumulate() {
 
 #[actix_rt::test]
 async fn idle_connections_borrow_the_permits_of_requests_until_these_are_short() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let address = endpoint.address();
     let sockets = Sockets::new(16, 1);
     let keep_alive = Duration::from_secs(3_600);

@@ -11,7 +11,7 @@ use super::{AMPLE, BRIEF, options, post_large, post_to, with_names};
 use crate::{
     spec::fact,
     support::{
-        endpoint::{Endpoint, Script, Step, answer},
+        endpoint::{Endpoint, Script, Step, respond},
         port::ReservedPort,
     },
 };
@@ -36,14 +36,14 @@ async fn check(
         AMPLE
     };
     let start = Instant::now();
-    let answer = post_to(&client, &endpoint.url(), waits).await;
+    let response = post_to(&client, &endpoint.url(), waits).await;
     assert_eq!(
-        (answer.outcome, answer.status),
+        (response.outcome, response.status),
         (outcome, status),
         "{}",
-        answer.detail
+        response.detail
     );
-    assert!(answer.detail.contains(detail), "{}", answer.detail);
+    assert!(response.detail.contains(detail), "{}", response.detail);
     assert!(
         start.elapsed() < AMPLE.response,
         "it took {:?}",
@@ -54,7 +54,7 @@ async fn check(
         1,
         "a first request on a connection is never repeated"
     );
-    answer
+    response
 }
 
 #[actix_rt::test]
@@ -99,20 +99,20 @@ async fn silence_in_any_phase_is_a_timeout() {
 #[actix_rt::test]
 async fn a_status_decides_whatever_the_body_does_and_a_slow_body_costs_the_connection() {
     let check = async |script: Script, status: u16, outcome: Outcome| {
-        let endpoint = Endpoint::start(vec![script, answer(204, "", "")]);
+        let endpoint = Endpoint::start(vec![script, respond(204, "", "")]);
         let client = WebhookClient::new(options());
         let start = Instant::now();
-        let answer = post_to(&client, &endpoint.url(), BRIEF).await;
+        let response = post_to(&client, &endpoint.url(), BRIEF).await;
         let took = start.elapsed();
         assert_eq!(
-            (answer.outcome, answer.status),
+            (response.outcome, response.status),
             (outcome, Some(status)),
             "{}",
-            answer.detail
+            response.detail
         );
         assert!(
-            answer.detail.contains("did not end in time") && answer.body.starts_with(b"abc"),
-            "{answer:?}"
+            response.detail.contains("did not end in time") && response.body.starts_with(b"abc"),
+            "{response:?}"
         );
         assert_eq!(
             post_to(&client, &endpoint.url(), AMPLE).await.status,
@@ -154,8 +154,8 @@ async fn a_body_is_read_for_two_seconds_of_a_long_wait() {
     let waits = RequestTimeouts {
         response: Duration::from_secs(60),
     };
-    let answer = post_to(&WebhookClient::new(options()), &endpoint.url(), waits).await;
-    assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
+    let response = post_to(&WebhookClient::new(options()), &endpoint.url(), waits).await;
+    assert_eq!(response.outcome, Outcome::Delivered, "{}", response.detail);
     assert!(
         start.elapsed() < Duration::from_secs(20),
         "{:?}",
@@ -166,12 +166,12 @@ async fn a_body_is_read_for_two_seconds_of_a_long_wait() {
 #[actix_rt::test]
 async fn a_large_request_that_is_not_read_is_a_timeout() {
     let endpoint = Endpoint::start_impatient(vec![vec![Step::Pause(AMPLE.response)]]);
-    let answer = post_large(&endpoint.url(), BRIEF).await;
-    assert_eq!(answer.outcome, Outcome::Failed(Failure::TimedOut));
+    let response = post_large(&endpoint.url(), BRIEF).await;
+    assert_eq!(response.outcome, Outcome::Failed(Failure::TimedOut));
     assert!(
-        answer.detail.contains("not fully sent"),
+        response.detail.contains("not fully sent"),
         "{}",
-        answer.detail
+        response.detail
     );
 }
 
@@ -180,19 +180,19 @@ async fn a_rejection_is_read_while_the_request_is_still_being_written() {
     let patient = Step::Pause(Duration::from_millis(300));
     for end in [patient, Step::Close, Step::Reset] {
         let refusal = [
-            answer(413, "", "too much"),
+            respond(413, "", "too much"),
             vec![Step::Pause(Duration::from_millis(200)), end],
         ]
         .concat();
         let endpoint = Endpoint::start_impatient(vec![refusal]);
-        let answer = post_large(&endpoint.url(), AMPLE).await;
+        let response = post_large(&endpoint.url(), AMPLE).await;
         assert_eq!(
-            (answer.outcome, answer.status),
+            (response.outcome, response.status),
             (Outcome::Failed(Failure::PayloadTooLarge), Some(413)),
             "{}",
-            answer.detail
+            response.detail
         );
-        assert_eq!(answer.body, "too much");
+        assert_eq!(response.body, "too much");
     }
 }
 
@@ -310,7 +310,7 @@ async fn a_status_without_a_body_does_not_wait_for_one() {
 #[actix_rt::test]
 async fn hundreds_of_hanging_requests_do_not_delay_another_endpoint() {
     let dead = Endpoint::start(vec![vec![Step::Hang]]);
-    let alive = Endpoint::start(vec![answer(200, "", "")]);
+    let alive = Endpoint::start(vec![respond(200, "", "")]);
     let client = WebhookClient::new(options());
     let url = dead.url();
     let hanging = futures_util::future::join_all((0..150).map(|_| post_to(&client, &url, AMPLE)));
@@ -320,8 +320,8 @@ async fn hundreds_of_hanging_requests_do_not_delay_another_endpoint() {
             "all hang at once"
         );
         for _ in 0..10 {
-            let answer = post_to(&client, &alive.url(), AMPLE).await;
-            assert_eq!(answer.outcome, Outcome::Delivered);
+            let response = post_to(&client, &alive.url(), AMPLE).await;
+            assert_eq!(response.outcome, Outcome::Delivered);
         }
     };
     futures_util::future::select(Box::pin(hanging), Box::pin(others)).await;

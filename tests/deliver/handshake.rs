@@ -17,7 +17,7 @@ use gridhook::{
 
 use super::{options, with_names};
 use crate::support::{
-    endpoint::{Endpoint, Received, Script, Step, answer},
+    endpoint::{Endpoint, Received, Script, Step, respond},
     port::ReservedPort,
 };
 
@@ -108,7 +108,7 @@ fn a_handshake_has_the_static_delivery_properties() {
 
 #[actix_rt::test]
 async fn the_code_is_posted_to_the_exact_address_in_event_grid_s_form() {
-    let endpoint = Endpoint::start(vec![answer(200, "", r#"{"validationResponse":"CODE"}"#)]);
+    let endpoint = Endpoint::start(vec![respond(200, "", r#"{"validationResponse":"CODE"}"#)]);
     let response = handshake_with(options(), &endpoint.url(), Handshake::EventGrid, AMPLE)
         .await
         .expect("a response");
@@ -131,7 +131,7 @@ async fn the_code_is_posted_to_the_exact_address_in_event_grid_s_form() {
 async fn a_permission_is_requested_with_options_and_read_from_headers() {
     let headers = "WebHook-Allowed-Origin: eventgrid.azure.net\r\nWebHook-Allowed-Rate: 100\r\n";
     for script in [
-        answer(200, headers, "a page"),
+        respond(200, headers, "a page"),
         // A body that never ends does not delay the result, because it is not read.
         vec![
             Step::Say(
@@ -166,9 +166,9 @@ async fn a_permission_is_requested_with_options_and_read_from_headers() {
 
 #[actix_rt::test]
 async fn a_redirect_is_reported_and_not_followed() {
-    let elsewhere = Endpoint::start(vec![answer(200, "", r#"{"validationResponse":"CODE"}"#)]);
+    let elsewhere = Endpoint::start(vec![respond(200, "", r#"{"validationResponse":"CODE"}"#)]);
     let headers = format!("location: {}\r\n", elsewhere.url());
-    let endpoint = Endpoint::start(vec![answer(307, &headers, "")]);
+    let endpoint = Endpoint::start(vec![respond(307, &headers, "")]);
     let response = handshake_with(options(), &endpoint.url(), Handshake::EventGrid, AMPLE)
         .await
         .expect("a response");
@@ -318,7 +318,7 @@ async fn every_handshake_failure_has_a_name() {
 
 #[actix_rt::test]
 async fn each_handshake_has_its_own_connection() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "{}")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "{}")]);
     let client = WebhookClient::new(options());
     let destination = destination(&endpoint.url(), Schema::EventGrid);
     let outgoing = outgoing(Handshake::EventGrid, &destination);
@@ -369,7 +369,7 @@ async fn the_body_of_a_validation_may_be_long() {
             r#"{{"padding":"{}","validationResponse":"CODE"}}"#,
             "x".repeat(bytes)
         );
-        let endpoint = Endpoint::start(vec![answer(200, "", &json)]);
+        let endpoint = Endpoint::start(vec![respond(200, "", &json)]);
         let reply = handshake_with(options(), &endpoint.url(), Handshake::EventGrid, AMPLE)
             .await
             .expect("a response");

@@ -11,7 +11,7 @@ use gridhook::{
 };
 
 use super::{AMPLE, eventually, options, outgoing, post_to, with_names};
-use crate::support::endpoint::{Endpoint, Gate, Script, Step, answer};
+use crate::support::endpoint::{Endpoint, Gate, Script, Step, respond};
 
 /// A time limit that is reached, and in which a request is sent completely also on a busy machine.
 const WAIT: Duration = Duration::from_millis(500);
@@ -43,12 +43,12 @@ async fn check(before: Script, after: Script, expected: Option<bool>) {
     ]);
     let client = WebhookClient::new(options());
     let destination = destination(&endpoint.url());
-    let (answer, late_request) = call(&client, &destination).await;
+    let (response, late_request) = call(&client, &destination).await;
     assert_eq!(
-        (answer.outcome, answer.status),
+        (response.outcome, response.status),
         (Outcome::Failed(Failure::TimedOut), None),
         "{}",
-        answer.detail
+        response.detail
     );
     gate.open();
     let taken = match late_request {
@@ -73,7 +73,7 @@ async fn a_late_success_counts_and_a_late_failure_does_not() {
             vec![say("HTTP/1.1 101 Switching Protocols\r\n\r\n"), Step::Hang],
             false,
         ),
-        (vec![interim.clone()], answer(200, "", ""), true),
+        (vec![interim.clone()], respond(200, "", ""), true),
         (vec![interim], vec![Step::Close], false),
         (vec![], vec![say("what?\r\n\r\n")], false),
         (vec![], vec![Step::Close], false),
@@ -87,7 +87,7 @@ async fn a_late_success_counts_and_a_late_failure_does_not() {
         (404, false),
         (503, false),
     ] {
-        cases.push((vec![], answer(status, "", ""), taken));
+        cases.push((vec![], respond(status, "", ""), taken));
     }
     join_all(
         cases
@@ -129,12 +129,12 @@ async fn a_response_with_an_unfinished_body_is_not_late() {
         let endpoint = Endpoint::start(vec![vec![head, Step::Hang]]);
         let client = WebhookClient::new(options());
         let to = destination(&endpoint.url());
-        let (answer, late_request) = call(&client, &to).await;
+        let (response, late_request) = call(&client, &to).await;
         assert_eq!(
-            (answer.outcome, answer.status),
+            (response.outcome, response.status),
             (outcome, Some(status)),
             "{}",
-            answer.detail
+            response.detail
         );
         assert!(late_request.is_none());
     }
@@ -166,21 +166,21 @@ async fn an_incompletely_sent_request_is_aborted_at_the_timeout() {
         body: Bytes::from(vec![b' '; 16 << 20]),
         ..OutgoingRequest::default()
     };
-    let (answer, late_request) = client
+    let (response, late_request) = client
         .begin_request(&to, large, WallTime(0))
         .wait_for_response(WAIT)
         .await;
     assert!(
-        answer.detail.contains("not fully sent"),
+        response.detail.contains("not fully sent"),
         "{}",
-        answer.detail
+        response.detail
     );
     assert!(late_request.is_none());
 
     let client = WebhookClient::new(with_names(|_, _| None));
     let to = destination("http://nobody.knows.test/");
-    let (answer, late_request) = call(&client, &to).await;
-    assert_eq!(answer.outcome, Outcome::Failed(Failure::TimedOut));
+    let (response, late_request) = call(&client, &to).await;
+    assert_eq!(response.outcome, Outcome::Failed(Failure::TimedOut));
     assert!(late_request.is_none());
 }
 
@@ -189,7 +189,7 @@ async fn a_reused_connection_that_breaks_after_the_timeout_is_not_replaced() {
     for end in [Step::Close, Step::Reset] {
         let gate = Gate::default();
         let breaking = vec![Step::Gate(gate.clone()), end];
-        let endpoint = Endpoint::start(vec![answer(200, "", ""), breaking, answer(200, "", "")]);
+        let endpoint = Endpoint::start(vec![respond(200, "", ""), breaking, respond(200, "", "")]);
         let client = WebhookClient::new(options());
         post_to(&client, &endpoint.url(), AMPLE).await;
         let destination = destination(&endpoint.url());

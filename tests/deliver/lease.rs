@@ -10,11 +10,11 @@ use gridhook::{
 use tokio::time::Instant;
 
 use super::{AMPLE, options, post_to};
-use crate::support::endpoint::{Endpoint, answer};
+use crate::support::endpoint::{Endpoint, respond};
 
 #[actix_rt::test]
 async fn no_request_is_sent_without_a_lease() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let lease = Lease::new_unrenewed();
     let client = WebhookClient::new(ClientOptions {
         lease: Some(lease.clone()),

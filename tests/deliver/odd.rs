@@ -8,7 +8,7 @@ use gridhook::{
 };
 
 use super::{AMPLE, BRIEF, options, post_large, post_to};
-use crate::support::endpoint::{Endpoint, Script, Step, answer};
+use crate::support::endpoint::{Endpoint, Script, Step, respond};
 
 const PAUSE: Step = Step::Pause(Duration::from_millis(5));
 
@@ -192,7 +192,7 @@ async fn the_status_line_decides_whatever_the_fields_are() {
         let (first, second) = response.as_bytes().split_at(response.len() / 2);
         let parts = vec![Step::Say(first.to_vec()), PAUSE, Step::Say(second.to_vec())];
         for script in [vec![say(&response)], parts] {
-            let endpoint = Endpoint::start(vec![script, answer(202, "", "")]);
+            let endpoint = Endpoint::start(vec![script, respond(202, "", "")]);
             let result = post_to(&client, &endpoint.url(), AMPLE).await;
             assert_eq!(
                 (result.outcome, result.status),
@@ -271,7 +271,7 @@ async fn the_status_line_decides_however_the_response_ends() {
         ),
     ];
     for (name, script, waits) in table {
-        let endpoint = Endpoint::start(vec![script, answer(202, "", "")]);
+        let endpoint = Endpoint::start(vec![script, respond(202, "", "")]);
         let client = WebhookClient::new(options());
         let result = post_to(&client, &endpoint.url(), waits).await;
         assert_eq!(
@@ -346,7 +346,7 @@ async fn a_success_before_the_request_was_read_counts() {
         (Step::Reset, AMPLE),
         (Step::Pause(AMPLE.response), BRIEF),
     ] {
-        let early = [answer(200, "", "ok"), vec![pause.clone(), end.clone()]].concat();
+        let early = [respond(200, "", "ok"), vec![pause.clone(), end.clone()]].concat();
         let endpoint = Endpoint::start_impatient(vec![early]);
         let result = post_large(&endpoint.url(), waits).await;
         assert_eq!(

@@ -18,7 +18,7 @@ use gridhook::{
 
 use super::{AMPLE, options, post_to, with_names};
 use crate::support::{
-    endpoint::{Endpoint, answer},
+    endpoint::{Endpoint, respond},
     names::{NameReply, NameServer},
     port::ReservedPort,
 };
@@ -240,23 +240,23 @@ fn deaf() -> (TcpListener, Vec<TcpStream>) {
 
 #[actix_rt::test]
 async fn an_unresponsive_address_does_not_delay_the_next() {
-    let endpoint = Endpoint::start(vec![answer(200, "connection: close\r\n", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "connection: close\r\n", "")]);
     let (deaf, _queued) = deaf();
     let deaf = deaf.local_addr().expect("an address");
     let at = endpoint.address();
     for found in [vec![deaf, at], vec![deaf, deaf, deaf, at]] {
         let client = WebhookClient::new(with_names(move |_, _| Some(Ok(found.clone()))));
         let start = Instant::now();
-        let answer = post_to(&client, "http://two.test/", AMPLE).await;
-        assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
+        let response = post_to(&client, "http://two.test/", AMPLE).await;
+        assert_eq!(response.outcome, Outcome::Delivered, "{}", response.detail);
         assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     }
 }
 
 #[actix_rt::test]
 async fn addresses_are_called_ipv6_first_and_in_turns() {
-    let v4 = Endpoint::start(vec![answer(200, "", "")]);
-    let v6 = Endpoint::start_at("::1", vec![answer(201, "", "")]);
+    let v4 = Endpoint::start(vec![respond(200, "", "")]);
+    let v6 = Endpoint::start_at("::1", vec![respond(201, "", "")]);
     let four = v4.address();
     let six = v6.address();
     let closed6 = [(); 2].map(|()| ReservedPort::at_address(Ipv6Addr::LOCALHOST.into()));
@@ -271,19 +271,24 @@ async fn addresses_are_called_ipv6_first_and_in_turns() {
     ] {
         let shown = format!("{found:?}");
         let client = WebhookClient::new(with_names(move |_, _| Some(Ok(found.clone()))));
-        let answer = post_to(&client, "http://both.test/", AMPLE).await;
-        assert_eq!(answer.status, Some(status), "{shown}: {}", answer.detail);
+        let response = post_to(&client, "http://both.test/", AMPLE).await;
+        assert_eq!(
+            response.status,
+            Some(status),
+            "{shown}: {}",
+            response.detail
+        );
     }
     let first = refused6[0];
     let last = refused4;
     let client = WebhookClient::new(with_names(move |_, _| Some(Ok(vec![last, first]))));
-    let answer = post_to(&client, "http://none.test/", AMPLE).await;
-    assert_eq!(answer.outcome, Outcome::Failed(Failure::SocketError));
+    let response = post_to(&client, "http://none.test/", AMPLE).await;
+    assert_eq!(response.outcome, Outcome::Failed(Failure::SocketError));
     assert!(
-        answer
+        response
             .detail
             .contains(&format!("no connection to {last}: Connection refused")),
         "{}",
-        answer.detail
+        response.detail
     );
 }

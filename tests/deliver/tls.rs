@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use super::{AMPLE, BRIEF, eventually, options, post_to, trusting};
 use crate::support::{
     certificates::Authority,
-    endpoint::{Endpoint, Step, answer},
+    endpoint::{Endpoint, Step, respond},
 };
 
 /// A certificate authority of the test, in a file, and a server certificate from it for `name`.
@@ -40,22 +40,22 @@ async fn an_operator_s_authority_is_trusted_and_connections_are_reused() {
     let (folder, tls) = authority("localhost");
     let endpoint = Endpoint::start_tls(
         vec![
-            answer(200, "", "safe"),
-            answer(200, "", "still"),
+            respond(200, "", "safe"),
+            respond(200, "", "still"),
             vec![Step::Hang],
         ],
         tls,
     );
     let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
     for body in ["safe", "still"] {
-        let answer = post_to(&client, &url(&endpoint, "localhost"), AMPLE).await;
+        let response = post_to(&client, &url(&endpoint, "localhost"), AMPLE).await;
         assert_eq!(
-            (answer.outcome, answer.status),
+            (response.outcome, response.status),
             (Outcome::Delivered, Some(200)),
             "{}",
-            answer.detail
+            response.detail
         );
-        assert_eq!(answer.body, body);
+        assert_eq!(response.body, body);
     }
     assert_eq!(endpoint.connections(), 1);
     assert_eq!(
@@ -69,7 +69,7 @@ async fn an_operator_s_authority_is_trusted_and_connections_are_reused() {
 #[actix_rt::test]
 async fn an_unknown_authority_and_a_wrong_name_have_different_errors() {
     let (folder, tls) = authority("elsewhere.test");
-    let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], tls);
+    let endpoint = Endpoint::start_tls(vec![respond(200, "", "")], tls);
     let untrusted = post_to(
         &WebhookClient::new(options()),
         &url(&endpoint, "127.0.0.1"),
@@ -100,18 +100,18 @@ async fn an_unknown_authority_and_a_wrong_name_have_different_errors() {
 
 #[actix_rt::test]
 async fn an_unanswered_tls_handshake_is_a_timeout_with_its_cause() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
-    let answer = post_to(
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
+    let response = post_to(
         &WebhookClient::new(options()),
         &url(&endpoint, "127.0.0.1"),
         BRIEF,
     )
     .await;
-    assert_eq!(answer.outcome, Outcome::Failed(Failure::TimedOut));
+    assert_eq!(response.outcome, Outcome::Failed(Failure::TimedOut));
     assert!(
-        answer.detail.contains("no TLS with 127.0.0.1"),
+        response.detail.contains("no TLS with 127.0.0.1"),
         "{}",
-        answer.detail
+        response.detail
     );
 }
 
@@ -120,13 +120,13 @@ async fn a_stale_tls_connection_costs_no_attempt() {
     for end in [Step::Reset, Step::Close] {
         let (folder, tls) = authority("localhost");
         let endpoint = Endpoint::start_tls(
-            vec![answer(200, "", ""), vec![end], answer(202, "", "")],
+            vec![respond(200, "", ""), vec![end], respond(202, "", "")],
             tls,
         );
         let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
         for status in [200, 202] {
-            let answer = post_to(&client, &url(&endpoint, "localhost"), AMPLE).await;
-            assert_eq!(answer.status, Some(status), "{}", answer.detail);
+            let response = post_to(&client, &url(&endpoint, "localhost"), AMPLE).await;
+            assert_eq!(response.status, Some(status), "{}", response.detail);
         }
         assert_eq!((endpoint.requests().len(), endpoint.connections()), (3, 2));
     }
@@ -135,7 +135,7 @@ async fn a_stale_tls_connection_costs_no_attempt() {
 #[actix_rt::test]
 async fn idle_tls_connections_are_closed_too() {
     let (folder, tls) = authority("localhost");
-    let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], tls);
+    let endpoint = Endpoint::start_tls(vec![respond(200, "", "")], tls);
     let keep_alive = std::time::Duration::from_millis(20);
     let options = gridhook::deliver::ClientOptions {
         keep_alive,
@@ -165,7 +165,7 @@ fn a_file_without_certificates_is_refused_at_start() {
 async fn an_old_version_of_tls_is_refused() {
     let (folder, authority) = known();
     let old = authority.endpoint("localhost", &[&rustls::version::TLS12]);
-    let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], old);
+    let endpoint = Endpoint::start_tls(vec![respond(200, "", "")], old);
     let roots = [TrustRoots::File(folder.path().join("ca.pem"))];
     let post = async |version| {
         let trust = TlsTrust::load_roots(&roots, version).expect("an authority");
@@ -197,7 +197,8 @@ async fn an_endpoint_that_requests_a_certificate_gets_the_configured_one() {
     Authority::new()
         .issue("shop")
         .write(shown.path(), "stranger");
-    let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], authority.demanding("localhost"));
+    let endpoint =
+        Endpoint::start_tls(vec![respond(200, "", "")], authority.demanding("localhost"));
     let trust = TlsTrust::load_roots(
         &[TrustRoots::File(folder.path().join("ca.pem"))],
         MinimumTlsVersion::Tls12,
@@ -222,14 +223,14 @@ async fn an_endpoint_that_requests_a_certificate_gets_the_configured_one() {
         trust.clone(),
         identities.get("stranger").expect("it is there"),
     ] {
-        let answer = post(&refused).await;
+        let response = post(&refused).await;
         assert_eq!(
-            answer.outcome,
+            response.outcome,
             Outcome::Failed(Failure::SocketError),
             "{}",
-            answer.detail
+            response.detail
         );
-        assert!(answer.detail.contains("alert"), "{}", answer.detail);
+        assert!(response.detail.contains("alert"), "{}", response.detail);
     }
     assert_eq!(endpoint.requests().len(), 1);
 }
@@ -239,19 +240,19 @@ async fn an_endpoint_may_be_an_address_with_a_certificate_for_it() {
     for host in ["127.0.0.1", "::1"] {
         let (folder, authority) = known();
         let tls = authority.endpoint(host, rustls::ALL_VERSIONS);
-        let endpoint = Endpoint::start_tls_at(host, vec![answer(200, "", "")], tls);
+        let endpoint = Endpoint::start_tls_at(host, vec![respond(200, "", "")], tls);
         let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
-        let answer = post_to(
+        let response = post_to(
             &client,
             &format!("https://{}/hook", endpoint.address()),
             AMPLE,
         )
         .await;
         assert_eq!(
-            answer.outcome,
+            response.outcome,
             Outcome::Delivered,
             "{host}: {}",
-            answer.detail
+            response.detail
         );
         assert_eq!(
             endpoint.requests()[0].header("host"),
@@ -263,7 +264,7 @@ async fn an_endpoint_may_be_an_address_with_a_certificate_for_it() {
 #[actix_rt::test]
 async fn http_and_https_at_the_same_host_and_port_share_no_connection() {
     let (folder, tls) = authority("localhost");
-    let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], tls);
+    let endpoint = Endpoint::start_tls(vec![respond(200, "", "")], tls);
     let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
     assert_eq!(
         post_to(&client, &url(&endpoint, "localhost"), AMPLE)
@@ -292,11 +293,11 @@ async fn interim_responses_and_rejections_are_read_through_tls_too() {
         Step::Pause(std::time::Duration::from_millis(20)),
         say("00 OK\r\ncontent-length: 2\r\n\r\nhi"),
     ];
-    let endpoint = Endpoint::start_tls(vec![interim, answer(204, "", "")], tls);
+    let endpoint = Endpoint::start_tls(vec![interim, respond(204, "", "")], tls);
     let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
     for status in [200, 204] {
-        let answer = post_to(&client, &url(&endpoint, "localhost"), AMPLE).await;
-        assert_eq!(answer.status, Some(status), "{}", answer.detail);
+        let response = post_to(&client, &url(&endpoint, "localhost"), AMPLE).await;
+        assert_eq!(response.status, Some(status), "{}", response.detail);
     }
     assert_eq!(endpoint.connections(), 1, "its connection is used again");
 }

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use super::options;
 use crate::support::{
     certificates::{Authority, IssuedRsa},
-    endpoint::{Endpoint, Received, Script, answer},
+    endpoint::{Endpoint, Received, Script, respond},
 };
 
 /// The start of the test.
@@ -27,7 +27,7 @@ const START: WallTime = WallTime(1_000_000_000);
 
 fn issued(token: &str, seconds: u64) -> Script {
     let body = json!({"token_type": "Bearer", "expires_in": seconds, "access_token": token});
-    answer(200, "content-type: application/json\r\n", &body.to_string())
+    respond(200, "content-type: application/json\r\n", &body.to_string())
 }
 
 /// The tokens of an issuer for one application.
@@ -61,7 +61,7 @@ fn source_with(issuer: &Endpoint, proof: IdentityProof) -> TokenSource {
 #[actix_rt::test]
 async fn a_token_is_replaced_ahead_of_its_end_and_kept_while_the_issuer_is_down() {
     let folder = TempDir::new().expect("a folder");
-    let down = || answer(503, "", "");
+    let down = || respond(503, "", "");
     let issuer = Endpoint::start(vec![
         issued("one", 3600),
         down(),
@@ -117,7 +117,7 @@ async fn a_short_token_is_replaced_after_four_fifths_and_none_is_used_beyond_its
     let issuer = Endpoint::start(vec![
         issued("one", 100),
         issued("two", 100),
-        answer(503, "", ""),
+        respond(503, "", ""),
     ]);
     let source = source(&issuer, &folder);
     let at = |seconds| START.after(Duration::from_secs(seconds));

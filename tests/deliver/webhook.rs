@@ -15,20 +15,20 @@ use gridhook::{
 use super::{AMPLE, BRIEF, options, outgoing, post_to, with_names};
 use crate::{
     spec::fact,
-    support::endpoint::{Endpoint, Step, answer},
+    support::endpoint::{Endpoint, Step, respond},
 };
 
 #[actix_rt::test]
 async fn a_request_carries_what_event_grid_sends_and_no_more() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "thanks")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "thanks")]);
     let client = WebhookClient::new(options());
-    let answer = post_to(&client, &endpoint.url(), AMPLE).await;
+    let response = post_to(&client, &endpoint.url(), AMPLE).await;
     assert_eq!(
-        (answer.outcome, answer.status),
+        (response.outcome, response.status),
         (Outcome::Delivered, Some(200))
     );
-    assert_eq!(answer.body, "thanks");
-    assert_eq!(answer.detail, "");
+    assert_eq!(response.body, "thanks");
+    assert_eq!(response.detail, "");
     let requests = endpoint.requests();
     let [request] = requests.as_slice() else {
         panic!("one request, not {requests:?}")
@@ -58,7 +58,7 @@ async fn a_request_carries_what_event_grid_sends_and_no_more() {
 
 #[actix_rt::test]
 async fn a_default_port_is_omitted_from_the_host_header() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let address = endpoint.address();
     let client = WebhookClient::new(with_names(move |_, _| Some(Ok(vec![address]))));
     for (url, host) in [
@@ -80,7 +80,7 @@ async fn a_default_port_is_omitted_from_the_host_header() {
 
 #[actix_rt::test]
 async fn a_large_body_arrives_whole() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let client = WebhookClient::new(options());
     let destination = Destination::new(
         &endpoint.url(),
@@ -97,10 +97,10 @@ async fn a_large_body_arrives_whole() {
         body: body.clone(),
         ..OutgoingRequest::default()
     };
-    let answer = client
+    let response = client
         .send_within_limit(&destination, outgoing, &AMPLE, WallTime(0))
         .await;
-    assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
+    assert_eq!(response.outcome, Outcome::Delivered, "{}", response.detail);
     assert!(endpoint.requests()[0].body == body);
 }
 
@@ -124,7 +124,7 @@ async fn a_status_maps_to_its_outcome() {
     let endpoint = Endpoint::start(
         table
             .iter()
-            .map(|(status, _)| answer(*status, "", ""))
+            .map(|(status, _)| respond(*status, "", ""))
             .collect(),
     );
     let client = WebhookClient::new(options());
@@ -137,10 +137,10 @@ async fn a_status_maps_to_its_outcome() {
         (403, "S000-154"),
     ]);
     for (status, outcome) in table {
-        let answer = post_to(&client, &endpoint.url(), AMPLE).await;
-        assert_eq!((answer.status, answer.outcome), (Some(status), outcome));
+        let response = post_to(&client, &endpoint.url(), AMPLE).await;
+        assert_eq!((response.status, response.outcome), (Some(status), outcome));
         if let Some(id) = rows.get(&status) {
-            fact(id, &answer.outcome.to_string().into());
+            fact(id, &response.outcome.to_string().into());
         }
     }
     assert_eq!(endpoint.connections(), 1);
@@ -148,19 +148,19 @@ async fn a_status_maps_to_its_outcome() {
 
 #[actix_rt::test]
 async fn redirects_are_failures_and_are_not_followed() {
-    let elsewhere = Endpoint::start(vec![answer(200, "", "welcome, please log in")]);
+    let elsewhere = Endpoint::start(vec![respond(200, "", "welcome, please log in")]);
     let location = format!("location: {}\r\n", elsewhere.url());
     let statuses = [301, 302, 303, 307, 308];
     let endpoint = Endpoint::start(
         statuses
-            .map(|status| answer(status, &location, ""))
+            .map(|status| respond(status, &location, ""))
             .to_vec(),
     );
     let client = WebhookClient::new(options());
     for status in statuses {
-        let answer = post_to(&client, &endpoint.url(), AMPLE).await;
+        let response = post_to(&client, &endpoint.url(), AMPLE).await;
         assert_eq!(
-            (answer.status, answer.outcome),
+            (response.status, response.outcome),
             (Some(status), Outcome::Failed(Failure::GenericError))
         );
     }
@@ -169,15 +169,15 @@ async fn redirects_are_failures_and_are_not_followed() {
 
 #[actix_rt::test]
 async fn a_compressed_body_is_kept_as_it_came() {
-    let endpoint = Endpoint::start(vec![answer(
+    let endpoint = Endpoint::start(vec![respond(
         200,
         "content-encoding: gzip\r\n",
         "not really gzip",
     )]);
     let client = WebhookClient::new(options());
-    let answer = post_to(&client, &endpoint.url(), AMPLE).await;
+    let response = post_to(&client, &endpoint.url(), AMPLE).await;
     assert_eq!(
-        (answer.outcome, answer.body),
+        (response.outcome, response.body),
         (Outcome::Delivered, Bytes::from_static(b"not really gzip"))
     );
 }
@@ -188,9 +188,9 @@ async fn a_body_is_kept_up_to_its_limit() {
     let longer = "x".repeat(DRAINED_BYTES_MAX + 1);
     let endless = b"HTTP/1.1 500 No\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
     let endpoint = Endpoint::start(vec![
-        answer(200, "", &long[1..]),
-        answer(200, "", &long),
-        answer(200, "", &longer),
+        respond(200, "", &long[1..]),
+        respond(200, "", &long),
+        respond(200, "", &longer),
         vec![
             Step::Say(endless),
             Step::Forever(format!("400\r\n{}\r\n", "y".repeat(0x400)).into_bytes()),
@@ -213,13 +213,13 @@ async fn a_body_is_kept_up_to_its_limit() {
         (500, Outcome::Failed(Failure::GenericError)),
         (200, Outcome::Delivered),
     ] {
-        let answer = post_to(&client, &endpoint.url(), AMPLE).await;
-        assert_eq!((answer.status, answer.outcome), (Some(status), outcome));
-        assert_eq!(answer.body.len(), BODY_BYTES_MAX);
+        let response = post_to(&client, &endpoint.url(), AMPLE).await;
+        assert_eq!((response.status, response.outcome), (Some(status), outcome));
+        assert_eq!(response.body.len(), BODY_BYTES_MAX);
         assert!(
-            answer.detail.contains("longer than 65536 bytes"),
+            response.detail.contains("longer than 65536 bytes"),
             "{}",
-            answer.detail
+            response.detail
         );
     }
     // The first connection carried three requests. Each too long body closed its own.
@@ -252,7 +252,7 @@ async fn retry_after_is_read_in_seconds_and_as_a_date() {
     ];
     let scripts = table
         .iter()
-        .map(|(value, _)| answer(503, &format!("retry-after: {value}\r\n"), ""))
+        .map(|(value, _)| respond(503, &format!("retry-after: {value}\r\n"), ""))
         .collect();
     let endpoint = Endpoint::start(scripts);
     let client = WebhookClient::new(options());
@@ -269,16 +269,16 @@ async fn retry_after_is_read_in_seconds_and_as_a_date() {
             body: Bytes::from_static(b"[]"),
             ..OutgoingRequest::default()
         };
-        let answer = client
+        let response = client
             .send_within_limit(&destination, outgoing, &AMPLE, now)
             .await;
-        assert_eq!(answer.retry_after, expected, "{value:?}");
+        assert_eq!(response.retry_after, expected, "{value:?}");
     }
 }
 
 #[actix_rt::test]
 async fn a_post_and_another_method_have_the_same_head() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let client = WebhookClient::new(options());
     let destination = Destination::new(
         &endpoint.url(),
@@ -334,7 +334,7 @@ fn without_date(head: &str) -> String {
 
 #[actix_rt::test]
 async fn a_property_precedes_a_header_and_a_header_a_line() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let client = WebhookClient::new(options());
     let destination = Destination::new(
         &endpoint.url(),
@@ -422,7 +422,7 @@ async fn a_response_in_one_part_means_the_same_as_in_two() {
         ];
         let mut seen = Vec::new();
         for script in [vec![Step::Say(response.as_bytes().to_vec())], in_two] {
-            let endpoint = Endpoint::start(vec![script, answer(200, "", "")]);
+            let endpoint = Endpoint::start(vec![script, respond(200, "", "")]);
             let result = post_to(&client, &endpoint.url(), BRIEF).await;
             post_to(&client, &endpoint.url(), AMPLE).await;
             let RequestResult {

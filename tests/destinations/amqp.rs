@@ -124,7 +124,7 @@ fn amqp_messages_are_persistent_and_one_that_no_queue_takes_is_sent_again_until_
         SubscriptionSpec::new("").also(&json!({}), &destination)
     };
     for (exchange, routing_key) in [("", "missing"), ("missing", "orders")] {
-        let response = server.ask_for("orders", "missing", &spec(exchange, routing_key));
+        let response = server.put_subscription("orders", "missing", &spec(exchange, routing_key));
         assert!(
             response.status == 400 && response.text().contains("NOT_FOUND"),
             "{}",

@@ -68,7 +68,7 @@ impl Service for App {
 
     fn settings(&self) -> Vec<(&'static str, String)> {
         [
-            ("URL", format!("http://{}", self.service.at())),
+            ("URL", format!("http://{}", self.service.address())),
             ("FUNCTION_KEY", KEY.to_owned()),
         ]
         .to_vec()
@@ -192,7 +192,7 @@ fn a_function_is_called_at_its_trigger_with_its_key() {
     ] {
         let properties = json!({"endpointType": "AzureFunction", "properties": {"resourceId": id}});
         let spec = SubscriptionSpec::new("").also(&json!({}), &json!({"destination": properties}));
-        let response = server.ask_for("orders", "wrong", &spec);
+        let response = server.put_subscription("orders", "wrong", &spec);
         assert!(
             response.status == 400 && response.text().contains(says),
             "{id}: {}",

@@ -7,7 +7,7 @@ use super::{LONG, outcomes};
 use crate::{
     server::end_waits,
     support::{
-        endpoint::{Endpoint, answer},
+        endpoint::{Endpoint, respond},
         load,
         server::{Server, SubscriptionSpec, wait_for},
     },
@@ -60,8 +60,8 @@ fn rows() -> [Row; 5] {
 fn an_event_waits_for_credentials_that_a_service_accepts() {
     for (kind, properties, settings, refusal, accepted) in rows() {
         let endpoint = Endpoint::start(vec![
-            answer(refusal.0, "", refusal.1),
-            answer(accepted.0, "", accepted.1),
+            respond(refusal.0, "", refusal.1),
+            respond(accepted.0, "", accepted.1),
         ]);
         let url = format!("http://{}", endpoint.address());
         let settings = settings.iter().copied().chain([("URL", url.as_str())]);
@@ -114,7 +114,7 @@ fn an_event_waits_for_credentials_that_a_service_accepts() {
             "{kind}: {metrics}"
         );
 
-        server.operate("orders", "hook", "probe");
+        server.post_verb("orders", "hook", "probe");
         end_waits(&server, "orders", "hook");
         wait_for("the delivery", LONG, || {
             server.counter("orders", "hook", "delivered") == 1

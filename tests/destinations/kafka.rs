@@ -123,7 +123,7 @@ fn records_whose_answer_was_lost_are_there_once() {
     }
     let proxy = TcpProxy::start(&[]);
     let mut cluster = Cluster {
-        kafka: Kafka::behind(proxy.at()),
+        kafka: Kafka::behind(proxy.address()),
         read: BTreeMap::new(),
     };
     proxy.turn_to(&[cluster.kafka.address()]);
@@ -198,7 +198,7 @@ fn a_broker_that_is_killed_in_the_middle_of_deliveries_has_each_event_once() {
         events_per_request: 20,
         pause,
     };
-    let load = Load::start(server.at(), &rate);
+    let load = Load::start(server.address(), &rate);
     for _ in 0..2 {
         let before = server.counter("orders", "queue", "delivered");
         wait_for("deliveries", LONG, || {
@@ -266,7 +266,7 @@ fn properties_become_keys_and_headers_of_records() {
     // A topic that does not exist is found when the subscription is created.
     let missing = json!({"destination": {"endpointType": "Kafka",
         "properties": {"resourceId": "service", "topicName": "missing"}}});
-    let response = server.ask_for(
+    let response = server.put_subscription(
         "orders",
         "missing",
         &SubscriptionSpec::new("").also(&json!({}), &missing),
@@ -373,7 +373,7 @@ fn a_broker_with_tls_is_trusted_by_its_certificate_and_demands_the_password() {
     for (roots, password) in [(&other, PASSWORD), (&roots, wrong)] {
         let server = start(roots.to_str().expect("UTF-8"), password);
         server.topic("orders", "EventGridSchema");
-        let refused = server.ask_for("orders", "kafka", &spec);
+        let refused = server.put_subscription("orders", "kafka", &spec);
         assert_eq!(refused.status, 400, "{}", refused.text());
         assert!(
             !refused.text().contains(password) && !server.logs().contains(password),
@@ -431,7 +431,7 @@ fn connections_are_made_anew_with_each_access_token_before_the_broker_closes_the
     let server = Server::start(&[
         (
             "DELIVERY__IDENTITY_TOKEN_URL",
-            &format!("http://{}/token", issuer.at()),
+            &format!("http://{}/token", issuer.address()),
         ),
         ("DELIVERY__IDENTITY_CLIENT_ID", "gridhook"),
         (
@@ -450,7 +450,7 @@ fn connections_are_made_anew_with_each_access_token_before_the_broker_closes_the
     let key = server.topic("orders", "EventGridSchema");
     let destination = json!({"destination": {"endpointType": "Kafka", "properties": cluster.properties("orders")}});
     let spec = SubscriptionSpec::new("").also(&json!({}), &destination);
-    let refused = server.ask_for("orders", "queue", &spec);
+    let refused = server.put_subscription("orders", "queue", &spec);
     assert!(
         refused.status == 400 && refused.text().contains("cannot be reached"),
         "{}",
@@ -466,7 +466,7 @@ fn connections_are_made_anew_with_each_access_token_before_the_broker_closes_the
         events_per_request: 1,
         pause,
     };
-    let load = Load::start(server.at(), &rate);
+    let load = Load::start(server.address(), &rate);
     let first = fetched.lock().expect("a list")[1];
     wait_for("the end of the first good token", LONG, || {
         now() > first + TOKEN_SECONDS + 1

@@ -110,7 +110,7 @@ fn refusal(broker: SocketAddr, credentials: &[(&str, &str)]) -> String {
     server.topic("orders", "EventGridSchema");
     let destination = json!({"destination": {"endpointType": "Kafka",
         "properties": {"resourceId": "service", "topicName": "orders"}}});
-    let response = server.ask_for(
+    let response = server.put_subscription(
         "orders",
         "queue",
         &SubscriptionSpec::new("").also(&json!({}), &destination),

@@ -177,18 +177,18 @@ fn bring_back<S: Service>(server: &Server, service: &mut S) {
     if S::IS_DURABLE {
         return service.resume();
     }
-    server.operate("orders", "queue", "hold");
+    server.post_verb("orders", "queue", "hold");
     wait_for("the requests in flight", LONG, || {
         server.status("orders", "queue")["inFlight"] == 0
     });
     service.resume();
-    server.operate("orders", "queue", "resume");
+    server.post_verb("orders", "queue", "resume");
 }
 
 fn names_are_checked<S: Service>(server: &Server, service: &S) {
     let mut elsewhere = spec(service, "orders").properties();
     elsewhere["destination"]["properties"]["resourceId"] = S::ELSEWHERE.into();
-    let response = server.ask_for(
+    let response = server.put_subscription(
         "orders",
         "wrong",
         &SubscriptionSpec::new("").also(&json!({}), &elsewhere),
@@ -201,7 +201,7 @@ fn names_are_checked<S: Service>(server: &Server, service: &S) {
     );
     let mut unknown = spec(service, "orders").properties();
     unknown["destination"]["properties"]["color"] = "red".into();
-    let response = server.ask_for(
+    let response = server.put_subscription(
         "orders",
         "wrong",
         &SubscriptionSpec::new("").also(&json!({}), &unknown),
@@ -227,7 +227,7 @@ fn every_acknowledged_event_arrives<S: Service>(
         events_per_request: 5,
         pause,
     };
-    let load = Load::start(server.at(), &rate);
+    let load = Load::start(server.address(), &rate);
     let more = |events: usize| {
         let from = load.acknowledged();
         wait_for("events to be acknowledged", LONG, || {
@@ -238,11 +238,11 @@ fn every_acknowledged_event_arrives<S: Service>(
         more(50);
         server.kill_9();
         server.restart();
-        load.turn_to(server.at());
+        load.turn_to(server.address());
     }
     more(50);
     if !S::IS_DURABLE {
-        server.operate("orders", "queue", "hold");
+        server.post_verb("orders", "queue", "hold");
         wait_for("the requests in flight", LONG, || {
             server.status("orders", "queue")["inFlight"] == 0
         });
@@ -251,7 +251,7 @@ fn every_acknowledged_event_arrives<S: Service>(
     let failed = server.counter("orders", "queue", "requestsFailed");
     service.stop();
     if !S::IS_DURABLE {
-        server.operate("orders", "queue", "resume");
+        server.post_verb("orders", "queue", "resume");
     }
     more(50);
     wait_for("a request that fails", LONG, || {
@@ -363,10 +363,10 @@ fn requests_are_within_the_limit_of_the_service<S: Service>(
     const EVENTS: u64 = 101;
     let counter = |name: &str| server.counter("orders", "queue", name);
     let before = ["requests", "requestsFailed", "delivered"].map(counter);
-    server.operate("orders", "queue", "hold");
+    server.post_verb("orders", "queue", "hold");
     let ids: Vec<String> = (0..EVENTS).map(|id| format!("shared-{id}")).collect();
     server.publish("orders", key, &load::body(&ids, "/load"));
-    server.operate("orders", "queue", "resume");
+    server.post_verb("orders", "queue", "resume");
     wait_for("the events", LONG, || {
         counter("delivered") == before[2] + EVENTS
     });
@@ -397,7 +397,7 @@ fn an_unreachable_service_is_reported<S: Service>(
     key: &str,
 ) {
     service.stop();
-    let response = server.ask_for("orders", "late", &spec(service, "orders"));
+    let response = server.put_subscription("orders", "late", &spec(service, "orders"));
     let text = response.text();
     assert_eq!(response.status, 400, "{text}");
     assert!(text.contains("cannot be reached"), "{text}");

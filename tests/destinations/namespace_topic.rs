@@ -106,7 +106,7 @@ fn events_delivered_to_a_namespace_topic_are_pulled_from_it() {
         events_per_request: 5,
         pause,
     };
-    let load = Load::start(server.at(), &rate);
+    let load = Load::start(server.address(), &rate);
     for _ in 0..3 {
         let from = load.acknowledged();
         wait_for("events to be acknowledged", LONG, || {
@@ -114,7 +114,7 @@ fn events_delivered_to_a_namespace_topic_are_pulled_from_it() {
         });
         server.kill_9();
         server.restart();
-        load.turn_to(server.at());
+        load.turn_to(server.address());
     }
     let acknowledged = load.stop();
     wait_until_settled(&server, "orders", "forward");
@@ -138,7 +138,7 @@ fn a_topic_that_cannot_take_the_events_is_refused() {
         ),
         ("heat", "EventGridSchema", "takes CloudEvents only"),
     ] {
-        let response = server.ask_for("orders", "wrong", &spec(name, schema));
+        let response = server.put_subscription("orders", "wrong", &spec(name, schema));
         let status = response.status;
         let text = response.text();
         assert!(status == 400 && text.contains(says), "{status} {text}");

@@ -101,7 +101,7 @@ fn properties_become_headers_of_nats_messages_and_each_subscription_has_its_ids(
     }
     let missing = json!({"destination": {"endpointType": "Nats",
         "properties": {"resourceId": "service", "subject": "missing"}}});
-    let response = server.ask_for(
+    let response = server.put_subscription(
         "orders",
         "missing",
         &SubscriptionSpec::new("").also(&json!({}), &missing),

@@ -9,7 +9,7 @@ use super::{LONG, outcomes};
 use crate::{
     spec::fact,
     support::{
-        endpoint::{Endpoint, answer},
+        endpoint::{Endpoint, respond},
         load,
         server::{Server, SubscriptionSpec, subscription, wait_for},
     },
@@ -49,7 +49,7 @@ fn attempt(
     status: u16,
     body: &str,
 ) -> (Value, bool) {
-    let endpoint = Endpoint::start(vec![answer(status, "", body)]);
+    let endpoint = Endpoint::start(vec![respond(status, "", body)]);
     let server = start(&endpoint);
     let key = server.topic_of(
         "orders",
@@ -172,7 +172,7 @@ fn the_answer_of_a_service_decides_the_outcome_and_the_probation() {
             "InvalidAzureFunctionDestination",
         ),
     ] {
-        let endpoint = Endpoint::start(vec![answer(status, "", body)]);
+        let endpoint = Endpoint::start(vec![respond(status, "", body)]);
         let server = start(&endpoint);
         let key = server.topic_of(
             "orders",

@@ -16,7 +16,7 @@ fn destinations_that_cannot_be_are_refused_by_name() {
     ] {
         let destination =
             json!({"destination": {"endpointType": kind, "properties": {"resourceId": "r"}}});
-        let response = server.ask_for(
+        let response = server.put_subscription(
             "orders",
             "none",
             &SubscriptionSpec::new("").also(&json!({}), &destination),

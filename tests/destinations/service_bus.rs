@@ -166,7 +166,7 @@ impl Service for Bus {
 
     fn settings(&self) -> Vec<(&'static str, String)> {
         [
-            ("URL", format!("http://{}", self.service.at())),
+            ("URL", format!("http://{}", self.service.address())),
             (
                 "RESOURCE_IDS",
                 "/subscriptions/s/resourceGroups/g/providers/Microsoft.ServiceBus/namespaces/n"
@@ -253,7 +253,7 @@ fn delivery_properties_become_broker_properties_of_a_service_bus_topic() {
     // A queue is no topic.
     let wrong = json!({"destination": {"endpointType": "ServiceBusTopic",
         "properties": {"resourceId": "service/queues/orders"}}});
-    let response = server.ask_for(
+    let response = server.put_subscription(
         "orders",
         "wrong",
         &SubscriptionSpec::new("").also(&json!({}), &wrong),

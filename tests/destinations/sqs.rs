@@ -15,7 +15,7 @@ use crate::{
     sdk::packages::MOTO,
     server::end_waits,
     support::{
-        endpoint::{Endpoint, Received, answer},
+        endpoint::{Endpoint, Received, respond},
         http::Client,
         load, needs,
         port::ReservedPort,
@@ -273,7 +273,7 @@ fn signatures(request: &Received) -> (String, String) {
 
 #[test]
 fn a_request_to_sqs_has_the_signature_that_aws_computes() {
-    let endpoint = Endpoint::start(vec![answer(200, "", r#"{"Successful":[{"Id":"0"}]}"#)]);
+    let endpoint = Endpoint::start(vec![respond(200, "", r#"{"Successful":[{"Id":"0"}]}"#)]);
     let server = Server::start(&[
         (
             "DELIVERY__RESOURCES__SERVICE__URL",
@@ -314,8 +314,8 @@ fn each_message_of_a_request_to_sqs_has_a_result_of_its_own() {
             failed.join(",")
         );
         let endpoint = Endpoint::start(vec![
-            answer(200, "", &parts),
-            answer(200, "", r#"{"Successful":[{"Id":"0"}]}"#),
+            respond(200, "", &parts),
+            respond(200, "", r#"{"Successful":[{"Id":"0"}]}"#),
         ]);
         let server = Server::start(&[
             (
@@ -333,10 +333,10 @@ fn each_message_of_a_request_to_sqs_has_a_result_of_its_own() {
             "queue",
             &SubscriptionSpec::new("").also(&json!({}), &destination),
         );
-        server.operate("orders", "queue", "hold");
+        server.post_verb("orders", "queue", "hold");
         let ids = ["stored", "bad", "again"].map(str::to_owned);
         server.publish("orders", &key, &load::body(&ids, "/a"));
-        server.operate("orders", "queue", "resume");
+        server.post_verb("orders", "queue", "resume");
         let counts = || {
             ["delivered", "dropped", "pending"].map(|name| server.counter("orders", "queue", name))
         };

@@ -42,7 +42,7 @@ impl Service for Queues {
         self.azurite.resume();
         self.names
             .iter()
-            .for_each(|name| create_queue(self.azurite.at(), name));
+            .for_each(|name| create_queue(self.azurite.address(), name));
     }
 
     fn stop(&mut self) {
@@ -50,13 +50,16 @@ impl Service for Queues {
     }
 
     fn create(&mut self, name: &str) {
-        create_queue(self.azurite.at(), name);
+        create_queue(self.azurite.address(), name);
         self.names.insert(name.to_owned());
     }
 
     fn settings(&self) -> Vec<(&'static str, String)> {
         [
-            ("URL", format!("http://{}/{ACCOUNT}", self.azurite.at())),
+            (
+                "URL",
+                format!("http://{}/{ACCOUNT}", self.azurite.address()),
+            ),
             (
                 "RESOURCE_IDS",
                 "/subscriptions/s/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/a"
@@ -78,7 +81,7 @@ impl Service for Queues {
         loop {
             let query = [("numofmessages", "32"), ("visibilitytimeout", "86400")];
             let response = ask(
-                self.azurite.at(),
+                self.azurite.address(),
                 "GET",
                 &format!("{name}/messages"),
                 &query,
@@ -117,7 +120,7 @@ fn a_shared_access_signature_adds_messages_that_live_as_long_as_the_subscription
     let server = Server::start(&[
         (
             "DELIVERY__RESOURCES__SERVICE__URL",
-            &format!("http://{}/{ACCOUNT}", queues.azurite.at()),
+            &format!("http://{}/{ACCOUNT}", queues.azurite.address()),
         ),
         ("DELIVERY__RESOURCES__SERVICE__SAS_TOKEN", &token),
     ]);
@@ -135,7 +138,7 @@ fn a_shared_access_signature_adds_messages_that_live_as_long_as_the_subscription
         server.counter("orders", "queue", "delivered") == 1
     });
     let shown = ask(
-        queues.azurite.at(),
+        queues.azurite.address(),
         "GET",
         "orders/messages",
         &[("peekonly", "true")],

@@ -118,11 +118,11 @@ impl BoundedJournal {
             lanes: vec![lane],
             ..Cursor::default()
         }));
-        let (done, answer) = std::sync::mpsc::channel();
+        let (done, response) = std::sync::mpsc::channel();
         let done = Box::new(move |result| done.send(result).expect("the test listens"));
         self.journal
             .write_changes(owner, vec![cursor], WriteUrgency::Now, done);
-        answer.recv().expect("a response").expect("written");
+        response.recv().expect("a response").expect("written");
     }
 
     fn stop(self) {

@@ -261,8 +261,8 @@ fn a_cursor_of_version_5_says_from_when_on_its_endpoint_takes_requests() {
     );
 }
 
-/// The versions of a kind in the file. Those that are supported must be encoded again to the same
-/// bytes.
+/// The versions of a kind in the file. Those that are supported must be encoded again: to the same
+/// bytes, or in a newer version.
 fn stored<R: StoredRecord>(kind: &str) -> BTreeSet<u8> {
     let lines = STORED
         .lines()

@@ -95,11 +95,11 @@ impl ClockedJournal {
 
     fn write(&self, subscription_key: SubscriptionKey, changes: Vec<RecordChange>) {
         let owner = self.wait(self.journal.open(subscription_key)).owner;
-        let (done, answer) = std::sync::mpsc::channel();
+        let (done, response) = std::sync::mpsc::channel();
         let done = Box::new(move |result| done.send(result).expect("the test listens"));
         self.journal
             .write_changes(owner, changes, WriteUrgency::Now, done);
-        answer.recv().expect("a response").expect("written");
+        response.recv().expect("a response").expect("written");
     }
 
     /// Advances the clock by a second, so that the writer runs maintenance.

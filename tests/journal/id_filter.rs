@@ -300,12 +300,12 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
         lanes: vec![lane],
         ..Cursor::default()
     }));
-    let (done, answer) = std::sync::mpsc::channel();
+    let (done, response) = std::sync::mpsc::channel();
     let done = Box::new(move |result| done.send(result).expect("the test listens"));
     queue
         .journal
         .write_changes(opened.owner, vec![cursor], WriteUrgency::Now, done);
-    answer.recv().expect("answered").expect("written");
+    response.recv().expect("answered").expect("written");
     queue.hand.advance(Duration::from_secs(2));
     queue.publish(&["last".to_owned()]).expect("there is room");
     queue

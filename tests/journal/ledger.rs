@@ -107,10 +107,10 @@ proptest! {
         let owner = runtime.block_on(journal.open(ONE)).expect("there").owner;
         let note = |line: &LedgerLine| RecordChange::Note { lane: line.lane, attempt: line.attempt, entry: line.entry.clone() };
         for write in lines.chunks(7) {
-            let (done, answer) = std::sync::mpsc::channel();
+            let (done, response) = std::sync::mpsc::channel();
             let done = Box::new(move |result| done.send(result).expect("the test listens"));
             journal.write_changes(owner, write.iter().map(note).collect(), WriteUrgency::Now, done);
-            answer.recv().expect("answered").expect("written");
+            response.recv().expect("answered").expect("written");
         }
 
         // Of two lines with equal keys, the later one counts.

@@ -122,15 +122,15 @@ impl<S: Store> layer::StoreLayer for Liar<S> {
             }
             Some(Lie::SayThatAFullDiskHasWritten) => match self.store.write(batch) {
                 Err(StoreError::Full) => Ok(()),
-                answer => answer,
+                response => response,
             },
             Some(Lie::CallAFullDiskAFailure) => match self.store.write(batch) {
                 Err(StoreError::Full) => Err(StoreError::Failed("no space".to_owned())),
-                answer => answer,
+                response => response,
             },
             Some(Lie::TryAFailedSyncAgain) => match self.store.write(batch) {
                 Err(StoreError::Failed(_)) => Ok(()),
-                answer => answer,
+                response => response,
             },
             Some(Lie::NeverNote | Lie::NoteTooEarly | Lie::DropAboveTheFloor) | None => {
                 self.store.write(batch)

@@ -189,13 +189,13 @@ fn a_store_is_the_same_for_any_number_of_shards() {
             .wait(journal.journal.open(key(partition, partition)))
             .expect("it is there")
             .owner;
-        let (done, answer) = std::sync::mpsc::channel();
+        let (done, response) = std::sync::mpsc::channel();
         let read = Seq::FIRST.0 + u64::from(partition % 4);
         let answered = Box::new(move |result| done.send(result).expect("the test listens"));
         journal
             .journal
             .write_changes(owner, vec![cursor(read)], WriteUrgency::Now, answered);
-        answer.recv().expect("a response").expect("written");
+        response.recv().expect("a response").expect("written");
     }
     let ends = journal.ends();
     assert!(

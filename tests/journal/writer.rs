@@ -180,14 +180,14 @@ impl ListenedJournal {
         changes: Vec<RecordChange>,
         urgency: WriteUrgency,
     ) -> mpsc::Receiver<Result<(), Error>> {
-        let (done, answer) = mpsc::channel();
+        let (done, response) = mpsc::channel();
         self.journal.write_changes(
             owner,
             changes,
             urgency,
             Box::new(move |result| done.send(result).expect("the test listens")),
         );
-        answer
+        response
     }
 
     pub(super) fn write(&self, owner: SubscriptionOwner, changes: Vec<RecordChange>) {
@@ -371,8 +371,8 @@ fn a_group_of_outcomes_waits_for_company_and_an_urgent_one_does_not() {
     let before = store.writes();
     let lazy = queue.append(owners[0], vec![cursor(1)], false);
     let urgent = queue.append(owners[1], vec![cursor(1)], true);
-    for answer in [lazy, urgent] {
-        answer.recv().expect("a response").expect("written");
+    for response in [lazy, urgent] {
+        response.recv().expect("a response").expect("written");
     }
     assert_eq!(store.writes() - before, 1);
     queue.stop();
@@ -400,8 +400,8 @@ fn outcomes_behind_a_publish_are_written_although_they_wake_no_actor() {
     for round in 1..=5 {
         queue.publish(1);
         let answers = owners.map(|owner| queue.append(owner, vec![cursor(round)], false));
-        for answer in answers {
-            answer
+        for response in answers {
+            response
                 .recv_timeout(Duration::from_secs(60))
                 .expect("a response")
                 .expect("written");
@@ -504,8 +504,8 @@ fn outcomes_wait_for_others_while_events_are_written_and_precede_everything_else
     queue.hand.advance(wait);
     let before = store.writes();
     queue.publish(1);
-    for answer in [first, second] {
-        answer.recv().expect("a response").expect("written");
+    for response in [first, second] {
+        response.recv().expect("a response").expect("written");
     }
     assert_eq!(
         store.writes() - before,

@@ -104,8 +104,8 @@ fn the_server_exports_every_series_that_rules_and_dashboard_use() {
         .collect();
 
     let sink = Sink::start();
-    sink.set("/refusing", Behavior::Answer(400));
-    sink.set("/down", Behavior::Answer(503));
+    sink.set("/refusing", Behavior::Respond(400));
+    sink.set("/down", Behavior::Respond(503));
     let certificates = tempfile::tempdir().expect("a folder");
     Authority::new()
         .issue("gridhook")
@@ -132,12 +132,14 @@ fn the_server_exports_every_series_that_rules_and_dashboard_use() {
     server.subscribe("orders", "down", &SubscriptionSpec::new(&sink.url("/down")));
     publish(&server, "orders", &key, &["1", "2", "3"]);
     assert_eq!(
-        server.open("POST", "/topics/orders/api/events", &[]).status,
+        server
+            .request_without_token("POST", "/topics/orders/api/events", &[])
+            .status,
         401
     );
     assert_eq!(
         server
-            .open("POST", "/topics/nowhere/api/events", &[])
+            .request_without_token("POST", "/topics/nowhere/api/events", &[])
             .status,
         404
     );

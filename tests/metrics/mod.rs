@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, fs, time::Duration};
 use serde_json::Value;
 
 use crate::support::{
-    endpoint::{Endpoint, answer},
+    endpoint::{Endpoint, respond},
     load,
     server::{Server, SubscriptionSpec, subscription, wait_for},
     sink::{Behavior, Sink},
@@ -84,7 +84,7 @@ fn wait_until_passed(server: &Server, topic: &str, name: &str, events: u64) {
 #[test]
 fn the_figures_of_a_subscription_say_what_became_of_each_event_also_after_a_kill() {
     let sink = Sink::start();
-    sink.set("/refusing", Behavior::Answer(400));
+    sink.set("/refusing", Behavior::Respond(400));
     // On a host of its own, because connections are shared by host: its first request needs a new
     // one.
     let flaky_sink = Sink::start();
@@ -182,14 +182,17 @@ fn metrics_need_their_token_and_the_token_opens_nothing_else() {
     let server = Server::start(&[("METRICS__TOKEN", WATCHER)]);
     server.topic("orders", "EventGridSchema");
     let ask = |path: &str, token: &str| {
-        server.open(
+        server.request_without_token(
             "GET",
             path,
             &[("authorization", &format!("Bearer {token}"))],
         )
     };
     let admin = fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
-    assert_eq!(server.open("GET", "/metrics", &[]).status, 401);
+    assert_eq!(
+        server.request_without_token("GET", "/metrics", &[]).status,
+        401
+    );
     assert_eq!(ask("/metrics", "a-watcher-and-somebody-else").status, 401);
     assert_eq!(ask("/supervision", WATCHER).status, 401);
     assert_eq!(ask("/metrics", admin.trim()).status, 200);
@@ -203,7 +206,7 @@ fn metrics_need_their_token_and_the_token_opens_nothing_else() {
         ("authorization", &*format!("Bearer {WATCHER}")),
         ("accept", "application/openmetrics-text"),
     ];
-    let response = server.open("GET", "/metrics", &open_metrics);
+    let response = server.request_without_token("GET", "/metrics", &open_metrics);
     assert_eq!(
         response.header("content-type"),
         Some("application/openmetrics-text; version=1.0.0; charset=utf-8")
@@ -211,8 +214,16 @@ fn metrics_need_their_token_and_the_token_opens_nothing_else() {
     assert!(response.text().ends_with("# EOF\n"));
     drop(server);
     let public = Server::start(&[("METRICS__PUBLIC", "true")]);
-    assert_eq!(public.open("GET", "/metrics", &[]).status, 200);
-    assert_eq!(public.open("GET", "/supervision", &[]).status, 401);
+    assert_eq!(
+        public.request_without_token("GET", "/metrics", &[]).status,
+        200
+    );
+    assert_eq!(
+        public
+            .request_without_token("GET", "/supervision", &[])
+            .status,
+        401
+    );
 }
 
 #[test]
@@ -295,7 +306,7 @@ fn answers_to_publishers_and_callers_are_counted() {
     let server = Server::start(&[("METRICS__TOKEN", WATCHER)]);
     let key = server.topic("orders", "EventGridSchema");
     publish(&server, "orders", &key, &["1", "2", "3"]);
-    let response = server.open(
+    let response = server.request_without_token(
         "POST",
         "/topics/orders/api/events",
         &[("aeg-sas-key", "not-the-key")],
@@ -303,7 +314,7 @@ fn answers_to_publishers_and_callers_are_counted() {
     assert_eq!(response.status, 401);
     assert_eq!(
         server
-            .open(
+            .request_without_token(
                 "POST",
                 "/topics/nowhere/api/events",
                 &[("aeg-sas-key", "x")]
@@ -371,7 +382,7 @@ fn spans_are_counted_by_what_became_of_them_where_they_are_recorded() {
         !silent.contains("gridhook_trace_spans_total"),
         "nobody records any"
     );
-    let collector = Endpoint::start(vec![answer(
+    let collector = Endpoint::start(vec![respond(
         200,
         "content-type: application/json\r\n",
         "{}",

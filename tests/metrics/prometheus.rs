@@ -35,7 +35,7 @@ impl Prometheus {
             "global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nrule_files: \
              [{rules}]\nscrape_configs:\n  - \
              {{job_name: gridhook, authorization: {{credentials: {WATCHER}}}, static_configs: [{{targets: [\"{}\"]}}]}}\n",
-            server.at()
+            server.address()
         );
         let file = folder.path().join("prometheus.yml");
         let log = folder.path().join("log");

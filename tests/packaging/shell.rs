@@ -29,7 +29,7 @@ fn run(arguments: &[&str]) -> Output {
 #[test]
 fn health_is_an_exit_status() {
     let mut server = Server::start(&[]);
-    let url = format!("http://{}", server.at());
+    let url = format!("http://{}", server.address());
     let ask = |more: &[&str]| say(&[&["health", "--server", &url], more].concat());
     let (status, reported) = ask(&[]);
     assert_eq!((status.code(), reported.as_str()), (Some(0), "serving\n"));

@@ -135,11 +135,11 @@ fn all_that_the_server_calls_passes_the_units_filter() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let mut server = Server::on(&folder.path().join("data"), &[]);
+    let mut server = Server::with_data_dir(&folder.path().join("data"), &[]);
     let sink = Sink::start();
     let counts = tempfile::NamedTempFile::new().expect("a file");
     let file = counts.path().display().to_string();
-    server.under(&["strace", "-f", "-qqq", "-c", "-U", "name", "-o", &file]);
+    server.run_under(&["strace", "-f", "-qqq", "-c", "-U", "name", "-o", &file]);
     server.restart();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));

@@ -370,12 +370,12 @@ fn twice_in_flight() -> Driver {
     let mut answers = 0;
     let timed_out = move |_: &_| {
         answers += 1;
-        let (after, answer) = if answers == 1 {
+        let (after, response) = if answers == 1 {
             (10, status(503))
         } else {
             (60, status(200))
         };
-        Some((Duration::from_secs(after), answer))
+        Some((Duration::from_secs(after), response))
     };
     let mut driver = Driver::new(blocking(100), Box::new(timed_out));
     driver.publish(&[("yes-a", 1), ("yes-a", 1)]);

@@ -40,15 +40,15 @@ fn attempts(name: &str, expected: Expect) {
 }
 
 /// When the second attempt at an event is due after this result. Later attempts succeed.
-fn again(settings: SubscriptionSettings, answer: &RequestResult) -> String {
-    let mut driver = Driver::new(settings, answers(vec![answer.clone(), status(200)]));
+fn again(settings: SubscriptionSettings, response: &RequestResult) -> String {
+    let mut driver = Driver::new(settings, answers(vec![response.clone(), status(200)]));
     driver.publish(&[("yes", 10)]);
     driver.run();
     match &driver.lines[..] {
         [first] if first == "0s ok" => "delivered".to_owned(),
         [_, second] if second.ends_with(" ok") => second.trim_end_matches(" ok").to_owned(),
         [_, given_up] if given_up.starts_with("0s ") => "never".to_owned(),
-        lines => panic!("{answer:?}: {lines:?}"),
+        lines => panic!("{response:?}: {lines:?}"),
     }
 }
 
@@ -68,9 +68,9 @@ fn statuses(name: &str, expected: Expect) {
             ..plain()
         };
         let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        for (reported, answer) in &all {
+        for (reported, response) in &all {
             groups
-                .entry(again(settings.clone(), answer))
+                .entry(again(settings.clone(), response))
                 .or_default()
                 .push(reported);
         }

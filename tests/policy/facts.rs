@@ -19,7 +19,7 @@ use super::{
 use crate::spec::{fact, shows};
 
 /// The outcome that suspends an endpoint with this result, and for how many seconds.
-fn probation(name: &str, answer: RequestResult) -> (Failure, u64) {
+fn probation(name: &str, response: RequestResult) -> (Failure, u64) {
     let edition = edition(name);
     let suspend_after = edition.probation.after_failures;
     let settings = SubscriptionSettings {
@@ -28,7 +28,7 @@ fn probation(name: &str, answer: RequestResult) -> (Failure, u64) {
         concurrency_max: 12,
         ..plain()
     };
-    let mut driver = Driver::new(settings, answers(vec![answer]));
+    let mut driver = Driver::new(settings, answers(vec![response]));
     driver.publish(&[("yes", 10); 12]);
     driver.run_for(Duration::from_secs(1));
     match driver.core.cursor().health {
@@ -46,9 +46,9 @@ fn probation(name: &str, answer: RequestResult) -> (Failure, u64) {
 /// dead letter or dropped, why.
 fn end(
     settings: SubscriptionSettings,
-    answer: RequestResult,
+    response: RequestResult,
 ) -> (u64, &'static str, Option<Reason>) {
-    let mut driver = Driver::new(settings, answers(vec![answer]));
+    let mut driver = Driver::new(settings, answers(vec![response]));
     driver.publish(&[("yes", 10)]);
     driver.run();
     let counters = driver.disk.cursor.counters;
@@ -103,8 +103,8 @@ fn the_probation_of_each_outcome_lasts_as_its_row_says() {
         ),
     ];
     let mut different = BTreeSet::new();
-    for (id, answer) in rows {
-        let (outcome, seconds) = probation("2023", answer);
+    for (id, response) in rows {
+        let (outcome, seconds) = probation("2023", response);
         fact(
             id,
             &json!({"outcome": outcome.to_string(), "seconds": seconds}),
@@ -193,7 +193,7 @@ fn in_a_probation_for_a_clients_error_events_end_without_an_attempt_where_the_su
          dropped without a delivery attempt, depending on the error code that caused the \
          probation.",
     ]);
-    for (answer, ends) in [(status(404), true), (status(503), false)] {
+    for (response, ends) in [(status(404), true), (status(503), false)] {
         let edition = edition("2023");
         let suspend_after = edition.probation.after_failures;
         let settings = SubscriptionSettings {
@@ -202,7 +202,7 @@ fn in_a_probation_for_a_clients_error_events_end_without_an_attempt_where_the_su
             dead_letter_in_probation: true,
             ..plain()
         };
-        let mut driver = Driver::new(settings, answers(vec![answer]));
+        let mut driver = Driver::new(settings, answers(vec![response]));
         driver.publish(&[("yes", 10); 30]);
         driver.run_for(Duration::from_secs(60));
         let untried = driver.disk.dead.values().filter(|dead| dead.attempts == 0);

@@ -321,8 +321,8 @@ fn an_answer_of_the_disk_that_was_overtaken_is_asked_for_again() {
     driver.run_until(seconds(50));
     let answers = driver.held_back.take().expect("set above");
     assert_eq!(answers.len(), 1);
-    for answer in answers {
-        driver.absorb(answer);
+    for response in answers {
+        driver.absorb(response);
     }
     expect!["0s x · 40s ok · 50s late for nothing"].assert_eq(&driver.run());
     let counters = driver.disk.cursor.counters;

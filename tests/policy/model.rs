@@ -736,7 +736,7 @@ impl Scenario {
             }
             Input::DueRead { keys, .. }
                 if keys.iter().any(|key| key.due == HELD_BACK)
-                    && self.saboteur.does(Bug::LoseWhatIsHeldBack) =>
+                    && self.saboteur.does(Bug::LoseHeldBackEvents) =>
             {
                 keys.retain(|key| key.due != HELD_BACK);
             }
@@ -1225,7 +1225,7 @@ impl Scenario {
             .values()
             .map(|shared| Arc::clone(&shared.request))
             .collect();
-        if !requests.is_empty() && self.saboteur.does(Bug::ForgetTheRequests) {
+        if !requests.is_empty() && self.saboteur.does(Bug::ForgetRequestsInFlight) {
             requests.clear();
         }
         self.order

@@ -591,8 +591,8 @@ fn events_due_in_a_probation_after_a_client_error_become_dead_letters_at_once() 
 
 #[test]
 fn other_causes_and_other_subscriptions_wait() {
-    let waits = |settings: SubscriptionSettings, answer: RequestResult| {
-        let mut driver = Driver::new(settings, answers(vec![answer]));
+    let waits = |settings: SubscriptionSettings, response: RequestResult| {
+        let mut driver = Driver::new(settings, answers(vec![response]));
         driver.publish(&[("yes", 10); 4]);
         driver.run_for(Duration::from_secs(5));
         assert!(matches!(

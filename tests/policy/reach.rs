@@ -132,14 +132,14 @@ fn the_pause_is_a_sixtieth_of_the_outage_between_one_and_ten_times_the_setting()
 #[test]
 fn nothing_is_looked_for_that_fails_for_another_cause_or_is_held_or_where_that_is_off() {
     let tls = RequestResult::from_outcome(Failure::SocketError);
-    for answer in [
+    for response in [
         status(503),
         status(404),
         status(500),
         RequestResult::from_outcome(Failure::TimedOut),
         tls,
     ] {
-        let mut driver = Driver::new(looking(), answers(vec![answer]));
+        let mut driver = Driver::new(looking(), answers(vec![response]));
         driver.publish(&[("yes", 10); 100]);
         driver.run_for(600 * SECOND);
         assert!(driver.left.len() >= 3);

@@ -91,7 +91,7 @@ fn a_refusal_neither_adds_to_the_failures_of_an_endpoint_nor_forgives_them() {
 
 #[test]
 fn a_probe_that_is_answered_with_a_refusal_has_found_the_endpoint_alive() {
-    for (answer, batch) in [(400, 1), (413, 1), (413, 4)] {
+    for (response, batch) in [(400, 1), (413, 1), (413, 4)] {
         let settings = SubscriptionSettings {
             suspend_after: 1,
             batch: BatchLimits {
@@ -102,7 +102,7 @@ fn a_probe_that_is_answered_with_a_refusal_has_found_the_endpoint_alive() {
         };
         let mut driver = Driver::new(
             settings,
-            answers(vec![status(503), status(answer), status(200)]),
+            answers(vec![status(503), status(response), status(200)]),
         );
         driver.publish(&[("yes", 10)]);
         driver.run_for(Duration::from_secs(1));
@@ -111,12 +111,12 @@ fn a_probe_that_is_answered_with_a_refusal_has_found_the_endpoint_alive() {
         assert_eq!(
             driver.disk.cursor.health,
             Health::Healthy { failures: 0 },
-            "{answer}: {:?}",
+            "{response}: {:?}",
             driver.lines
         );
         assert!(
             driver.disk.cursor.counters.delivered >= 7,
-            "{answer}: {:?}",
+            "{response}: {:?}",
             driver.lines
         );
     }
@@ -222,11 +222,11 @@ fn the_longest_of_several_retry_after_counts_and_a_success_beside_them_shortens_
     let mut turn = 0;
     let endpoint = Box::new(move |_: &OutgoingBatch| {
         turn += 1;
-        let (seconds, answer) = [(1, asks(429, 100)), (2, asks(503, 30)), (3, status(200))]
+        let (seconds, response) = [(1, asks(429, 100)), (2, asks(503, 30)), (3, status(200))]
             .get(turn - 1)
             .cloned()
             .unwrap_or((0, status(200)));
-        Some((Duration::from_secs(seconds), answer))
+        Some((Duration::from_secs(seconds), response))
     });
     let mut driver = Driver::new(
         SubscriptionSettings {
@@ -403,8 +403,8 @@ fn an_answer_of_an_earlier_endpoint_settles_its_events_and_says_nothing_about_th
         hold_when_gone: true,
         ..plain()
     };
-    for (answer, failed) in [(asks(503, 3600), 1), (status(410), 1), (asks(200, 3600), 0)] {
-        let mut driver = Driver::new(plain(), answers(vec![answer.clone(), status(200)]));
+    for (response, failed) in [(asks(503, 3600), 1), (status(410), 1), (asks(200, 3600), 0)] {
+        let mut driver = Driver::new(plain(), answers(vec![response.clone(), status(200)]));
         driver.slow_down(Duration::from_secs(10));
         driver.publish(&[("yes", 10)]);
         driver.run_for(Duration::from_secs(1));
@@ -416,24 +416,24 @@ fn an_answer_of_an_earlier_endpoint_settles_its_events_and_says_nothing_about_th
         assert_eq!(
             (cursor.counters.requests, cursor.counters.requests_failed),
             (1, failed),
-            "{answer:?}"
+            "{response:?}"
         );
-        assert_eq!(driver.core.take_requested_wait(), None, "{answer:?}");
+        assert_eq!(driver.core.take_requested_wait(), None, "{response:?}");
         assert_eq!(
             (cursor.health, cursor.held),
             (Health::Healthy { failures: 0 }, None),
-            "{answer:?}"
+            "{response:?}"
         );
-        assert_eq!(cursor.pace, PaceRecord::default(), "{answer:?}");
+        assert_eq!(cursor.pace, PaceRecord::default(), "{response:?}");
         driver.publish(&[("yes", 10)]);
         driver.run_for(Duration::from_secs(11));
         assert_eq!(
             driver.core.cursor().counters.delivered,
             2 - failed,
-            "the other event leaves at once: {answer:?}"
+            "the other event leaves at once: {response:?}"
         );
         driver.run();
-        assert_eq!(driver.core.cursor().counters.pending, 0, "{answer:?}");
+        assert_eq!(driver.core.cursor().counters.pending, 0, "{response:?}");
     }
 }
 

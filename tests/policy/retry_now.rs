@@ -163,8 +163,8 @@ fn a_decision_that_overtakes_the_disk_wins() {
     driver.late(1);
     assert_eq!(driver.writes_left, writes);
     let answers = driver.held_back.take().into_iter().flatten();
-    for answer in answers {
-        driver.absorb(answer);
+    for response in answers {
+        driver.absorb(response);
     }
     driver.run_for(Duration::ZERO);
     assert_eq!(driver.disk.cursor.counters.delivered, 1);
@@ -195,8 +195,8 @@ fn a_probation_that_began_while_the_disk_was_read_costs_no_event() {
         driver.core.refuses_retry(driver.now),
         Some(CommandRefused::DeadLettering)
     );
-    for answer in driver.held_back.take().into_iter().flatten() {
-        driver.absorb(answer);
+    for response in driver.held_back.take().into_iter().flatten() {
+        driver.absorb(response);
     }
     driver.run_for(Duration::ZERO);
     assert_eq!(driver.moved_by_commands, 0);

@@ -70,24 +70,24 @@ pub(super) enum Bug {
     /// A delivery is counted twice.
     CountTwice,
     /// A read of pending deliveries returns some that have ended.
-    AnswerWithTheDead,
+    ReadEndedDeliveries,
     /// A failed event does not become pending.
-    ForgetToOwe,
+    OmitPendingDelivery,
     /// An attempt is not counted.
     ForgetAnAttempt,
     /// A dead letter is counted and not written.
-    ForgetToPutAside,
+    CountUnwrittenDeadLetter,
     /// A delivered event stays pending.
-    ForgetToSettle,
+    KeepDeliveredPending,
     /// An outcome counts as durable and is never written.
     DeliverWithoutJournal,
     /// A request is forgotten before its outcome is durable.
     SuspendBeforeDurable,
     // --- between policy and endpoint ---
     /// A response is credited to the requests of this incarnation, whichever attempt it belongs to.
-    CreditByLife,
+    CreditOtherAttempt,
     /// Any response is a success.
-    TakeAnyAnswerForSuccess,
+    TakeAnyResponseForSuccess,
     /// A slice of the log lacks one of its events.
     LoseAnEventOfASlice,
     /// The policy's clock is ahead.
@@ -96,7 +96,7 @@ pub(super) enum Bug {
     LoseTheTimer,
     // --- between two incarnations ---
     /// A new incarnation does not receive the requests in flight.
-    ForgetTheRequests,
+    ForgetRequestsInFlight,
     /// A fenced incarnation writes next to the new one.
     TwoIncarnationsWrite,
     // --- order by key ---
@@ -105,7 +105,7 @@ pub(super) enum Bug {
     /// A new incarnation keeps no order.
     ForgetTheOrder,
     /// A new incarnation does not load the held-back events.
-    LoseWhatIsHeldBack,
+    LoseHeldBackEvents,
     /// A new incarnation does not learn the keys of pending deliveries.
     ForgetTheKeys,
     /// Events that are given up block nothing.
@@ -118,7 +118,7 @@ pub(super) enum Bug {
 const ORDER_BUGS: [Bug; 6] = [
     Bug::KeepNoOrder,
     Bug::ForgetTheOrder,
-    Bug::LoseWhatIsHeldBack,
+    Bug::LoseHeldBackEvents,
     Bug::ForgetTheKeys,
     Bug::BlockNothing,
     Bug::ForgetTheBlocks,
@@ -137,19 +137,19 @@ const BUGS: [Bug; 26] = [
     Bug::LoseADeadLetter,
     Bug::AdvanceTheCursorTooEarly,
     Bug::CountTwice,
-    Bug::AnswerWithTheDead,
-    Bug::ForgetToOwe,
+    Bug::ReadEndedDeliveries,
+    Bug::OmitPendingDelivery,
     Bug::ForgetAnAttempt,
-    Bug::ForgetToPutAside,
-    Bug::ForgetToSettle,
+    Bug::CountUnwrittenDeadLetter,
+    Bug::KeepDeliveredPending,
     Bug::DeliverWithoutJournal,
     Bug::SuspendBeforeDurable,
-    Bug::CreditByLife,
-    Bug::TakeAnyAnswerForSuccess,
+    Bug::CreditOtherAttempt,
+    Bug::TakeAnyResponseForSuccess,
     Bug::LoseAnEventOfASlice,
     Bug::SendEarly,
     Bug::LoseTheTimer,
-    Bug::ForgetTheRequests,
+    Bug::ForgetRequestsInFlight,
     Bug::TwoIncarnationsWrite,
 ];
 
@@ -235,7 +235,7 @@ impl Saboteur {
 
     /// Remembers the pending deliveries on disk.
     pub(super) fn remember(&self, disk: &SimulatedStore) {
-        if self.is(Bug::AnswerWithTheDead) {
+        if self.is(Bug::ReadEndedDeliveries) {
             let pending = disk
                 .pending
                 .iter()
@@ -256,7 +256,7 @@ impl Saboteur {
                 .unwrap_or_else(PoisonError::into_inner)
                 .get(&(*lane, *seq))
                 .cloned();
-            if let Some(known) = known.filter(|_| self.does(Bug::AnswerWithTheDead)) {
+            if let Some(known) = known.filter(|_| self.does(Bug::ReadEndedDeliveries)) {
                 let due = known.due.after(Duration::from_secs(86_400));
                 *pending = Some(PendingDelivery { due, ..known });
             }
@@ -332,11 +332,11 @@ impl Saboteur {
             return;
         };
         if let Some(other) = unanswered.filter(|other| other != request)
-            && self.does(Bug::CreditByLife)
+            && self.does(Bug::CreditOtherAttempt)
         {
             *request = other;
         }
-        if result.outcome != Outcome::Delivered && self.does(Bug::TakeAnyAnswerForSuccess) {
+        if result.outcome != Outcome::Delivered && self.does(Bug::TakeAnyResponseForSuccess) {
             *result = status(200);
         }
     }
@@ -351,9 +351,9 @@ impl Saboteur {
     /// Writes that the policy requests.
     pub(super) fn ask(&self, write: &mut SubscriptionWrite) {
         let forgotten = |change: &RecordChange| match change {
-            RecordChange::Defer { .. } => self.bug == Some(Bug::ForgetToOwe),
-            RecordChange::DeadLetter { .. } => self.bug == Some(Bug::ForgetToPutAside),
-            RecordChange::Settle { .. } => self.bug == Some(Bug::ForgetToSettle),
+            RecordChange::Defer { .. } => self.bug == Some(Bug::OmitPendingDelivery),
+            RecordChange::DeadLetter { .. } => self.bug == Some(Bug::CountUnwrittenDeadLetter),
+            RecordChange::Settle { .. } => self.bug == Some(Bug::KeepDeliveredPending),
             _ => false,
         };
         if let Some(bug) = self.bug.filter(|_| write.changes.iter().any(forgotten)) {

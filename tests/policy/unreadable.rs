@@ -31,7 +31,10 @@ fn event(seq: u64) -> Event {
 }
 
 /// Runs the core until it asks nothing more; returns what it wrote.
-fn written(core: &mut Subscription, answer: impl Fn(Effect) -> Option<Input>) -> Vec<RecordChange> {
+fn written(
+    core: &mut Subscription,
+    response: impl Fn(Effect) -> Option<Input>,
+) -> Vec<RecordChange> {
     let mut inputs = vec![Input::Tick];
     let mut written = Vec::new();
     for _ in 0..20 {

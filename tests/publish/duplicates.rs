@@ -7,7 +7,7 @@ use gridhook::{
     record::ingress::IngressSettings,
 };
 
-use super::http::answer;
+use super::http::response_summary;
 use crate::support::publisher::{Endpoint, KEY};
 
 const STRUCTURED: &str = "application/cloudevents+json";
@@ -126,7 +126,11 @@ async fn the_id_identifies_an_event_with_its_source_or_domain_topic() {
             let request = request
                 .insert_header(("content-type", content_type))
                 .insert_header(("aeg-sas-key", KEY));
-            assert_eq!(answer(&endpoint, request).await, "200", "{path} {body}");
+            assert_eq!(
+                response_summary(&endpoint, request).await,
+                "200",
+                "{path} {body}"
+            );
         }
         assert_eq!(endpoint.stored(), stored, "{path} {bodies:?}");
     }
@@ -147,7 +151,7 @@ async fn a_structured_and_a_binary_copy_are_duplicates() {
     let structured = post()
         .insert_header(("content-type", STRUCTURED))
         .set_payload(cloud("/s", "1"));
-    assert_eq!(answer(&endpoint, structured).await, "200");
+    assert_eq!(response_summary(&endpoint, structured).await, "200");
     for (id, stored) in [("1", 1), ("2", 2)] {
         let mut binary = post()
             .insert_header(("content-type", JSON))
@@ -160,7 +164,7 @@ async fn a_structured_and_a_binary_copy_are_duplicates() {
         ] {
             binary = binary.insert_header((name, value));
         }
-        assert_eq!(answer(&endpoint, binary).await, "200");
+        assert_eq!(response_summary(&endpoint, binary).await, "200");
         assert_eq!(endpoint.stored(), stored);
     }
 }

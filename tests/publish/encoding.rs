@@ -8,7 +8,7 @@ use flate2::{Compression, write::GzEncoder};
 use gridhook::publish::PublishLimits;
 use proptest::prelude::*;
 
-use super::http::{answer, good};
+use super::http::{good, response_summary};
 use crate::support::publisher::Endpoint;
 
 fn gzip(body: &[u8]) -> Vec<u8> {
@@ -34,7 +34,7 @@ fn encoded(encoding: &'static str, body: Vec<u8>) -> TestRequest {
 
 async fn check(request: TestRequest, stored: u64, expected: Expect) {
     let endpoint = Endpoint::new(PublishLimits::default());
-    expected.assert_eq(&answer(&endpoint, request).await);
+    expected.assert_eq(&response_summary(&endpoint, request).await);
     assert_eq!(endpoint.stored(), stored);
     if stored == 0 {
         assert_eq!(
@@ -69,11 +69,14 @@ async fn gzip_and_zstd_are_decoded() {
     .await;
     let endpoint = Endpoint::new(PublishLimits::default());
     assert_eq!(
-        answer(&endpoint, encoded("gzip", gzip(&events(1)))).await,
+        response_summary(&endpoint, encoded("gzip", gzip(&events(1)))).await,
         "200"
     );
     let plain = Endpoint::new(PublishLimits::default());
-    assert_eq!(answer(&plain, good().set_payload(events(1))).await, "200");
+    assert_eq!(
+        response_summary(&plain, good().set_payload(events(1))).await,
+        "200"
+    );
     let text = |endpoint: &Endpoint| format!("{:?}", endpoint.events());
     assert_eq!(text(&endpoint), text(&plain));
 }
@@ -89,7 +92,7 @@ async fn an_unknown_encoding_is_refused_with_those_that_are_known() {
     let twice =
         encoded("gzip", gzip(&gzip(&events(1)))).append_header(("content-encoding", "gzip"));
     assert!(
-        answer(&Endpoint::new(PublishLimits::default()), twice)
+        response_summary(&Endpoint::new(PublishLimits::default()), twice)
             .await
             .starts_with("415")
     );
@@ -124,13 +127,13 @@ async fn the_size_of_a_request_is_its_decoded_size() {
         };
         let endpoint = Endpoint::new(limits);
         assert_eq!(
-            answer(&endpoint, encoded(encoding, encode(&body))).await,
+            response_summary(&endpoint, encoded(encoding, encode(&body))).await,
             "200"
         );
         let mut longer = body.clone();
         longer.push(b' ');
         assert!(
-            answer(&endpoint, encoded(encoding, encode(&longer)))
+            response_summary(&endpoint, encoded(encoding, encode(&longer)))
                 .await
                 .starts_with("413")
         );
@@ -150,7 +153,7 @@ async fn a_bomb_reserves_no_more_than_the_largest_request() {
             ..PublishLimits::default()
         };
         let endpoint = Endpoint::new(limits);
-        let refused = answer(&endpoint, encoded(encoding, body)).await;
+        let refused = response_summary(&endpoint, encoded(encoding, body)).await;
         assert!(refused.starts_with("413"), "{encoding}: {refused}");
         assert_eq!(endpoint.publisher.bytes_in_flight().0, 0);
     }
@@ -164,7 +167,7 @@ async fn a_zstd_window_beyond_8_mb_is_refused() {
     encoder.write_all(&events(1)).expect("memory");
     let body = encoder.finish().expect("memory");
     assert!(
-        answer(
+        response_summary(
             &Endpoint::new(PublishLimits::default()),
             encoded("zstd", body)
         )
@@ -186,7 +189,7 @@ proptest! {
         let stored = actix_web::rt::System::new().block_on(async {
             let endpoint = Endpoint::new(PublishLimits::default());
             let encoding = if is_gzip { "gzip" } else { "zstd" };
-            let answered = answer(&endpoint, encoded(encoding, body)).await;
+            let answered = response_summary(&endpoint, encoded(encoding, body)).await;
             (endpoint.stored(), answered)
         });
         prop_assert!(matches!(&stored, (3, answered) if answered == "200") || stored.0 == 0 && stored.1.starts_with('4'), "{stored:?}");

@@ -16,7 +16,7 @@ use gridhook::{
 };
 use url::form_urlencoded::byte_serialize;
 
-use super::{http::answer, sas::signed};
+use super::{http::response_summary, sas::signed};
 use crate::support::publisher::{Endpoint, KEY};
 
 const EVENT: &str =
@@ -65,7 +65,7 @@ fn token(resource: &str) -> String {
 /// The status of a request that finds its topic by its host.
 async fn found(endpoint: &Endpoint, peer: &str, headers: &[(&str, &str)]) -> String {
     let request = post("/api/events", peer, headers).insert_header(("aeg-sas-key", KEY));
-    answer(endpoint, request)
+    response_summary(endpoint, request)
         .await
         .lines()
         .next()
@@ -231,7 +231,7 @@ async fn a_host_is_a_host_and_nothing_else() {
     );
     expect![[r#"
         400
-        BadRequest / InvalidHost: The 'Host' header is not a host. Allowed is one host with or without a port, such as events.example.com or 10.1.2.3:8080. …"#]].assert_eq(&answer(&endpoint, request).await);
+        BadRequest / InvalidHost: The 'Host' header is not a host. Allowed is one host with or without a port, such as events.example.com or 10.1.2.3:8080. …"#]].assert_eq(&response_summary(&endpoint, request).await);
     let proto = [
         ("host", "orders.example.com"),
         ("x-forwarded-proto", "gopher"),
@@ -247,7 +247,7 @@ async fn shown(endpoint: &Endpoint, path: &str, host: &str, resource: &str) -> S
         STRANGER,
         &[("host", host), ("aeg-sas-token", &token(resource))],
     );
-    let reported = answer(endpoint, request).await;
+    let reported = response_summary(endpoint, request).await;
     match reported.as_str() {
         "200" => reported,
         reported if reported.contains("is for another resource") => "another resource".to_owned(),
@@ -415,9 +415,12 @@ async fn a_proxy_says_by_which_scheme_and_name_it_was_called() {
         ("x-forwarded-host", "a.events.example.com"),
         ("x-forwarded-proto", "HTTPS"),
     ];
-    assert_eq!(answer(&endpoint, ask(PROXY, &forwarded)).await, "200");
+    assert_eq!(
+        response_summary(&endpoint, ask(PROXY, &forwarded)).await,
+        "200"
+    );
     assert!(
-        answer(&endpoint, ask(STRANGER, &forwarded))
+        response_summary(&endpoint, ask(STRANGER, &forwarded))
             .await
             .starts_with("401")
     );
@@ -425,10 +428,13 @@ async fn a_proxy_says_by_which_scheme_and_name_it_was_called() {
         ("host", "inner"),
         ("forwarded", "proto=https;host=a.events.example.com"),
     ];
-    assert_eq!(answer(&endpoint, ask(PROXY, &standard)).await, "200");
+    assert_eq!(
+        response_summary(&endpoint, ask(PROXY, &standard)).await,
+        "200"
+    );
     let plain = [("host", "a.events.example.com")];
     assert!(
-        answer(&endpoint, ask(PROXY, &plain))
+        response_summary(&endpoint, ask(PROXY, &plain))
             .await
             .starts_with("401"),
         "it was called by http"

@@ -36,7 +36,7 @@ pub(super) fn good() -> TestRequest {
 }
 
 /// Status, id and body as they are sent.
-async fn whole_answer(
+async fn whole_response(
     endpoint: &Endpoint,
     request: TestRequest,
 ) -> (StatusCode, HeaderMap, String) {
@@ -63,8 +63,8 @@ async fn whole_answer(
 
 /// The relevant parts of a response, each on a line: status, headers, codes with the message. `…`
 /// is the invitation to report.
-pub(super) async fn answer(endpoint: &Endpoint, request: TestRequest) -> String {
-    let (status, headers, body) = whole_answer(endpoint, request).await;
+pub(super) async fn response_summary(endpoint: &Endpoint, request: TestRequest) -> String {
+    let (status, headers, body) = whole_response(endpoint, request).await;
     let mut shown = status.as_u16().to_string();
     for name in [
         "accept-encoding",
@@ -94,7 +94,7 @@ pub(super) async fn answer(endpoint: &Endpoint, request: TestRequest) -> String 
 
 async fn check(request: TestRequest, expected: Expect) {
     let endpoint = Endpoint::new(PublishLimits::default());
-    expected.assert_eq(&answer(&endpoint, request).await);
+    expected.assert_eq(&response_summary(&endpoint, request).await);
     let expected_events = u64::from(expected.data() == "200");
     assert_eq!(
         endpoint.stored(),
@@ -106,7 +106,8 @@ async fn check(request: TestRequest, expected: Expect) {
 #[actix_web::test]
 async fn an_error_has_azure_s_shape() {
     let endpoint = Endpoint::new(PublishLimits::default());
-    let (status, headers, body) = whole_answer(&endpoint, post("/topics/orders/api/events")).await;
+    let (status, headers, body) =
+        whole_response(&endpoint, post("/topics/orders/api/events")).await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
     assert_eq!(
         headers.get("content-type").expect("it has one"),
@@ -266,14 +267,14 @@ async fn a_full_disk_and_a_journal_that_ended_are_answers() {
         503
         retry-after: 10
         ServiceUnavailable / ServiceUnavailable: The server cannot store events: its storage is full. Try again later. …"#]]
-    .assert_eq(&answer(&full, good()).await);
+    .assert_eq(&response_summary(&full, good()).await);
     let closed = Endpoint::new(PublishLimits::default());
     closed.break_down();
     expect![[r#"
         503
         retry-after: 10
         ServiceUnavailable / ServiceUnavailable: The server is shutting down. Try again. …"#]]
-    .assert_eq(&answer(&closed, good()).await);
+    .assert_eq(&response_summary(&closed, good()).await);
 }
 
 #[test]
@@ -301,7 +302,7 @@ async fn a_closed_server_sends_publishers_away() {
         503
         retry-after: 10
         ServiceUnavailable / ServiceUnavailable: The server is shutting down. Try again. …"#]]
-    .assert_eq(&answer(&endpoint, good()).await);
+    .assert_eq(&response_summary(&endpoint, good()).await);
 }
 
 #[actix_web::test]
@@ -310,12 +311,12 @@ async fn without_room_for_bytes_a_publisher_gets_retry_after() {
         admitted_bytes_max: 4 * 1024,
         ..PublishLimits::default()
     });
-    assert_eq!(answer(&endpoint, good()).await, "200");
+    assert_eq!(response_summary(&endpoint, good()).await, "200");
     let announced = good().insert_header(("content-length", "5000"));
     expect![[r#"
         503
         retry-after: 1
-        ServiceUnavailable / ServiceUnavailable: The server is busy: too many bytes are being published. Try again. …"#]].assert_eq(&answer(&endpoint, announced).await);
+        ServiceUnavailable / ServiceUnavailable: The server is busy: too many bytes are being published. Try again. …"#]].assert_eq(&response_summary(&endpoint, announced).await);
 }
 
 /// The endpoint on a socket, for what only a socket can do.
@@ -367,8 +368,8 @@ async fn talk(address: SocketAddr, parts: Vec<String>) -> String {
 }
 
 /// Whether a response has its head and as much of a body as that says.
-fn is_whole(answer: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(answer);
+fn is_whole(response: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(response);
     let Some((head, body)) = text.split_once("\r\n\r\n") else {
         return false;
     };

@@ -13,7 +13,7 @@ use gridhook::{
 };
 use serde_json::json;
 
-use super::http::{answer, good};
+use super::http::{good, response_summary};
 use crate::support::publisher::Endpoint;
 
 fn rules(masks: &[&str]) -> IngressSettings {
@@ -31,7 +31,7 @@ fn from(address: &str) -> TestRequest {
 }
 
 async fn check(endpoint: &Endpoint, request: TestRequest, expected: Expect) {
-    expected.assert_eq(&answer(endpoint, request).await);
+    expected.assert_eq(&response_summary(endpoint, request).await);
 }
 
 const TAKEN: &str = "200";
@@ -41,7 +41,11 @@ async fn a_rule_lets_its_addresses_in_and_no_others() {
     let ingress = rules(&["10.1.0.0/16", "203.0.113.7", "2001:db8::/32"]);
     let endpoint = Endpoint::with(PublishLimits::default(), AuthRules::default(), &ingress);
     for address in ["10.1.2.3", "203.0.113.7", "::ffff:10.1.2.3", "2001:db8::1"] {
-        assert_eq!(answer(&endpoint, from(address)).await, TAKEN, "{address}");
+        assert_eq!(
+            response_summary(&endpoint, from(address)).await,
+            TAKEN,
+            "{address}"
+        );
     }
     check(&endpoint, from("10.2.0.1"), expect![[r#"
         403
@@ -86,7 +90,7 @@ async fn a_trusted_proxy_names_the_client() {
         "10.1.2.3, [::ffff:192.168.0.2]",
     ] {
         assert_eq!(
-            answer(&endpoint, through(forwarded)).await,
+            response_summary(&endpoint, through(forwarded)).await,
             TAKEN,
             "{forwarded}"
         );
@@ -100,7 +104,7 @@ async fn a_trusted_proxy_names_the_client() {
         "10.2.0.1:51234",
     ] {
         assert!(
-            answer(&endpoint, through(forwarded))
+            response_summary(&endpoint, through(forwarded))
                 .await
                 .starts_with("403"),
             "{forwarded}"
@@ -113,7 +117,7 @@ async fn a_trusted_proxy_names_the_client() {
         "proto=https;for=\"10.1.2.3:51234\"",
     ] {
         assert_eq!(
-            answer(&endpoint, standard(forwarded)).await,
+            response_summary(&endpoint, standard(forwarded)).await,
             TAKEN,
             "{forwarded}"
         );
@@ -128,7 +132,7 @@ async fn a_trusted_proxy_names_the_client() {
         "",
     ] {
         assert!(
-            answer(&endpoint, standard(forwarded))
+            response_summary(&endpoint, standard(forwarded))
                 .await
                 .starts_with("403"),
             "{forwarded}"
@@ -136,12 +140,20 @@ async fn a_trusted_proxy_names_the_client() {
     }
     // The quote of a client must not hide what the proxy has appended.
     let quoted = "for=10.1.2.3;by=\", for=10.2.0.1";
-    assert!(!answer(&endpoint, standard(quoted)).await.starts_with("200"));
+    assert!(
+        !response_summary(&endpoint, standard(quoted))
+            .await
+            .starts_with("200")
+    );
     // A client can send the header that its proxy does not write.
     let both =
         |client: &str| through("10.1.2.3").insert_header(("forwarded", format!("for={client}")));
-    assert_eq!(answer(&endpoint, both("10.1.2.3")).await, TAKEN);
-    assert!(answer(&endpoint, both("10.1.2.4")).await.starts_with("403"));
+    assert_eq!(response_summary(&endpoint, both("10.1.2.3")).await, TAKEN);
+    assert!(
+        response_summary(&endpoint, both("10.1.2.4"))
+            .await
+            .starts_with("403")
+    );
     check(&endpoint, from("192.168.0.1"), expect![[r#"
         403
         Forbidden / Forbidden: Publishing to orders by client (unknown) is rejected due to IpAddress filtering rules. …"#]]).await;
@@ -161,13 +173,13 @@ async fn behind_a_proxy_the_public_network_stays_closed() {
     let with = |name: &'static str, value: &str| from("10.0.0.1").insert_header((name, value));
     for inside in ["10.0.0.9", "10.0.0.9:51234", "[fd00::1]:443"] {
         assert_eq!(
-            answer(&endpoint, with("x-forwarded-for", inside)).await,
+            response_summary(&endpoint, with("x-forwarded-for", inside)).await,
             TAKEN,
             "{inside}"
         );
     }
     assert_eq!(
-        answer(&endpoint, with("forwarded", "for=\"[fd00::1]:443\"")).await,
+        response_summary(&endpoint, with("forwarded", "for=\"[fd00::1]:443\"")).await,
         TAKEN
     );
     for outside in [
@@ -179,7 +191,7 @@ async fn behind_a_proxy_the_public_network_stays_closed() {
         "203.0.113.9, _hidden",
     ] {
         assert!(
-            answer(&endpoint, with("x-forwarded-for", outside))
+            response_summary(&endpoint, with("x-forwarded-for", outside))
                 .await
                 .starts_with("403"),
             "{outside}"
@@ -192,16 +204,20 @@ async fn behind_a_proxy_the_public_network_stays_closed() {
         "proto=https",
     ] {
         assert!(
-            answer(&endpoint, with("forwarded", outside))
+            response_summary(&endpoint, with("forwarded", outside))
                 .await
                 .starts_with("403"),
             "{outside}"
         );
     }
-    assert!(answer(&endpoint, from("10.0.0.1")).await.starts_with("403"));
+    assert!(
+        response_summary(&endpoint, from("10.0.0.1"))
+            .await
+            .starts_with("403")
+    );
     let unreadable = HeaderValue::from_bytes(b"203.0.113.9\xff").expect("a value");
     assert!(
-        answer(
+        response_summary(
             &endpoint,
             from("10.0.0.1").insert_header(("x-forwarded-for", unreadable))
         )
@@ -226,7 +242,11 @@ async fn without_the_public_network_private_addresses_come_in() {
         "fd00::1",
         "fe80::1",
     ] {
-        assert_eq!(answer(&endpoint, from(address)).await, TAKEN, "{address}");
+        assert_eq!(
+            response_summary(&endpoint, from(address)).await,
+            TAKEN,
+            "{address}"
+        );
     }
     check(&endpoint, from("203.0.113.7"), expect![[r#"
         403

@@ -14,7 +14,7 @@ use url::form_urlencoded::byte_serialize;
 
 use super::{
     bearer::{Signer, bearer},
-    http::{answer, good},
+    http::{good, response_summary},
     sas::{VECTORS, signed},
 };
 use crate::support::publisher::{Endpoint, KEY};
@@ -53,7 +53,7 @@ fn token(expiry: &str) -> String {
 
 async fn check(request: TestRequest, expected: Expect) {
     let endpoint = Endpoint::new(PublishLimits::default());
-    expected.assert_eq(&answer(&endpoint, request).await);
+    expected.assert_eq(&response_summary(&endpoint, request).await);
     let taken = expected.data() == "200";
     assert_eq!(
         endpoint.stored(),
@@ -106,7 +106,7 @@ async fn a_sas_token_may_name_the_public_address() {
         byte_serialize(b"https://events.example.com/grid/topics/orders/api/events").collect();
     let token = signed(KEY, &resource, "2030-01-02T03%3A04%3A05Z");
     assert_eq!(
-        answer(&endpoint, bare().insert_header(("aeg-sas-token", token))).await,
+        response_summary(&endpoint, bare().insert_header(("aeg-sas-token", token))).await,
         "200"
     );
 }
@@ -198,7 +198,7 @@ async fn access_tokens_come_in_where_there_is_an_issuer() {
         )
     };
     assert_eq!(
-        answer(
+        response_summary(
             &endpoint,
             bare().insert_header(("authorization", sign(1_615_410_177)))
         )
@@ -206,7 +206,7 @@ async fn access_tokens_come_in_where_there_is_an_issuer() {
         "200"
     );
     assert_eq!(
-        answer(
+        response_summary(
             &endpoint,
             bare().insert_header(("authorization", "bearer swordfish"))
         )
@@ -215,7 +215,7 @@ async fn access_tokens_come_in_where_there_is_an_issuer() {
     );
     expect![[r#"
         401
-        Unauthorized / Unauthorized: The request authorization key is not authorized for LOCALHOST:8080. This is due to the reason: The access token has expired. …"#]].assert_eq(&answer(&endpoint, bare().insert_header(("authorization", sign(1_615_410_000)))).await);
+        Unauthorized / Unauthorized: The request authorization key is not authorized for LOCALHOST:8080. This is due to the reason: The access token has expired. …"#]].assert_eq(&response_summary(&endpoint, bare().insert_header(("authorization", sign(1_615_410_000)))).await);
     assert_eq!(
         endpoint.publisher.rejection_counts(),
         RejectionCounts {
@@ -231,7 +231,7 @@ async fn access_tokens_come_in_where_there_is_an_issuer() {
     };
     let endpoint = Endpoint::with(PublishLimits::default(), door(), &ingress);
     assert_eq!(
-        answer(
+        response_summary(
             &endpoint,
             bare().insert_header(("authorization", sign(1_615_410_177)))
         )
@@ -240,7 +240,7 @@ async fn access_tokens_come_in_where_there_is_an_issuer() {
     );
     expect![[r#"
         401
-        Unauthorized / Unauthorized: The request authorization key is not authorized for LOCALHOST:8080. This is due to the reason: Access keys and SAS tokens are disabled for the resource (disableLocalAuth). Use an access token. …"#]].assert_eq(&answer(&endpoint, good()).await);
+        Unauthorized / Unauthorized: The request authorization key is not authorized for LOCALHOST:8080. This is due to the reason: Access keys and SAS tokens are disabled for the resource (disableLocalAuth). Use an access token. …"#]].assert_eq(&response_summary(&endpoint, good()).await);
     for local in [
         bare().insert_header(("aeg-sas-token", token("2030-01-02T03:04:05Z"))),
         bare().insert_header((
@@ -248,7 +248,11 @@ async fn access_tokens_come_in_where_there_is_an_issuer() {
             format!("SharedAccessSignature {}", token("2030-01-02T03:04:05Z")),
         )),
     ] {
-        assert!(answer(&endpoint, local).await.contains("disableLocalAuth"));
+        assert!(
+            response_summary(&endpoint, local)
+                .await
+                .contains("disableLocalAuth")
+        );
     }
     assert_eq!(
         endpoint.publisher.rejection_counts(),
@@ -270,7 +274,7 @@ async fn the_error_for_an_event_names_the_rule_that_it_breaks() {
             .remove(property);
         let endpoint = Endpoint::new(PublishLimits::default());
         assert_eq!(
-            answer(&endpoint, orders(&events.to_string())).await,
+            response_summary(&endpoint, orders(&events.to_string())).await,
             format!(
                 "400\nBadRequest / InputJsonInvalid: This resource is configured for \
                  'EventGridEvent' schema and requires '{property}' property to be set. …"
@@ -351,7 +355,7 @@ async fn accepted_data_is_kept_byte_for_byte() {
     let binary = binary
         .insert_header(("ce-source", "/a"))
         .insert_header(("ce-specversion", "1.0"));
-    assert_eq!(answer(&endpoint, binary).await, "200");
+    assert_eq!(response_summary(&endpoint, binary).await, "200");
     let events = endpoint.events();
     assert_eq!((events.len(), events[0].id().as_ref()), (1, "€"));
     assert!(
@@ -412,7 +416,7 @@ async fn any_version_is_taken_that_is_written_like_one() {
         "%2B019-01-01",
         "%C3%A9",
     ] {
-        let refused = answer(
+        let refused = response_summary(
             &Endpoint::new(PublishLimits::default()),
             with(&format!("api-version={bad}")),
         )

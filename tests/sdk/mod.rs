@@ -32,7 +32,7 @@ use crate::{
     },
     support::{
         certificates::Authority,
-        endpoint::{Endpoint, answer},
+        endpoint::{Endpoint, respond},
         nats::has_nats,
         needs,
         server::Server,
@@ -88,7 +88,7 @@ impl Stage {
 
     fn http_with(settings: &[(&str, &str)]) -> Self {
         let server = Server::start(settings);
-        let url = format!("http://{}", server.at());
+        let url = format!("http://{}", server.address());
         Self {
             server,
             url,
@@ -129,7 +129,7 @@ impl Stage {
             ("SERVER__TLS_KEY", &key),
         ];
         let server = Server::start_tls(&[settings, &tls].concat(), authority.client());
-        let url = format!("https://{}", server.at());
+        let url = format!("https://{}", server.address());
         Self {
             server,
             url,
@@ -299,7 +299,7 @@ fn the_python_sdk_delivers_in_the_name_of_an_identity() {
     let secret = folder.path().join("secret");
     fs::write(&secret, "s3cret").expect("written");
     let token = r#"{"token_type": "Bearer", "expires_in": 3600, "access_token": "t"}"#;
-    let issuer = Endpoint::start(vec![answer(
+    let issuer = Endpoint::start(vec![respond(
         200,
         "content-type: application/json\r\n",
         token,
@@ -387,7 +387,7 @@ fn the_clients_of_azure_call_any_node_of_a_cluster_and_all_of_them_through_a_bal
         return;
     }
     let balancer = TcpProxy::start(&[]);
-    let url = format!("http://{}", balancer.at());
+    let url = format!("http://{}", balancer.address());
     // Leases that no busy machine ends.
     let leases = [("CLUSTER__EXPIRY", "20s")];
     let mut cluster = Cluster::start(
@@ -425,7 +425,7 @@ fn the_clients_of_azure_call_all_nodes_of_a_cluster_with_several_shards() {
         return;
     }
     let balancer = TcpProxy::start(&[]);
-    let url = format!("http://{}", balancer.at());
+    let url = format!("http://{}", balancer.address());
     // Leases that no busy machine ends.
     let leases = [("CLUSTER__EXPIRY", "20s")];
     let mut sharded =
@@ -483,7 +483,7 @@ fn the_clients_of_azure_for_go_and_java_call_all_nodes_of_a_cluster_with_several
     let folder = TempDir::new().expect("a folder");
     let (tokens, url) = (
         TokenService::start(&authority),
-        format!("https://{}", balancer.at()),
+        format!("https://{}", balancer.address()),
     );
     let Files {
         certificate,

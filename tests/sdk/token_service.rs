@@ -12,7 +12,7 @@ use crate::{
     publish::bearer::Signer,
     support::{
         certificates::Authority,
-        endpoint::{Endpoint, answer},
+        endpoint::{Endpoint, respond},
         http::header,
         http_service::HttpService,
     },
@@ -41,10 +41,10 @@ impl TokenService {
     /// Starts it with a certificate of this authority.
     pub(super) fn start(authority: &Authority) -> Self {
         let signer = Signer::new();
-        let keys = Endpoint::start(vec![answer(200, "", &signer.set().to_string())]);
+        let keys = Endpoint::start(vec![respond(200, "", &signer.set().to_string())]);
         let handler = Arc::new(move |head: &str, body: &[u8]| {
-            let (status, answer) = respond(&signer, head, body);
-            (status, JSON, answer.to_string().into_bytes())
+            let (status, response) = issue_token(&signer, head, body);
+            (status, JSON, response.to_string().into_bytes())
         });
         let mut service = HttpService::secure(
             handler,
@@ -55,13 +55,13 @@ impl TokenService {
     }
 
     fn url(&self) -> String {
-        format!("https://{}", self.service.at())
+        format!("https://{}", self.service.address())
     }
 
     /// The settings of a server that accepts its tokens.
     pub(super) fn settings(&self) -> Vec<(&'static str, String)> {
         vec![
-            ("AUTH__ISSUER", issuer(&self.service.at().to_string())),
+            ("AUTH__ISSUER", issuer(&self.service.address().to_string())),
             ("AUTH__JWKS", format!("{}keys", self.keys.url())),
             ("AUTH__AUDIENCE", AUDIENCE.to_owned()),
             ("AUTH__ADMIN_ROLE", "Grid.Admin".to_owned()),
@@ -86,7 +86,7 @@ fn issuer(host: &str) -> String {
     format!("https://{host}/{TENANT}/v2.0")
 }
 
-fn respond(signer: &Signer, head: &str, body: &[u8]) -> (u16, Value) {
+fn issue_token(signer: &Signer, head: &str, body: &[u8]) -> (u16, Value) {
     let host = header(head, "host").unwrap_or_default();
     let target = head.split(' ').nth(1).unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));

@@ -34,8 +34,8 @@ fn killed(sink: &Sink) -> (Server, String) {
     let mut server = Server::start(&[]);
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "held", &SubscriptionSpec::new(&sink.url("/held")));
-    server.operate("orders", "held", "hold");
-    sink.set("/ill", Behavior::Answer(503));
+    server.post_verb("orders", "held", "hold");
+    sink.set("/ill", Behavior::Respond(503));
     server.subscribe("orders", "ill", &SubscriptionSpec::new(&sink.url("/ill")));
     for id in 1..=EVENTS {
         server.publish("orders", &key, &load::body(&[id.to_string()], "/a"));
@@ -84,12 +84,12 @@ fn taken(mut server: Server, key: &str, sink: &Sink, refusal: &str) -> (BTreeSet
     let reported: Value = serde_json::from_str(&shown).expect("JSON");
     let (status, shown) = server::fsck(&data_dir);
     assert!(status.success(), "{shown}");
-    sink.set("/ill", Behavior::Answer(200));
+    sink.set("/ill", Behavior::Respond(200));
     server.restart();
-    server.operate("orders", "held", "resume");
+    server.post_verb("orders", "held", "resume");
     server.publish("orders", key, &load::body(&["9999".to_owned()], "/a"));
     wait_for("what is left to arrive", LONG, || {
-        server.try_to("orders", "ill", "release");
+        server.post_verb_status("orders", "ill", "release");
         sink.look("/held", |ledger| ledger.contains_key("9999"))
             && sink.look("/ill", |ledger| {
                 ledger.get("9999").is_some_and(|arrivals| {
@@ -167,7 +167,7 @@ fn accept_loss_takes_what_is_left_of_a_damaged_backup_at_a_destination() {
     let mut server = Server::start(&[("BACKUP__STORE__URL", &url)]);
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "held", &SubscriptionSpec::new(&sink.url("/held")));
-    server.operate("orders", "held", "hold");
+    server.post_verb("orders", "held", "hold");
     for id in 1..=EVENTS {
         server.publish("orders", &key, &load::body(&[id.to_string()], "/a"));
     }
@@ -222,7 +222,7 @@ fn accept_loss_takes_what_is_left_of_a_damaged_backup_at_a_destination() {
         2,
         "the copy of the backup is removed"
     );
-    let mut server = Server::on(&back, &[]);
+    let mut server = Server::with_data_dir(&back, &[]);
     server.restart();
     server.terminate();
     server.assert_sound();

@@ -8,7 +8,7 @@ use super::LONG;
 use crate::{
     publish::bearer::Signer,
     support::{
-        endpoint::{Endpoint, answer},
+        endpoint::{Endpoint, respond},
         server::{Server, wait_for},
     },
 };
@@ -18,7 +18,7 @@ const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.Event
 #[test]
 fn a_token_of_the_issuer_operates_with_the_role_that_is_set_and_only_then() {
     let signer = Signer::new();
-    let issuer = Endpoint::start(vec![answer(200, "", &signer.set().to_string())]);
+    let issuer = Endpoint::start(vec![respond(200, "", &signer.set().to_string())]);
     let jwks = format!("{}keys", issuer.url());
     let mut server = Server::start(&[
         ("AUTH__ISSUER", "https://issuer/"),
@@ -36,12 +36,12 @@ fn a_token_of_the_issuer_operates_with_the_role_that_is_set_and_only_then() {
     };
     let later = seconds + 6_000;
     let ask = |server: &Server, method: &str, token: &str| {
-        let answer = server.open(
+        let response = server.request_without_token(
             method,
             TOPIC,
             &[("authorization", &format!("Bearer {token}"))],
         );
-        (answer.status, answer.json())
+        (response.status, response.json())
     };
     // The admin token works as before, and longer tokens than keys of old are read.
     let good = token(json!(["Reader", "Grid.Admin"]), later, 4_000);
@@ -78,8 +78,8 @@ fn a_token_of_the_issuer_operates_with_the_role_that_is_set_and_only_then() {
     }
     // Terraform requests tokens for the address of the server, others for one of several audiences.
     for (audience, status) in [
-        (format!("http://{}", server.at()), 200),
-        (format!("http://{}/", server.at()), 200),
+        (format!("http://{}", server.address()), 200),
+        (format!("http://{}/", server.address()), 200),
         ("api://grid".to_owned(), 200),
         ("http://127.0.0.1:1".to_owned(), 401),
     ] {

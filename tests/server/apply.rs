@@ -406,7 +406,7 @@ fn a_template_with_a_resource_without_a_name_stops_neither_command_with_a_panic(
     server.terminate();
     drop(server);
     let data = tempfile::tempdir().expect("a folder");
-    let mut server = Server::on(
+    let mut server = Server::with_data_dir(
         data.path(),
         &[("SERVER__APPLY", path.to_str().expect("text"))],
     );
@@ -451,7 +451,7 @@ fn a_template_with_derived_names_and_outputs_is_applied_and_its_secrets_are_not_
     assert!(
         done.contains(&format!(
             "output endpoint: http://{}/topics/{topic}/api/events",
-            server.at()
+            server.address()
         )),
         "{done}"
     );
@@ -549,7 +549,7 @@ fn a_template_has_the_environment_of_the_server_that_it_is_applied_to() {
         done.contains("tags.store: storage.gridhook.invalid") && done.contains("done: create 1"),
         "{done}"
     );
-    let address = server.at();
+    let address = server.address();
     assert!(
         done.ends_with(&format!("output audience: http://{address}/")),
         "{done}"
@@ -558,7 +558,7 @@ fn a_template_has_the_environment_of_the_server_that_it_is_applied_to() {
     let data = tempfile::tempdir().expect("a folder");
     let path = file.path();
     let settings = [("SERVER__APPLY", path.to_str().expect("text"))];
-    let mut server = Server::on(data.path(), &settings);
+    let mut server = Server::with_data_dir(data.path(), &settings);
     let (_, reported) = server.try_restart().expect_err("no environment");
     assert!(reported.contains("use gridhook apply"), "{reported}");
 }

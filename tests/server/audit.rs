@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 
 use super::LONG;
 use crate::support::{
-    http::Answer,
+    http::Response,
     server::{Server, SubscriptionSpec, operator, subscription, wait_for},
     sink::Sink,
 };
 
 const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders";
 
-fn ask(server: &Server, token: &str, method: &str, path: &str) -> Answer {
-    server.open(
+fn ask(server: &Server, token: &str, method: &str, path: &str) -> Response {
+    server.request_without_token(
         method,
         path,
         &[("authorization", &format!("Bearer {token}"))],
@@ -112,7 +112,7 @@ fn change_and_reveal(server: &Server, sink: &Sink) {
         json!([{"name": "x-secret", "type": "Static", "properties": {"value": "hidden-value", "isSecret": true}}]),
     );
     server.subscribe("orders", "billing", &spec);
-    server.operate("orders", "billing", "hold");
+    server.post_verb("orders", "billing", "hold");
     server.command(
         "POST",
         &format!("{TOPIC}/regenerateKey"),
@@ -328,7 +328,7 @@ fn a_change_is_recorded_though_its_client_resets_the_connection() {
             "authorization: Bearer {}\r\nhost: localhost\r\ncontent-length: 2\r\n",
             admin.trim()
         );
-        let mut client = std::net::TcpStream::connect(server.at()).expect("a connection");
+        let mut client = std::net::TcpStream::connect(server.address()).expect("a connection");
         client
             .write_all(format!("PUT {path} HTTP/1.1\r\n{head}\r\n{{}}").as_bytes())
             .expect("it is sent");
@@ -383,7 +383,7 @@ fn every_response_has_the_ids_of_its_request_and_so_have_the_log_and_errors() {
         ("POST", "/topics/orders/api/events"),
         ("POST", "/topics/none/api/events"),
     ] {
-        let response = server.open(method, path, &headers);
+        let response = server.request_without_token(method, path, &headers);
         let id = response
             .header("x-ms-request-id")
             .unwrap_or_else(|| panic!("{path}: {}", response.head()));
@@ -393,7 +393,7 @@ fn every_response_has_the_ids_of_its_request_and_so_have_the_log_and_errors() {
             Some("mine-1"),
             "{path}"
         );
-        let own = server.open(method, path, &headers[..2]);
+        let own = server.request_without_token(method, path, &headers[..2]);
         assert_eq!(
             own.header("x-ms-correlation-request-id"),
             own.header("x-ms-request-id"),
@@ -405,7 +405,7 @@ fn every_response_has_the_ids_of_its_request_and_so_have_the_log_and_errors() {
             headers[1],
             ("x-ms-correlation-request-id", "a b<c>"),
         ];
-        let odd = server.open(method, path, &odd);
+        let odd = server.request_without_token(method, path, &odd);
         assert_eq!(
             odd.header("x-ms-correlation-request-id"),
             odd.header("x-ms-request-id"),

@@ -12,7 +12,7 @@ use crate::support::{
 
 /// Publishes events with these numbers, in requests of 1,000.
 fn publish(server: &Server, key: &str, numbers: std::ops::Range<usize>) -> Vec<String> {
-    let mut client = Client::new(server.at());
+    let mut client = Client::new(server.address());
     let ids: Vec<String> = numbers.map(|number| number.to_string()).collect();
     for ids in ids.chunks(1000) {
         let response = client.ask(
@@ -71,7 +71,7 @@ fn a_backlog_needs_little_memory_and_no_time_at_a_restart() {
         ready < 4 * empty + Duration::from_secs(2),
         "ready after {ready:?}, without events after {empty:?}"
     );
-    sink.set("/hook", Behavior::Answer(200));
+    sink.set("/hook", Behavior::Respond(200));
     let from = sink.now();
     wait_for("all events", 10 * LONG, || sink.taken("/hook") == count);
     println!(
@@ -150,7 +150,7 @@ fn a_held_subscription_waits_for_its_operator_across_a_restart() {
     );
     publish(&server, &key, 0..10);
     wait_for("the first events", LONG, || sink.taken("/hook") == 10);
-    server.operate("orders", "hook", "hold");
+    server.post_verb("orders", "hook", "hold");
     assert_eq!(server.status("orders", "hook")["heldBy"], "operator");
     publish(&server, &key, 10..500);
     server.kill_9();
@@ -164,7 +164,7 @@ fn a_held_subscription_waits_for_its_operator_across_a_restart() {
         "{status}"
     );
     assert_eq!(sink.taken("/hook"), 10, "nothing is sent while it is held");
-    server.operate("orders", "hook", "resume");
+    server.post_verb("orders", "hook", "resume");
     wait_for("the rest", LONG, || sink.taken("/hook") == 1000);
     wait_until_settled(&server, "orders", "hook");
     assert_eq!(server.counter("orders", "hook", "delivered"), 1000);

@@ -28,8 +28,8 @@ fn busy(sink: &Sink) -> (Server, Load) {
             .dead_letters("ill"),
     );
     server.subscribe("orders", "held", &SubscriptionSpec::new(&sink.url("/held")));
-    server.operate("orders", "held", "hold");
-    sink.set("/ill", Behavior::Answer(503));
+    server.post_verb("orders", "held", "hold");
+    sink.set("/ill", Behavior::Respond(503));
     let pause = Duration::from_millis(5);
     let rate = Rate {
         topic: "orders".to_owned(),
@@ -38,7 +38,7 @@ fn busy(sink: &Sink) -> (Server, Load) {
         events_per_request: 10,
         pause,
     };
-    let load = Load::start(server.at(), &rate);
+    let load = Load::start(server.address(), &rate);
     (server, load)
 }
 
@@ -68,7 +68,7 @@ fn events_acknowledged_before_a_backup_under_load_are_in_it() {
     load.stop();
     server.terminate();
     server.assert_sound();
-    sink.set("/ill", Behavior::Answer(200));
+    sink.set("/ill", Behavior::Respond(200));
     let data_dir = server.data_dir();
     for (folder, acknowledged) in backups {
         let from = folder.to_str().expect("text");
@@ -89,10 +89,10 @@ fn events_acknowledged_before_a_backup_under_load_are_in_it() {
             "{reported}"
         );
         server.restart();
-        server.operate("orders", "held", "resume");
+        server.post_verb("orders", "held", "resume");
         for name in ["well", "ill", "held"] {
             if server.status("orders", name)["health"]["state"] == "suspended" {
-                server.try_to("orders", name, "release");
+                server.post_verb_status("orders", name, "release");
             }
         }
         for name in ["well", "held"] {
@@ -102,7 +102,7 @@ fn events_acknowledged_before_a_backup_under_load_are_in_it() {
             "all that is pending to arrive or to be given up",
             LONG,
             || {
-                server.try_to("orders", "ill", "release");
+                server.post_verb_status("orders", "ill", "release");
                 let status = server.status("orders", "ill");
                 status["backlog"] == 0 && status["counters"]["pending"] == 0
             },
@@ -210,12 +210,12 @@ fn assert_comes_back(server: Server, config: &str, sink: &Sink, acknowledged: &[
         status.success() && reported.contains("\nthe store is sound\nrestored to "),
         "{reported}"
     );
-    let mut server = Server::on(&data_dir, &[]);
+    let mut server = Server::with_data_dir(&data_dir, &[]);
     server.restart();
-    sink.set("/well", Behavior::Answer(200));
+    sink.set("/well", Behavior::Respond(200));
     wait_for("every event to arrive", LONG, || {
         if server.status("orders", "well")["health"]["state"] == "suspended" {
-            server.try_to("orders", "well", "release");
+            server.post_verb_status("orders", "well", "release");
         }
         sink.look("/well", |ledger| {
             acknowledged.iter().all(|id| ledger.contains_key(id))
@@ -237,7 +237,7 @@ fn listed_url(config: &str) -> String {
 fn scheduled_backups_survive_kills_in_their_middle_and_the_last_one_has_what_was_acknowledged() {
     let sink = Sink::start();
     let beside = tempfile::tempdir().expect("a folder");
-    sink.set("/well", Behavior::Answer(503));
+    sink.set("/well", Behavior::Respond(503));
     let key = beside.path().join("key");
     fs::write(&key, "q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=\n").expect("written");
     let url = format!("file://{}", beside.path().join("backups").display());
@@ -326,7 +326,10 @@ fn a_full_or_absent_destination_is_reported_and_changes_nothing_else() {
         let mut server = start_with(&settings(&[("STORE__URL", &url), ("SCHEDULE", "1s")]));
         wait_for("two failures", LONG, || metric(&server, failures) >= 2.0);
         assert!(metric(&server, "gridhook_backup_last_success_timestamp_seconds").is_nan());
-        assert_eq!(server.open("GET", "/readyz", &[]).status, 200);
+        assert_eq!(
+            server.request_without_token("GET", "/readyz", &[]).status,
+            200
+        );
         let log = server.logs();
         assert!(
             log.contains("backup failed") && log.contains(problem),
@@ -384,7 +387,7 @@ fn azure_blob_storage_has_backups_that_come_back() {
         .collect();
     let beside = tempfile::tempdir().expect("a folder");
     let config = settings_file(beside.path(), &all);
-    sink.set("/well", Behavior::Answer(503));
+    sink.set("/well", Behavior::Respond(503));
     let mut server = start_with(&all);
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "well", &SubscriptionSpec::new(&sink.url("/well")));
@@ -443,7 +446,7 @@ fn a_running_server_looks_at_its_own_store() {
         !status.success() && reported.contains("is in the data folder"),
         "{reported}"
     );
-    let stranger = server.open(
+    let stranger = server.request_without_token(
         "POST",
         "/store/check",
         &[("authorization", "Bearer guessed")],

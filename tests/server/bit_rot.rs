@@ -67,7 +67,7 @@ fn rot(data_dir: &Path, places: &[usize]) {
 }
 
 fn readiness(server: &Server) -> Value {
-    let response = server.open("GET", "/readyz", &[]);
+    let response = server.request_without_token("GET", "/readyz", &[]);
     assert_eq!(response.status, 200, "it takes events: {}", response.text());
     response.json()
 }
@@ -76,7 +76,7 @@ fn readiness(server: &Server) -> Value {
 fn series(server: &Server, name: &str) -> u64 {
     let bearer = format!("Bearer {WATCHER}");
     let text = server
-        .open("GET", "/metrics", &[("authorization", &bearer)])
+        .request_without_token("GET", "/metrics", &[("authorization", &bearer)])
         .text();
     let line = text.lines().find(|line| line.starts_with(name));
     let value = line
@@ -93,7 +93,7 @@ fn stopped(sink: &Sink) -> (Server, String) {
     let mut server = Server::start(&[("METRICS__TOKEN", WATCHER)]);
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "held", &SubscriptionSpec::new(&sink.url("/held")));
-    server.operate("orders", "held", "hold");
+    server.post_verb("orders", "held", "hold");
     for id in 1..=EVENTS {
         server.publish("orders", &key, &load::body(&[id.to_string()], &subject(id)));
     }
@@ -127,7 +127,7 @@ fn events_in_intact_blocks_are_delivered_and_each_lost_event_is_reported() {
     assert_eq!(series(&server, "gridhook_store_damaged_families"), 1);
 
     server.publish("orders", &key, &load::body(&["9999".to_owned()], "/new"));
-    server.operate("orders", "held", "resume");
+    server.post_verb("orders", "held", "resume");
     wait_until_settled(&server, "orders", "held");
     let arrived = ids(&sink);
     assert!(
@@ -199,7 +199,7 @@ fn the_loss_of_tables_is_accepted_and_what_is_left_is_served() {
     });
     assert_eq!(readiness(&server)["problems"], serde_json::json!([]));
     server.publish("orders", &key, &load::body(&["9999".to_owned()], "/new"));
-    server.operate("orders", "held", "resume");
+    server.post_verb("orders", "held", "resume");
     wait_until_settled(&server, "orders", "held");
     let arrived = ids(&sink);
     let missing: Vec<u64> = (1..=EVENTS).filter(|id| !arrived.contains(id)).collect();
@@ -232,7 +232,7 @@ fn a_compaction_that_meets_with_damage_does_not_end_the_server_again_and_again()
     drop(store);
     server.restart();
     server.publish("orders", &key, &load::body(&["9999".to_owned()], "/new"));
-    server.operate("orders", "held", "resume");
+    server.post_verb("orders", "held", "resume");
     wait_until_settled(&server, "orders", "held");
     assert!(ids(&sink).contains(&9999));
     server.terminate();

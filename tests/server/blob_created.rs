@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{LONG, dead_letter::files, wait_until_settled};
 use crate::support::{
-    endpoint::{Endpoint, answer},
+    endpoint::{Endpoint, respond},
     load,
     server::{Server, SubscriptionSpec, wait_for},
     sink::{Behavior, Sink},
@@ -44,8 +44,8 @@ fn each_file_of_dead_letters_is_an_event_for_subscribers_of_the_system_topic() {
          location, an event subscription is created for the dead-letter blob storage.",
     ]);
     let mut server = Server::start(&[NOTICES, UNASKED]);
-    let reported = Endpoint::start(vec![answer(200, "", "")]);
-    let refusing = Endpoint::start(vec![answer(400, "", "never")]);
+    let reported = Endpoint::start(vec![respond(200, "", "")]);
+    let refusing = Endpoint::start(vec![respond(400, "", "never")]);
     let key = server.topic("orders", "EventGridSchema");
     server.topic("storage", "EventGridSchema");
     server.subscribe(
@@ -137,7 +137,7 @@ fn a_system_topic_that_is_missing_or_takes_no_such_event_costs_no_dead_letter() 
             .batch(10)
             .dead_letters("letters"),
     );
-    sink.set("/hook", Behavior::Answer(400));
+    sink.set("/hook", Behavior::Respond(400));
     for (round, why) in ["the topic does not exist", "the topic has a custom schema"]
         .into_iter()
         .enumerate()
@@ -181,7 +181,7 @@ fn after_a_kill_each_written_file_has_its_event_at_least_once() {
             .batch(10)
             .dead_letters("letters"),
     );
-    sink.set("/hook", Behavior::Answer(400));
+    sink.set("/hook", Behavior::Respond(400));
     for round in 1..=5 {
         let more: Vec<String> = (0..4).map(|number| format!("{round}-{number}")).collect();
         server.publish("orders", &key, &load::body(&more, "/a"));

@@ -15,10 +15,10 @@ fn a_subscription_that_is_deleted_and_made_anew_gets_new_events_only() {
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     let publish = |id: String| server.publish("orders", &key, &load::body(&[id], "/a"));
-    sink.set("/hook", Behavior::Answer(503));
+    sink.set("/hook", Behavior::Respond(503));
     for round in 0..many(10, 200) {
         server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
-        sink.set("/hook", Behavior::Answer(503));
+        sink.set("/hook", Behavior::Respond(503));
         publish(format!("old-{round}"));
         wait_for("an attempt", LONG, || {
             sink.ledger("/hook").contains_key(&format!("old-{round}"))
@@ -26,7 +26,7 @@ fn a_subscription_that_is_deleted_and_made_anew_gets_new_events_only() {
         server.unsubscribe("orders", "hook");
         // Nobody asks for it.
         publish(format!("nobody-{round}"));
-        sink.set("/hook", Behavior::Answer(200));
+        sink.set("/hook", Behavior::Respond(200));
         server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
         publish(format!("new-{round}"));
         wait_for("the new event", LONG, || {
@@ -72,7 +72,7 @@ fn a_subscription_that_is_made_under_load_gets_everything_after_it() {
     for round in 0..many(20, 300) {
         let name = format!("hook-{round}");
         let path = format!("/{name}");
-        let load = Load::start(server.at(), &rate);
+        let load = Load::start(server.address(), &rate);
         wait_for("a load", LONG, || load.acknowledged() > 10);
         server.subscribe(
             "orders",
@@ -134,7 +134,7 @@ fn a_change_of_filter_or_endpoint_under_load_loses_nothing() {
         events_per_request: 5,
         pause,
     };
-    let load = Load::start(server.at(), &rate);
+    let load = Load::start(server.address(), &rate);
     for change in 1..many(30, 600) {
         thread::sleep(Duration::from_millis(50));
         server.subscribe("orders", "hook", &spec(change));

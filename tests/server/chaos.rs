@@ -62,9 +62,9 @@ impl ServerUnderLoad {
             events_per_request: 5,
             pause,
         };
-        let load = Load::start(server.at(), &rate);
+        let load = Load::start(server.address(), &rate);
         let measure = Load::start(
-            server.at(),
+            server.address(),
             &Rate {
                 topic: "measure".to_owned(),
                 key: other,
@@ -268,15 +268,15 @@ fn a_subscription_that_is_killed_while_its_endpoint_fails_repeats_nothing_that_w
         scene.sink.set(
             "/victim",
             match kill % 3 {
-                0 => Behavior::Answer(503),
+                0 => Behavior::Respond(503),
                 1 => Behavior::Slow(Duration::from_millis(50), 200),
-                _ => Behavior::Answer(200),
+                _ => Behavior::Respond(200),
             },
         );
         thread::sleep(Duration::from_millis(120));
         scene.kill("subscription", "panic");
     }
-    scene.sink.set("/victim", Behavior::Answer(200));
+    scene.sink.set("/victim", Behavior::Respond(200));
     scene.wait_for_deliveries();
     let (server, _sink) = scene.finish(0);
     end(server);

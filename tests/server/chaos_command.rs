@@ -35,7 +35,7 @@ fn chaos(server: &Server, url: &str, flags: &[&str]) -> Command {
 }
 
 fn own_url(server: &Server) -> String {
-    format!("http://{}", server.at())
+    format!("http://{}", server.address())
 }
 
 fn verdict(output: &Output) -> Value {
@@ -262,7 +262,7 @@ fn meddled(server: &Server, act: Act, before_server: bool) -> (Option<i32>, Valu
     let webhook = listener.local_addr().expect("a listener has an address");
     drop(listener);
     let (to, carries): (_, Carries) = if before_server {
-        (server.at(), publishes)
+        (server.address(), publishes)
     } else {
         (webhook, delivers)
     };

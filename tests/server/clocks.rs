@@ -15,7 +15,7 @@ use super::{LONG, in_store, many};
 use crate::{
     publish::sas::signed,
     support::{
-        endpoint::{Endpoint, answer},
+        endpoint::{Endpoint, respond},
         load, needs,
         server::{Server, SubscriptionSpec, events_path, operator, wait_for},
         sink::{Behavior, Sink},
@@ -249,7 +249,7 @@ fn a_confirmed_clock_that_is_behind_is_followed_at_once_by_stamps_ends_and_windo
     assert_eq!(ages[0], 0, "stored again, with the time of now: {events}");
     assert!(ages[1] > 160, "{events}");
 
-    sink.set("/hook", Behavior::Answer(200));
+    sink.set("/hook", Behavior::Respond(200));
     wait_for("what was due in a week to be delivered", LONG, || {
         server.counter("orders", "hook", "delivered") == 2
     });
@@ -266,7 +266,7 @@ fn tokens_follow_the_wall_clock_at_once() {
     let server = Server::start(&[("CHAOS__ENABLED", "true")]);
     let key = server.topic("orders", "EventGridSchema");
     let path = events_path("orders");
-    let at = server.at();
+    let at = server.address();
     let resource: String =
         url::form_urlencoded::byte_serialize(format!("http://{at}{path}").as_bytes()).collect();
     let expiry = Clock::system()
@@ -303,7 +303,7 @@ fn tokens_follow_the_wall_clock_at_once() {
 #[test]
 fn signatures_follow_the_wall_clock_at_once() {
     const STEP: u64 = 2 * 3_600;
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let service = format!("http://{}", endpoint.address());
     let server = Server::start(&[
         ("CHAOS__ENABLED", "true"),
@@ -403,7 +403,7 @@ const FAKETIME: [&str; 5] = [
 /// leaves an event that the endpoint does not take.
 fn pending_across_wrong_clocks(wrong: &str) {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut server = Server::on(&folder.path().join("data"), &[]);
+    let mut server = Server::with_data_dir(&folder.path().join("data"), &[]);
     let sink = Sink::start();
     sink.set("/hook", Behavior::Dead);
     let mut key = String::new();
@@ -414,7 +414,7 @@ fn pending_across_wrong_clocks(wrong: &str) {
         } else {
             Vec::new()
         };
-        server.under(&under);
+        server.run_under(&under);
         server.restart();
         if start == 0 {
             key = server.topic("orders", "EventGridSchema");
@@ -445,7 +445,7 @@ fn pending_across_wrong_clocks(wrong: &str) {
             server.terminate();
         }
     }
-    sink.set("/hook", Behavior::Answer(200));
+    sink.set("/hook", Behavior::Respond(200));
     wait_for(
         &format!("everything to be delivered after {wrong}"),
         LONG,

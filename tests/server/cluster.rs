@@ -124,7 +124,7 @@ impl Cluster {
         let proxy = TcpProxy::start(&[port.address]);
         let at = [
             ("CLUSTER__NODE_LISTEN", port.address.to_string()),
-            ("CLUSTER__ADVERTISE", proxy.at().to_string()),
+            ("CLUSTER__ADVERTISE", proxy.address().to_string()),
         ];
         let owned = |settings: &[(&'static str, &str)]| -> Vec<(&'static str, String)> {
             settings
@@ -234,7 +234,7 @@ impl Cluster {
         self.nodes
             .iter()
             .filter(|node| node.is_running())
-            .map(Server::at)
+            .map(Server::address)
             .collect()
     }
 
@@ -419,12 +419,6 @@ fn another_node_delivers_what_a_killed_owner_left() {
         "S004-062: A new owner starts processing a partition from its last known checkpoint.",
         "S004-064: Other instances try to get ownership of the partitions previously owned by the \
          inactive instance.",
-        "S004-067: When an event processor is created, a function that processes events is \
-         specified.",
-        "S004-072: To make sure that the consumer processes every message at least once, the user \
-         must write code with retry logic.",
-        "S004-075: If both writing to storage and routing are needed, it is advised to use two \
-         consumer groups and two event processors.",
         "S004-076: Checkpointing is the process by which an event processor marks or commits the \
          position of the last successfully processed event within a partition.",
         "S004-078: Checkpointing takes place per partition within a consumer group.",
@@ -452,7 +446,7 @@ fn another_node_delivers_what_a_killed_owner_left() {
         "later",
         &SubscriptionSpec::new(&sink.url("/later")).batch(10),
     );
-    sink.set("/later", Behavior::Answer(503));
+    sink.set("/later", Behavior::Respond(503));
     let mut ids = publish(&cluster.nodes[0], &key, 0..50);
     wait_for("the first events", LONG, || {
         sink.taken("/taken") == 50 && !sink.ledger("/later").is_empty()
@@ -474,7 +468,7 @@ fn another_node_delivers_what_a_killed_owner_left() {
         cluster.join(owner);
         owner = next;
     }
-    sink.set("/later", Behavior::Answer(200));
+    sink.set("/later", Behavior::Respond(200));
     assert_all_arrive(&cluster.nodes[owner], &sink, &["taken", "later"], &ids);
     // Nothing was in flight there: each owner began exactly where the killed one had ended.
     assert!(assert_arrived(&sink, "/taken", &ids).is_empty());
@@ -501,7 +495,7 @@ fn a_paused_owner_neither_writes_nor_delivers_when_it_resumes() {
     let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     // Each event is tried again after some milliseconds.
-    sink.set("/failing", Behavior::Answer(503));
+    sink.set("/failing", Behavior::Respond(503));
     cluster.nodes[0].subscribe(
         "orders",
         "failing",
@@ -607,7 +601,7 @@ fn acknowledged_events_survive_kills_of_one_and_of_all_servers_of_nats() {
         events_per_request: 5,
         pause,
     };
-    let load = Load::start(cluster.nodes[0].at(), &rate);
+    let load = Load::start(cluster.nodes[0].address(), &rate);
     let clock = Clock::system();
     for killed in [0..1, 1..2, 0..3] {
         let before = load.acknowledged();
@@ -626,7 +620,7 @@ fn acknowledged_events_survive_kills_of_one_and_of_all_servers_of_nats() {
         let before = load.acknowledged();
         wait_for("publishers to be served again", START, || {
             if let Some(owner) = cluster.ready_owner(None) {
-                load.turn_to(cluster.nodes[owner].at());
+                load.turn_to(cluster.nodes[owner].address());
             }
             load.acknowledged() > before + 20
         });

@@ -53,7 +53,7 @@ const PREFIXES: [&str; 3] = ["/a", "/b", "/c"];
 impl Operator {
     fn start(server: &Server, url: &str) -> Self {
         let shared = Arc::new(OperatorState {
-            at: Mutex::new(server.at()),
+            at: Mutex::new(server.address()),
             words: Mutex::default(),
             answered: Mutex::default(),
             stop: AtomicBool::new(false),
@@ -172,7 +172,7 @@ fn nothing_acknowledged_is_lost_in_cycles_of_load_and_kill_at_any_moment() {
         .dead_letters("letters");
     let doomed = doomed.also(&json!({}), &json!({"deadLetterInProbation": true}));
     server.subscribe("orders", "doomed", &doomed);
-    sink.set("/doomed", Behavior::Answer(403));
+    sink.set("/doomed", Behavior::Respond(403));
     let pause = Duration::from_millis(15);
     let rate = Rate {
         topic: "orders".to_owned(),
@@ -181,15 +181,15 @@ fn nothing_acknowledged_is_lost_in_cycles_of_load_and_kill_at_any_moment() {
         events_per_request: 10,
         pause,
     };
-    let load = Load::start(server.at(), &rate);
+    let load = Load::start(server.address(), &rate);
     let operator = Operator::start(&server, &sink.url("/temp"));
     let mut jitter = fastrand::Rng::with_seed(50);
     let cycles = many(12, 50);
     let mut starts_killed = 0;
     for cycle in 0..cycles {
         let behavior = [
-            Behavior::Answer(200),
-            Behavior::Answer(503),
+            Behavior::Respond(200),
+            Behavior::Respond(503),
             Behavior::Slow(Duration::from_millis(20), 200),
         ];
         sink.set("/alone", behavior[cycle % 3].clone());
@@ -203,14 +203,14 @@ fn nothing_acknowledged_is_lost_in_cycles_of_load_and_kill_at_any_moment() {
         }
         server.assert_sound();
         server.restart();
-        load.turn_to(server.at());
-        *lock(&operator.shared.at) = server.at();
+        load.turn_to(server.address());
+        *lock(&operator.shared.at) = server.address();
     }
     let (words, answered) = operator.stop();
     let acknowledged = load.stop();
     assert_kept(&server, &words);
     for path in ["/alone", "/batched"] {
-        sink.set(path, Behavior::Answer(200));
+        sink.set(path, Behavior::Respond(200));
     }
     let mut repeated = Vec::new();
     for name in ["alone", "batched", "doomed"] {
@@ -247,7 +247,7 @@ fn a_server_that_is_killed_while_it_makes_its_store_makes_it_at_the_next_start()
     let mut jitter = fastrand::Rng::with_seed(3);
     for _ in 0..many(6, 60) {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut server = Server::on(&folder.path().join("data"), &[]);
+        let mut server = Server::with_data_dir(&folder.path().join("data"), &[]);
         for _ in 0..3 {
             server.restart_and_kill(Duration::from_millis(jitter.u64(0..80)));
         }

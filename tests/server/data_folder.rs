@@ -96,7 +96,7 @@ fn a_volume_with_rights_of_its_own_and_what_others_keep_in_a_data_folder_stay_as
     let data_dir = folder.path().join("volume");
     fs::create_dir_all(data_dir.join("lost+found")).expect("made");
     set_mode(&data_dir, 0o2775);
-    let mut server = Server::on(&data_dir, &[]);
+    let mut server = Server::with_data_dir(&data_dir, &[]);
     server.restart();
     server.topic("orders", "EventGridSchema");
     server.terminate();
@@ -248,7 +248,7 @@ fn a_store_that_fails_ends_the_process_with_its_status_where_nothing_can_be_logg
     let ask =
         |method: &str, path: &str, body: &[u8]| Client::new(at).ask(method, path, &headers, body);
     wait_for("the server", LONG, || {
-        ask("GET", "/readyz", b"").is_ok_and(|answer| answer.status == 200)
+        ask("GET", "/readyz", b"").is_ok_and(|response| response.status == 200)
     });
     let path = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders?api-version=2025-02-15";
     let response = ask("PUT", path, b"{\"location\":\"here\"}").expect("a response");

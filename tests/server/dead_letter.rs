@@ -94,7 +94,7 @@ fn start(
         "Hook",
         &spec(SubscriptionSpec::new(&sink.url("/hook")).batch(10)),
     );
-    sink.set("/hook", Behavior::Answer(status));
+    sink.set("/hook", Behavior::Respond(status));
     (server, sink, key)
 }
 
@@ -229,8 +229,8 @@ fn dead_letters_are_published_again_from_their_files_and_delivered() {
     let (mut server, sink, key) = start(400, |spec| spec.dead_letters(CONTAINER));
     server.publish("orders", &key, &load::body(&ids(5), "/a"));
     wait_for("their files", LONG, || ids_in_files(&server) == ids(5));
-    sink.set("/hook", Behavior::Answer(200));
-    let url = format!("http://{}{}", server.at(), events_path("orders"));
+    sink.set("/hook", Behavior::Respond(200));
+    let url = format!("http://{}{}", server.address(), events_path("orders"));
     for file in files(&server) {
         let mut publish = Command::new(env!("CARGO_BIN_EXE_gridhook"));
         publish

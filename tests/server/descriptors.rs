@@ -22,8 +22,8 @@ const EVENTS: usize = 24;
 
 fn limited(settings: &[(&str, &str)]) -> Server {
     let folder = tempfile::tempdir().expect("a folder").keep();
-    let mut server = Server::on(&folder.join("data"), settings);
-    server.under(&["sh", "-c", "ulimit -n 1024 && exec \"$@\"", "--"]);
+    let mut server = Server::with_data_dir(&folder.join("data"), settings);
+    server.run_under(&["sh", "-c", "ulimit -n 1024 && exec \"$@\"", "--"]);
     server.restart();
     server
 }
@@ -166,11 +166,11 @@ fn publishers_beyond_their_part_are_refused_and_the_store_goes_on() {
     let mut publish = || {
         publisher
             .ask("POST", &path, &[("aeg-sas-key", &key)], &body)
-            .map(|answer| answer.status)
+            .map(|response| response.status)
     };
     assert_eq!(publish().expect("a response"), 200);
     let mut strangers: Vec<TcpStream> = (0..FILES - 100)
-        .map(|_| TcpStream::connect(server.at()).expect("a connection"))
+        .map(|_| TcpStream::connect(server.address()).expect("a connection"))
         .collect();
     let last = strangers.last_mut().expect("one");
     last.set_read_timeout(Some(LONG)).expect("a timeout");
@@ -203,7 +203,7 @@ fn a_store_that_can_open_no_file_ends_the_process_and_what_was_acknowledged_is_t
     let mut server = Server::start(&small);
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
-    sink.set("/hook", Behavior::Answer(503));
+    sink.set("/hook", Behavior::Respond(503));
     let mut publisher = server.client();
     let path = events_path("orders");
     let mut publish = |number: usize| {
@@ -214,7 +214,7 @@ fn a_store_that_can_open_no_file_ends_the_process_and_what_was_acknowledged_is_t
         let body = body.to_string();
         publisher
             .ask("POST", &path, &[("aeg-sas-key", &key)], body.as_bytes())
-            .is_ok_and(|answer| answer.status == 200)
+            .is_ok_and(|response| response.status == 200)
     };
     assert!(publish(0), "it is served");
     // The limit falls below the budget: from now on no file and no connection can be opened.
@@ -237,7 +237,7 @@ fn a_store_that_can_open_no_file_ends_the_process_and_what_was_acknowledged_is_t
     );
     assert!(log.contains("Too many open files"), "{log}");
 
-    sink.set("/hook", Behavior::Answer(200));
+    sink.set("/hook", Behavior::Respond(200));
     server.restart();
     let arrived =
         |number: &usize| sink.look("/hook", |ledger| ledger.contains_key(&number.to_string()));

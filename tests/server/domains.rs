@@ -60,7 +60,7 @@ fn publish(server: &Server, key: &str, name: &str, count: usize) {
             "eventTime": "2026-11-20T17:18:13Z", "dataVersion": "1", "data": {}})
     });
     let body = Value::from_iter(events).to_string();
-    let response = Client::new(server.at()).ask(
+    let response = Client::new(server.address()).ask(
         "POST",
         "/domains/shop/api/events",
         &[("aeg-sas-key", key)],
@@ -126,7 +126,7 @@ fn events_arrive_where_their_topic_is_asked_for_across_a_kill() {
         if place.contains("south") {
             server.command("POST", &format!("{DOMAIN}{place}/hold"), &Value::Null);
         } else {
-            sink.set(place, Behavior::Answer(503));
+            sink.set(place, Behavior::Respond(503));
         }
     }
     publish(&server, &key, "killed", count);
@@ -139,7 +139,7 @@ fn events_arrive_where_their_topic_is_asked_for_across_a_kill() {
     server.assert_sound();
     server.restart();
     for (place, _) in SUBSCRIPTIONS {
-        sink.set(place, Behavior::Answer(200));
+        sink.set(place, Behavior::Respond(200));
         if place.contains("south") {
             server.command("POST", &format!("{DOMAIN}{place}/resume"), &Value::Null);
         }
@@ -156,7 +156,7 @@ fn a_deleted_domain_drops_its_pending_deliveries_and_begins_anew() {
     let key = make(&server, &json!({}));
     subscribe_all(&server, &sink);
     for (place, _) in SUBSCRIPTIONS {
-        sink.set(place, Behavior::Answer(503));
+        sink.set(place, Behavior::Respond(503));
     }
     publish(&server, &key, "old", 10);
     wait_for("an attempt", LONG, || {
@@ -179,7 +179,7 @@ fn a_deleted_domain_drops_its_pending_deliveries_and_begins_anew() {
     let key = make(&server, &json!({}));
     subscribe_all(&server, &sink);
     for (place, _) in SUBSCRIPTIONS {
-        sink.set(place, Behavior::Answer(200));
+        sink.set(place, Behavior::Respond(200));
     }
     publish(&server, &key, "new", 10);
     wait_until_all_arrived(&server, &sink, &["new"], 10);
@@ -205,8 +205,8 @@ fn a_subscription_that_expires_while_the_server_is_down_sends_nothing_more() {
         "lasting",
         &SubscriptionSpec::new(&sink.url("/lasting")),
     );
-    sink.set("/brief", Behavior::Answer(503));
-    sink.set("/lasting", Behavior::Answer(503));
+    sink.set("/brief", Behavior::Respond(503));
+    sink.set("/lasting", Behavior::Respond(503));
     server.publish(
         "orders",
         &key,
@@ -216,7 +216,7 @@ fn a_subscription_that_expires_while_the_server_is_down_sends_nothing_more() {
     server.kill_9();
     let tried = sink.look("/brief", |ledger| ledger["pending"].len());
     wait_for("its time", LONG, || clock.now() > expires);
-    sink.set("/lasting", Behavior::Answer(200));
+    sink.set("/lasting", Behavior::Respond(200));
     server.restart();
     assert_eq!(
         server

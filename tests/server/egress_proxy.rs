@@ -14,7 +14,7 @@ use super::LONG;
 use crate::support::{
     accept::Acceptor,
     certificates::Authority,
-    endpoint::{Endpoint, answer},
+    endpoint::{Endpoint, respond},
     http::read_head,
     load,
     server::{SCOPE, Server, SubscriptionSpec, operator, subscription, wait_for},
@@ -171,7 +171,7 @@ fn a_proxy_of_the_server_gets_checked_addresses_for_http_and_https() {
         matches!(warned[..], [line] if line.contains("cluster") && line.contains("kafka://127.0.0.1:9092")),
         "{warned:?}"
     );
-    let script = || vec![answer(200, "webhook-allowed-origin: *\r\n", "")];
+    let script = || vec![respond(200, "webhook-allowed-origin: *\r\n", "")];
     let plain = Endpoint::start(script());
     let secure = Endpoint::start_tls(
         script(),
@@ -232,7 +232,7 @@ fn a_proxy_of_the_server_gets_checked_addresses_for_http_and_https() {
         )
     );
     // The rules for addresses hold behind a proxy, too: it is never asked.
-    let refused = server.ask_for("orders", "private", &cloud("http://10.1.2.3/hook"));
+    let refused = server.put_subscription("orders", "private", &cloud("http://10.1.2.3/hook"));
     assert_eq!(refused.status, 400, "{}", refused.text());
     assert!(
         refused.text().contains("10.1.2.3 is private or reserved"),
@@ -240,7 +240,7 @@ fn a_proxy_of_the_server_gets_checked_addresses_for_http_and_https() {
         refused.text()
     );
     assert!(!proxy.heads().iter().any(|head| head.contains("10.1.2.3")));
-    let unknown = server.ask_for(
+    let unknown = server.put_subscription(
         "orders",
         "unknown",
         &cloud(&plain.url()).webhook("proxy", json!("elsewhere")),
@@ -264,7 +264,7 @@ fn a_proxy_that_refuses_or_hangs_fails_the_attempt_and_is_named_without_its_cred
     settings.push(("DELIVERY__IDLE_CONNECTION_TIMEOUT", "50ms".to_owned()));
     settings.push(("DELIVERY__SUSPEND_AFTER_FAILURES", "100".to_owned()));
     let server = start(&settings);
-    let hook = Endpoint::start(vec![answer(200, "webhook-allowed-origin: *\r\n", "")]);
+    let hook = Endpoint::start(vec![respond(200, "webhook-allowed-origin: *\r\n", "")]);
     let key = server.topic("orders", "EventGridSchema");
     let spec = cloud(&hook.url())
         .webhook("proxy", json!("egress"))

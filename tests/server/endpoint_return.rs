@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{LONG, many};
 use crate::support::{
-    endpoint::{Endpoint, answer},
+    endpoint::{Endpoint, respond},
     load,
     port::ReservedPort,
     server::{Server, SubscriptionSpec, subscription, wait_for},
@@ -113,7 +113,7 @@ fn another_address_ends_the_suspension_that_the_old_one_caused() {
         "hook",
         &SubscriptionSpec::new(&sink.url("/wrong")),
     );
-    sink.set("/wrong", Behavior::Answer(404));
+    sink.set("/wrong", Behavior::Respond(404));
     let publish = |id: &str| server.publish("orders", &key, &load::body(&[id.to_owned()], "/a"));
     let state = || server.status("orders", "hook")["health"]["state"].clone();
     publish("one");
@@ -131,7 +131,7 @@ fn another_address_ends_the_suspension_that_the_old_one_caused() {
 #[test]
 fn the_heads_of_a_failed_request_are_in_the_ledger_without_secrets() {
     let headers = "x-reason: full\r\nset-cookie: session=cookie\r\n";
-    let endpoint = Endpoint::start(vec![answer(500, headers, "")]);
+    let endpoint = Endpoint::start(vec![respond(500, headers, "")]);
     let server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
     let key = server.topic("orders", "EventGridSchema");
     let property = |name: &str, value: &str, is_secret: bool| {
@@ -160,7 +160,7 @@ fn the_heads_of_a_failed_request_are_in_the_ledger_without_secrets() {
     assert_eq!(response["byEndpoint"], true, "{response}");
     let head = |name: &str| response[name].as_str().unwrap_or_default().to_owned();
     let request = head("requestHead");
-    let answer = head("responseHead");
+    let response_head = head("responseHead");
     assert!(request.starts_with("POST /"), "{request}");
     for field in [
         "aeg-event-type: Notification",
@@ -172,7 +172,7 @@ fn the_heads_of_a_failed_request_are_in_the_ledger_without_secrets() {
         assert!(request.contains(field), "{field} of {request}");
     }
     for field in ["x-reason: full", "set-cookie: [hidden]"] {
-        assert!(answer.contains(field), "{field} of {answer}");
+        assert!(response_head.contains(field), "{field} of {response_head}");
     }
     for secret in ["hidden-", "session=cookie"] {
         assert!(!response.to_string().contains(secret), "{response}");

@@ -64,7 +64,7 @@ fn an_event_is_found_by_its_id_and_by_its_sequence_wherever_it_is() {
     wait_for("a failure", LONG, || {
         explain(&server, "id=first")["state"] == "pending"
     });
-    server.operate("orders", "hook", "hold");
+    server.post_verb("orders", "hook", "hold");
     wait_for("all to have landed", LONG, || {
         server.status("orders", "hook")["inFlight"] == 0
     });
@@ -110,7 +110,7 @@ fn an_event_is_found_by_its_id_and_by_its_sequence_wherever_it_is() {
     );
 
     sink.set("/hook", Behavior::Statuses(VecDeque::from([400])));
-    server.operate("orders", "hook", "resume");
+    server.post_verb("orders", "hook", "resume");
     let count = |wanted: &str| {
         (1..=5)
             .filter(|seq| explain(&server, &format!("sequence={seq}"))["state"] == wanted)
@@ -134,7 +134,7 @@ fn a_pulled_event_is_shown_with_its_client_and_lock_or_without_a_client() {
     let (server, shown) = start(&[("LIMITS__IDLE_TIMEOUT", "1m")], &[("pull", 300, 10)]);
     let topic = format!("{RG}/plant/topics/heat");
     let response = |id: &str| {
-        let answer = server
+        let receipt = server
             .admin(
                 "GET",
                 &format!("{topic}/eventSubscriptions/pull/explain?id={id}"),
@@ -142,7 +142,7 @@ fn a_pulled_event_is_shown_with_its_client_and_lock_or_without_a_client() {
             )
             .json();
         let text = operator(&server, &["explain", &topic, "pull", id]).expect("output");
-        (answer, text)
+        (receipt, text)
     };
     publish_pulled(&server, &shown, 0..3);
     let (fresh, text) = response("2");

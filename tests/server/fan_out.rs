@@ -111,7 +111,7 @@ fn publish_all(
     events: impl Iterator<Item = Generated>,
     expected: &mut Expected,
 ) {
-    let mut client = Client::new(server.at());
+    let mut client = Client::new(server.address());
     let headers = [
         ("aeg-sas-key", key),
         ("content-type", "application/cloudevents-batch+json"),

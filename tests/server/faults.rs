@@ -42,7 +42,7 @@ impl ServerWithTwoSubscriptions {
         let key = self.key.clone();
         let pause = Duration::from_millis(10);
         let load = Load::start(
-            self.server.at(),
+            self.server.address(),
             &Rate {
                 topic,
                 key,
@@ -192,7 +192,7 @@ fn when_writes_fail_publishers_get_503_and_the_server_recovers() {
     let on = scene.chaos("writes", &json!({"fail": 4, "duration": "30s"}));
     assert_eq!(on["fault"], "failWrites");
     let mut refused = Vec::new();
-    let mut publisher = Client::new(scene.server.at());
+    let mut publisher = Client::new(scene.server.address());
     wait_for("a publisher to be refused", LONG, || {
         let id = format!("refused-{}", refused.len());
         let body = load::body(std::slice::from_ref(&id), "/load");
@@ -518,7 +518,7 @@ fn panics_and_quarantined_events_are_reported_by_name() {
         .args([
             "supervision",
             "--server",
-            &format!("http://{}", scene.server.at()),
+            &format!("http://{}", scene.server.address()),
             "--token-file",
         ])
         .arg(scene.server.data_dir().join("admin-token"))

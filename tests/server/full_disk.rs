@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{LONG, assert_arrived, dead_letter::ids_in_files, many, wait_until_settled};
 use crate::support::{
     disk::{Mount, ext4, has_strace},
-    http::Answer,
+    http::Response,
     load::{self, Load, Rate},
     server::{Server, SubscriptionSpec, events_path, wait_for},
     sink::{Behavior, Sink},
@@ -29,7 +29,7 @@ struct ServerOnSmallDisk {
 impl ServerOnSmallDisk {
     fn start() -> Option<Self> {
         let disk = Mount::tmpfs(160)?;
-        let mut server = Server::on(&disk.path().join("data"), &[]);
+        let mut server = Server::with_data_dir(&disk.path().join("data"), &[]);
         server.restart();
         let sink = Sink::start();
         let key = server.topic("orders", "EventGridSchema");
@@ -46,7 +46,7 @@ impl ServerOnSmallDisk {
             "doomed",
             &doomed.also(&json!({}), &json!({"deadLetterInProbation": true})),
         );
-        sink.set("/doomed", Behavior::Answer(403));
+        sink.set("/doomed", Behavior::Respond(403));
         Some(Self {
             server,
             disk,
@@ -58,7 +58,7 @@ impl ServerOnSmallDisk {
     }
 
     /// Publishes one event, with a subject that takes room.
-    fn publish(&mut self) -> Answer {
+    fn publish(&mut self) -> Response {
         let id = vec![format!("event-{}", self.published)];
         self.published += 1;
         let body = load::body(
@@ -128,7 +128,7 @@ impl ServerOnSmallDisk {
 
     /// An operator's change is refused in clear words, and nothing of it is there.
     fn assert_nothing_is_made(&self, name: &str) {
-        let response = self.server.ask_for(
+        let response = self.server.put_subscription(
             "orders",
             name,
             &SubscriptionSpec::new(&self.sink.url("/late")),
@@ -209,7 +209,7 @@ fn a_full_disk_heals_on_a_server_where_nothing_else_is_written() {
     let Some(disk) = Mount::tmpfs(160) else {
         return;
     };
-    let mut server = Server::on(&disk.path().join("data"), &[]);
+    let mut server = Server::with_data_dir(&disk.path().join("data"), &[]);
     server.restart();
     let key = server.topic("orders", "EventGridSchema");
     let filler = disk.fill(4 << 20);
@@ -246,7 +246,7 @@ fn a_server_that_is_killed_on_a_full_disk_starts_there_or_says_why_not_and_heals
         let Some(mut scene) = ServerOnSmallDisk::start() else {
             return;
         };
-        scene.sink.set("/hook", Behavior::Answer(503));
+        scene.sink.set("/hook", Behavior::Respond(503));
         let filler = scene.disk.fill(4 << 20);
         scene.publish_until_refused();
         scene.server.kill_9();
@@ -272,7 +272,7 @@ fn a_server_that_is_killed_on_a_full_disk_starts_there_or_says_why_not_and_heals
         if !scene.server.is_running() {
             scene.server.restart();
         }
-        scene.sink.set("/hook", Behavior::Answer(200));
+        scene.sink.set("/hook", Behavior::Respond(200));
         scene.assert_healed();
     }
 }
@@ -282,7 +282,7 @@ fn a_read_only_disk_is_reported_at_the_start_and_loses_nothing() {
     let Some(mut scene) = ServerOnSmallDisk::start() else {
         return;
     };
-    scene.sink.set("/hook", Behavior::Answer(503));
+    scene.sink.set("/hook", Behavior::Respond(503));
     for _ in 0..5 {
         scene.publish();
     }
@@ -301,7 +301,7 @@ fn a_read_only_disk_is_reported_at_the_start_and_loses_nothing() {
     );
     assert!(scene.disk.remount("rw"));
     scene.server.restart();
-    scene.sink.set("/hook", Behavior::Answer(200));
+    scene.sink.set("/hook", Behavior::Respond(200));
     scene.assert_healed();
 }
 
@@ -315,7 +315,7 @@ fn a_disk_that_turns_read_only_under_load_ends_the_process_and_loses_nothing() {
     let Some(disk) = Mount::image(&image) else {
         return;
     };
-    let mut server = Server::on(&disk.path().join("data"), &[]);
+    let mut server = Server::with_data_dir(&disk.path().join("data"), &[]);
     server.restart();
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
@@ -326,7 +326,7 @@ fn a_disk_that_turns_read_only_under_load_ends_the_process_and_loses_nothing() {
             &SubscriptionSpec::new(&sink.url(&format!("/{name}"))).batch(10),
         );
     }
-    sink.set("/pending", Behavior::Answer(503));
+    sink.set("/pending", Behavior::Respond(503));
     let pause = Duration::from_millis(2);
     let rate = Rate {
         topic: "orders".to_owned(),
@@ -335,7 +335,7 @@ fn a_disk_that_turns_read_only_under_load_ends_the_process_and_loses_nothing() {
         events_per_request: 5,
         pause,
     };
-    let load = Load::start(server.at(), &rate);
+    let load = Load::start(server.address(), &rate);
     for round in 0..many(1, 5) {
         let before = load.acknowledged();
         wait_for("publishers to be served", LONG, || {
@@ -359,10 +359,10 @@ fn a_disk_that_turns_read_only_under_load_ends_the_process_and_loses_nothing() {
         assert!(disk.image_again(&image));
         server.assert_sound();
         server.restart();
-        load.turn_to(server.at());
+        load.turn_to(server.address());
         println!("round {round}: {} events acknowledged", load.acknowledged());
     }
-    sink.set("/pending", Behavior::Answer(200));
+    sink.set("/pending", Behavior::Respond(200));
     let acknowledged = load.stop();
     for name in ["hook", "pending"] {
         wait_until_settled(&server, "orders", name);
@@ -390,7 +390,7 @@ fn a_failed_sync(error: &str, number: u32) {
     );
     server.terminate();
     let inject = format!("-einject=fdatasync:error={error}:when={number}");
-    server.under(&[
+    server.run_under(&[
         "strace",
         "-f",
         "-qqq",
@@ -410,7 +410,7 @@ fn a_failed_sync(error: &str, number: u32) {
         events_per_request: 5,
         pause,
     };
-    let load = Load::start(server.at(), &rate);
+    let load = Load::start(server.address(), &rate);
     assert_eq!(
         server.wait(LONG),
         Some(EX_IOERR),
@@ -424,10 +424,10 @@ fn a_failed_sync(error: &str, number: u32) {
         "{}",
         server.logs()
     );
-    server.under(&[]);
+    server.run_under(&[]);
     server.assert_sound();
     server.restart();
-    load.turn_to(server.at());
+    load.turn_to(server.address());
     let acknowledged = load.stop();
     wait_until_settled(&server, "orders", "hook");
     let repeated = assert_arrived(&sink, "/hook", &acknowledged);

@@ -2,21 +2,25 @@
 
 use super::{LONG, wait_until_settled};
 use crate::support::{
-    http::{Answer, Client},
+    http::{Client, Response},
     load,
     server::{Server, SubscriptionSpec, events_path, wait_for},
     sink::{Behavior, Sink},
 };
 
-fn publish(server: &Server, topic: &str, key: &str, number: usize) -> Answer {
+fn publish(server: &Server, topic: &str, key: &str, number: usize) -> Response {
     let body = load::body(&[number.to_string()], &"/".repeat(4000));
-    let response =
-        Client::new(server.at()).ask("POST", &events_path(topic), &[("aeg-sas-key", key)], &body);
+    let response = Client::new(server.address()).ask(
+        "POST",
+        &events_path(topic),
+        &[("aeg-sas-key", key)],
+        &body,
+    );
     response.expect("a publisher is answered")
 }
 
 /// Publishes until the topic is full: the accepted events, and the refusal.
-fn fill(server: &Server, key: &str, from: usize) -> (usize, Answer) {
+fn fill(server: &Server, key: &str, from: usize) -> (usize, Response) {
     for number in from..from + 1000 {
         let response = publish(server, "orders", key, number);
         if response.status != 200 {
@@ -38,7 +42,7 @@ fn at_its_bound_a_topic_refuses_while_its_neighbour_takes_and_heals_when_its_lag
         &SubscriptionSpec::new(&sink.url("/quick")),
     );
     server.subscribe("orders", "slow", &SubscriptionSpec::new(&sink.url("/slow")));
-    server.operate("orders", "slow", "hold");
+    server.post_verb("orders", "slow", "hold");
     let (taken, refused) = fill(&server, &orders, 0);
     let message = refused.text();
     assert_eq!(
@@ -69,7 +73,7 @@ fn at_its_bound_a_topic_refuses_while_its_neighbour_takes_and_heals_when_its_lag
         "{status}"
     );
     assert_eq!(server.topic_status("bills")["full"], false);
-    let ready = Client::new(server.at())
+    let ready = Client::new(server.address())
         .ask("GET", "/readyz", &[], b"")
         .expect("it answers");
     assert_eq!(
@@ -86,7 +90,7 @@ fn at_its_bound_a_topic_refuses_while_its_neighbour_takes_and_heals_when_its_lag
         503,
         "a restart makes no room"
     );
-    server.operate("orders", "slow", "resume");
+    server.post_verb("orders", "slow", "resume");
     wait_for("room", LONG, || {
         publish(&server, "orders", &orders, taken).status == 200
     });
@@ -113,12 +117,12 @@ fn where_the_operator_says_so_the_oldest_unread_events_go_instead() {
         "hook",
         &SubscriptionSpec::new(&sink.url("/hook")).batch(10),
     );
-    sink.set("/hook", Behavior::Answer(503));
+    sink.set("/hook", Behavior::Respond(503));
     publish(&server, "orders", &orders, 0);
     wait_for("the first attempt", LONG, || {
         server.counter("orders", "hook", "requests") > 0
     });
-    server.operate("orders", "hook", "hold");
+    server.post_verb("orders", "hook", "hold");
     for number in 1..=300 {
         // A publisher that is quicker than the oldest can go is refused for a moment.
         wait_for("room", LONG, || {
@@ -128,8 +132,8 @@ fn where_the_operator_says_so_the_oldest_unread_events_go_instead() {
     wait_for("the oldest to go", LONG, || {
         server.counter("orders", "hook", "dropped") > 200
     });
-    sink.set("/hook", Behavior::Answer(200));
-    server.operate("orders", "hook", "resume");
+    sink.set("/hook", Behavior::Respond(200));
+    server.post_verb("orders", "hook", "resume");
     wait_for("the rest", LONG, || {
         let counters = &server.status("orders", "hook")["counters"];
         let counter = |name: &str| counters[name].as_u64().expect("a number");

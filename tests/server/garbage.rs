@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::support::{
-    http::{Answer, Client},
+    http::{Client, Response},
     load,
     server::{Server, SubscriptionSpec, events_path, wait_for},
     sink::Sink,
@@ -19,9 +19,9 @@ struct Publisher {
 }
 
 impl Publisher {
-    fn post(&self, path: &str, key: Option<&str>, body: &[u8]) -> Answer {
+    fn post(&self, path: &str, key: Option<&str>, body: &[u8]) -> Response {
         let headers: Vec<(&str, &str)> = key.map(|key| ("aeg-sas-key", key)).into_iter().collect();
-        Client::new(self.server.at())
+        Client::new(self.server.address())
             .ask("POST", path, &headers, body)
             .expect("a publisher is answered")
     }
@@ -37,7 +37,7 @@ impl Publisher {
     }
 
     /// A body that comes in chunks, without a length; the last chunk never comes.
-    fn post_chunks(&self, bytes: usize) -> Answer {
+    fn post_chunks(&self, bytes: usize) -> Response {
         let head = format!(
             "POST {} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {}\r\ntransfer-encoding: chunked\r\n\r\n",
             events_path("orders"),
@@ -45,7 +45,7 @@ impl Publisher {
         );
         let chunk = [b"10000\r\n".as_slice(), &[b' '; 0x10000], b"\r\n"].concat();
         let chunks = chunk.repeat(bytes.div_ceil(0x10000));
-        Client::new(self.server.at())
+        Client::new(self.server.address())
             .exchange(&[head.as_bytes(), &chunks].concat())
             .expect("a publisher is answered")
     }
@@ -201,7 +201,7 @@ fn bytes_that_are_no_http_disturb_no_other_client() {
         b"POST /topics/orders/api/events HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
         b"\r\n\r\n\r\n",
     ] {
-        let mut stream = TcpStream::connect(server.at()).expect("a connection");
+        let mut stream = TcpStream::connect(server.address()).expect("a connection");
         stream
             .set_read_timeout(Some(Duration::from_millis(300)))
             .expect("a stream takes its option");
@@ -210,7 +210,7 @@ fn bytes_that_are_no_http_disturb_no_other_client() {
         stream.read_to_end(&mut Vec::new()).ok();
     }
     let hanging: Vec<TcpStream> = (0..200)
-        .map(|_| TcpStream::connect(server.at()).expect("a connection"))
+        .map(|_| TcpStream::connect(server.address()).expect("a connection"))
         .collect();
     server.publish("orders", &key, &load::body(&["good".to_owned()], "/a"));
     drop(hanging);

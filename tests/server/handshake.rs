@@ -56,8 +56,8 @@ fn state(reported: &Value) -> String {
 }
 
 /// The message of an error without the parts that differ from run to run.
-fn message(answer: &Value) -> String {
-    let message = answer["error"]["message"].as_str().expect("a message");
+fn message(response: &Value) -> String {
+    let message = response["error"]["message"].as_str().expect("a message");
     let words = message.split(' ').map(|word| {
         let id = word.starts_with("id:");
         let time = word.starts_with("20") && word.ends_with('Z');
@@ -82,7 +82,7 @@ fn an_endpoint_that_answers_the_handshake_is_called_from_then_on() {
     let key = server.topic("orders", "EventGridSchema");
     publish(&server, &key, "before");
     let spec = SubscriptionSpec::new(&sink.url("/hook"));
-    let saved = server.ask_for("orders", "hook", &spec);
+    let saved = server.put_subscription("orders", "hook", &spec);
     assert_eq!(
         (saved.status, state(&saved.json()).as_str()),
         (201, "Succeeded, none in service, configured hook")
@@ -96,7 +96,7 @@ fn an_endpoint_that_answers_the_handshake_is_called_from_then_on() {
     server.subscribe("orders", "hook", &spec.clone().batch(3));
     assert_eq!(sink.handshakes("/hook").len(), 1);
     sink.greet("/hook", HandshakeReply::AcceptRate("90"));
-    let saved = server.ask_for("orders", "hook", &spec.schema(CLOUD_EVENTS));
+    let saved = server.put_subscription("orders", "hook", &spec.schema(CLOUD_EVENTS));
     assert_eq!((saved.status, sink.handshakes("/hook").len()), (201, 2));
     assert_eq!(
         saved.json()["properties"]["destination"]["properties"]["allowedRate"],
@@ -172,7 +172,7 @@ fn an_endpoint_that_fails_validation_is_reported_with_the_reason_and_nothing_is_
         SubscriptionSpec::new(&format!("http://{gone}/?code=secret")),
         SubscriptionSpec::new("http://10.0.0.1/"),
     ] {
-        let response = server.ask_for("orders", "hook", &spec);
+        let response = server.put_subscription("orders", "hook", &spec);
         let (status, code, detail) = response.codes();
         lines.push(format!(
             "{status} {code}, {detail}: {}",
@@ -207,7 +207,7 @@ fn an_endpoint_that_is_validated_by_hand_gets_what_is_published_after_that() {
         ("/cloud", CLOUD_EVENTS, "POST"),
     ] {
         sink.greet(path, HandshakeReply::Defer);
-        let saved = server.ask_for(
+        let saved = server.put_subscription(
             "orders",
             "hook",
             &SubscriptionSpec::new(&sink.url(path)).schema(schema),
@@ -236,16 +236,24 @@ fn an_endpoint_that_is_validated_by_hand_gets_what_is_published_after_that() {
         assert_eq!(list.json()["value"][0], reported);
         assert_eq!(
             server
-                .open("GET", &request_path.replace("token=", "token=0"), &[])
+                .request_without_token("GET", &request_path.replace("token=", "token=0"), &[])
                 .status,
             404
         );
-        assert_eq!(server.open("OPTIONS", &request_path, &[]).status, 405);
+        assert_eq!(
+            server
+                .request_without_token("OPTIONS", &request_path, &[])
+                .status,
+            405
+        );
 
-        let opened = server.open(method, &request_path, &[("webhook-allowed-rate", "600")]);
+        let opened =
+            server.request_without_token(method, &request_path, &[("webhook-allowed-rate", "600")]);
         assert_eq!(opened.status, 200, "{}", opened.text());
         assert_eq!(
-            server.open(method, &request_path, &[]).status,
+            server
+                .request_without_token(method, &request_path, &[])
+                .status,
             404,
             "it is good once"
         );
@@ -279,7 +287,7 @@ fn a_subscription_is_found_all_the_time_while_its_endpoint_is_confirmed() {
         sink.greet(&path, HandshakeReply::Defer);
         assert_eq!(
             server
-                .ask_for("orders", &name, &SubscriptionSpec::new(&sink.url(&path)))
+                .put_subscription("orders", &name, &SubscriptionSpec::new(&sink.url(&path)))
                 .status,
             201
         );
@@ -293,7 +301,12 @@ fn a_subscription_is_found_all_the_time_while_its_endpoint_is_confirmed() {
                 }
                 statuses
             });
-            assert_eq!(server.open("GET", &request_path, &[]).status, 200);
+            assert_eq!(
+                server
+                    .request_without_token("GET", &request_path, &[])
+                    .status,
+                200
+            );
             is_confirmed.store(true, Ordering::Release);
             let found = found.join().expect("no panic");
             assert!(
@@ -323,17 +336,18 @@ fn a_validation_that_is_not_given_in_time_fails_and_the_version_in_force_goes_on
         })
     };
 
-    server.ask_for("orders", "hook", &SubscriptionSpec::new(&sink.url("/new")));
+    server.put_subscription("orders", "hook", &SubscriptionSpec::new(&sink.url("/new")));
     failed();
     shown("Failed, none in service, configured new");
-    let late = server.open("GET", &sink.handshakes("/new")[0].validation_path(), &[]);
+    let late =
+        server.request_without_token("GET", &sink.handshakes("/new")[0].validation_path(), &[]);
     assert_eq!(late.codes().0, 410, "{}", late.text());
 
     server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/old")));
     shown("Succeeded, none in service, configured old");
     assert_eq!(
         server
-            .ask_for("orders", "hook", &SubscriptionSpec::new(&sink.url("/new")))
+            .put_subscription("orders", "hook", &SubscriptionSpec::new(&sink.url("/new")))
             .status,
         201
     );
@@ -374,7 +388,7 @@ fn a_change_of_endpoint_is_in_force_when_the_new_one_agrees_and_not_before() {
     wait_until_taken(&server, &sink, "/old", &["one", "two"]);
     let handshakes = sink.handshakes("/new");
     let path = handshakes.last().expect("it was asked").validation_path();
-    assert_eq!(server.open("GET", &path, &[]).status, 200);
+    assert_eq!(server.request_without_token("GET", &path, &[]).status, 200);
     publish(&server, &key, "three");
     wait_until_taken(&server, &sink, "/new", &["three"]);
     assert_eq!(sink.taken("/old"), 2);

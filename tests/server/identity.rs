@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::{LONG, wait_until_settled};
 use crate::support::{
     certificates::{Authority, IssuedRsa},
-    endpoint::{Endpoint, Received, Script, answer},
+    endpoint::{Endpoint, Received, Script, respond},
     http::header,
     http_service::HttpService,
     load,
@@ -38,7 +38,7 @@ fn token(id: &str) -> String {
 /// The issuer's response with a token.
 fn issued(id: &str, lifetime: &Value) -> Script {
     let body = json!({"token_type": "Bearer", "expires_in": lifetime, "access_token": token(id)});
-    answer(200, "content-type: application/json\r\n", &body.to_string())
+    respond(200, "content-type: application/json\r\n", &body.to_string())
 }
 
 /// The id of the token in a request.
@@ -87,14 +87,14 @@ fn requests_have_a_token_that_is_kept_and_fetched_anew_once_after_a_401() {
         issued("one", &json!(3600)),
         issued("two", &json!("3600")),
     ]);
-    let accepted = || answer(200, "webhook-allowed-origin: *\r\n", "");
+    let accepted = || respond(200, "webhook-allowed-origin: *\r\n", "");
     let hook = Endpoint::start(vec![
         accepted(),
         accepted(),
-        answer(401, "", ""),
+        respond(401, "", ""),
         accepted(),
-        answer(401, "", ""),
-        answer(401, "", ""),
+        respond(401, "", ""),
+        respond(401, "", ""),
     ]);
     let server = server(&issuer, &folder);
     let key = server.topic("orders", "EventGridSchema");
@@ -161,14 +161,14 @@ fn an_expired_token_is_replaced_and_a_refusal_of_the_issuer_is_reported_without_
     let refusal =
         json!({"error": "invalid_client", "error_description": format!("wrong: {SECRET}")})
             .to_string();
-    let (expired, refused) = (|id| issued(id, &json!(0)), answer(401, "", &refusal));
+    let (expired, refused) = (|id| issued(id, &json!(0)), respond(401, "", &refusal));
     let issuer = Endpoint::start(vec![
         expired("one"),
         expired("two"),
         refused,
         expired("three"),
     ]);
-    let hook = Endpoint::start(vec![answer(200, "webhook-allowed-origin: *\r\n", "")]);
+    let hook = Endpoint::start(vec![respond(200, "webhook-allowed-origin: *\r\n", "")]);
     let server = server(&issuer, &folder);
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &spec(&hook));
@@ -202,9 +202,9 @@ fn a_function_gets_a_token_for_the_audience_of_its_service() {
         issued("two", &json!(3600)),
     ]);
     let app = Endpoint::start(vec![
-        answer(200, "", ""),
-        answer(401, "", ""),
-        answer(200, "", ""),
+        respond(200, "", ""),
+        respond(401, "", ""),
+        respond(200, "", ""),
     ]);
     let (token_url, app_url) = (
         format!("http://{}/{{tenant}}/token", issuer.address()),
@@ -249,8 +249,8 @@ fn a_function_gets_a_token_for_the_audience_of_its_service() {
 fn a_server_without_an_identity_refuses_a_subscription_that_needs_one() {
     let server = Server::start(&[]);
     server.topic("orders", "EventGridSchema");
-    let hook = Endpoint::start(vec![answer(200, "webhook-allowed-origin: *\r\n", "")]);
-    let refused = server.ask_for("orders", "hook", &spec(&hook));
+    let hook = Endpoint::start(vec![respond(200, "webhook-allowed-origin: *\r\n", "")]);
+    let refused = server.put_subscription("orders", "hook", &spec(&hook));
     assert_eq!(refused.status, 400, "{}", refused.text());
     assert!(
         refused
@@ -318,11 +318,11 @@ fn a_certificate_proves_the_identity_to_an_issuer_that_checks_each_assertion() {
     let known = authority.issue_rsa("gridhook");
     known.write(folder.path(), "identity");
     let issuer = asserting(&known);
-    let hook = Endpoint::start(vec![answer(200, "webhook-allowed-origin: *\r\n", "")]);
+    let hook = Endpoint::start(vec![respond(200, "webhook-allowed-origin: *\r\n", "")]);
     let path = |name: &str| folder.path().join(name).display().to_string();
     let certificate = path("identity.crt");
     let private = path("identity.key");
-    let url = format!("http://{}/{{tenant}}/oauth2/v2.0/token", issuer.at());
+    let url = format!("http://{}/{{tenant}}/oauth2/v2.0/token", issuer.address());
     let settings = [
         ("DELIVERY__IDENTITY_TOKEN_URL", url.as_str()),
         ("DELIVERY__IDENTITY_CLIENT_ID", "gridhook"),
@@ -407,7 +407,7 @@ fn a_certificate_proves_the_identity_to_an_issuer_that_checks_each_assertion() {
     ] {
         let mut settings = settings;
         settings[3].1 = private;
-        let refused = Server::on(&folder.path().join("data"), &settings).try_restart();
+        let refused = Server::with_data_dir(&folder.path().join("data"), &settings).try_restart();
         let (status, log) = refused.expect_err("it does not start");
         assert!(!status.success() && log.contains(problem), "{log}");
     }
@@ -419,7 +419,7 @@ fn services_that_take_tokens_are_called_in_the_name_of_the_system_assigned_ident
     let file = folder.path().join("secret");
     std::fs::write(&file, SECRET).expect("written");
     let issuer = Endpoint::start(vec![issued("one", &json!(3600))]);
-    let service = Endpoint::start(vec![answer(201, "", "")]);
+    let service = Endpoint::start(vec![respond(201, "", "")]);
     let (token_url, url) = (
         format!("http://{}/token", issuer.address()),
         format!("http://{}", service.address()),

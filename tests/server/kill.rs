@@ -53,7 +53,7 @@ fn every_acknowledged_event_survives_twenty_kills_under_load() {
         events_per_request: 10,
         pause,
     };
-    let load = Load::start(server.at(), &rate);
+    let load = Load::start(server.address(), &rate);
     let mut jitter = fastrand::Rng::with_seed(20);
     let mut kills = Vec::new();
     for kill in 0..many(20, 200) {
@@ -61,8 +61,8 @@ fn every_acknowledged_event_survives_twenty_kills_under_load() {
             sink.set(
                 path,
                 match (kill + usize::from(path == "/alone")) % 3 {
-                    0 => Behavior::Answer(200),
-                    1 => Behavior::Answer(503),
+                    0 => Behavior::Respond(200),
+                    1 => Behavior::Respond(503),
                     _ => Behavior::Slow(Duration::from_millis(30), 200),
                 },
             );
@@ -75,10 +75,10 @@ fn every_acknowledged_event_survives_twenty_kills_under_load() {
             server.assert_sound();
         }
         server.restart();
-        load.turn_to(server.at());
+        load.turn_to(server.address());
     }
     for path in ["/alone", "/batched"] {
-        sink.set(path, Behavior::Answer(200));
+        sink.set(path, Behavior::Respond(200));
     }
     let acknowledged = load.stop();
     for (subscription, path, batch) in [("alone", "/alone", 1), ("batched", "/batched", BATCH)] {
@@ -171,14 +171,14 @@ fn every_acknowledged_event_of_each_shard_survives_kills_under_load() {
             events_per_request: 5,
             pause,
         };
-        Load::start(server.at(), &rate)
+        Load::start(server.address(), &rate)
     });
     for kill in 0..many(4, 100) {
         for (at, topic) in topics.iter().enumerate() {
             let behavior = if (kill + at).is_multiple_of(2) {
-                Behavior::Answer(200)
+                Behavior::Respond(200)
             } else {
-                Behavior::Answer(503)
+                Behavior::Respond(503)
             };
             sink.set(&format!("/{topic}"), behavior);
         }
@@ -194,12 +194,12 @@ fn every_acknowledged_event_of_each_shard_survives_kills_under_load() {
             server.assert_sound();
         }
         server.restart();
-        loads.iter().for_each(|load| load.turn_to(server.at()));
+        loads.iter().for_each(|load| load.turn_to(server.address()));
     }
     // All at once: an endpoint that refuses meanwhile would be left alone for minutes.
     topics
         .iter()
-        .for_each(|topic| sink.set(&format!("/{topic}"), Behavior::Answer(200)));
+        .for_each(|topic| sink.set(&format!("/{topic}"), Behavior::Respond(200)));
     for (topic, acknowledged) in topics.iter().zip(loads.map(Load::stop)) {
         end_waits(&server, topic, "hook");
         wait_until_settled(&server, topic, "hook");
@@ -254,7 +254,7 @@ fn events_published_while_the_endpoint_was_down_survive_kills_and_arrive_once() 
         events_per_request: 20,
         pause,
     };
-    let load = Load::start(server.at(), &rate);
+    let load = Load::start(server.address(), &rate);
     for _ in 0..5 {
         let before = load.acknowledged();
         wait_for("publishers to be served", LONG, || {
@@ -263,11 +263,11 @@ fn events_published_while_the_endpoint_was_down_survive_kills_and_arrive_once() 
         server.kill_9();
         server.assert_sound();
         server.restart();
-        load.turn_to(server.at());
+        load.turn_to(server.address());
     }
     let acknowledged = load.stop();
     assert_eq!(sink.taken("/hook"), 0);
-    sink.set("/hook", Behavior::Answer(200));
+    sink.set("/hook", Behavior::Respond(200));
     wait_until_settled(&server, "orders", "hook");
     let repeated = assert_arrived(&sink, "/hook", &acknowledged);
     assert!(

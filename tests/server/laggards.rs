@@ -44,7 +44,7 @@ fn many_that_are_behind_after_a_crash_share_what_may_be_read() {
             &SubscriptionSpec::new(&sink.url(&path(number))),
         );
         sink.set(&path(number), Behavior::Hang);
-        server.operate("orders", &format!("hook-{number}"), "hold");
+        server.post_verb("orders", &format!("hook-{number}"), "hold");
     }
     let pad = "/".repeat(2_000);
     for request in 0..20 {
@@ -54,7 +54,7 @@ fn many_that_are_behind_after_a_crash_share_what_may_be_read() {
         server.publish("orders", &key, &load::body(&ids, &pad));
     }
     for number in 0..SUBSCRIPTIONS {
-        server.operate("orders", &format!("hook-{number}"), "resume");
+        server.post_verb("orders", &format!("hook-{number}"), "resume");
     }
     server.kill_9();
     server.restart();

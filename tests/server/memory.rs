@@ -206,11 +206,11 @@ fn in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_serv
     let group = Group::new(160 * MIB);
     let sink = Sink::start();
     let folder = tempfile::tempdir().expect("a folder");
-    let mut server = Server::on(
+    let mut server = Server::with_data_dir(
         &folder.path().join("data"),
         &[("DELIVERY__RESPONSE_TIMEOUT", "2s")],
     );
-    server.under(&[
+    server.run_under(&[
         "sh",
         "-c",
         &format!("echo $$ > {} && exec \"$@\"", group.procs()),
@@ -252,8 +252,8 @@ fn in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_serv
         taken += usize::from(response.status == 200);
         taken == EVENTS
     });
-    sink.set("/hang", Behavior::Answer(200));
-    sink.set("/dead", Behavior::Answer(200));
+    sink.set("/hang", Behavior::Respond(200));
+    sink.set("/dead", Behavior::Respond(200));
     for hook in ["hang", "dead"] {
         wait_for("the backlog to be delivered", 10 * LONG, || {
             sink.taken(&format!("/{hook}")) == EVENTS
@@ -298,7 +298,7 @@ fn stalled_publishers(server: &Server, key: &str) -> Vec<TcpStream> {
     );
     let mut stalled = Vec::new();
     for _ in 0..64 {
-        let mut stream = TcpStream::connect(server.at()).expect("a connection");
+        let mut stream = TcpStream::connect(server.address()).expect("a connection");
         stream
             .set_read_timeout(Some(Duration::from_millis(50)))
             .expect("it is set");
@@ -343,7 +343,7 @@ fn with_all_budgets_full_memory_stays_below_their_sum() {
     }
     let before = server.resident();
     let token = fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
-    let tail = TcpStream::connect(server.at()).expect("a connection");
+    let tail = TcpStream::connect(server.address()).expect("a connection");
     let request = format!(
         "GET /tail HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n",
         token.trim()

@@ -147,7 +147,7 @@ pub(crate) fn wait_until_settled(server: &Server, topic: &str, subscription: &st
 /// An operator ends the waits of an endpoint that is back, which are minutes after several
 /// failures.
 pub(crate) fn end_waits(server: &Server, topic: &str, subscription: &str) {
-    server.try_to(topic, subscription, "resume");
+    server.post_verb_status(topic, subscription, "resume");
     let topic = server::subscription(topic, subscription)
         .replace(&format!("/eventSubscriptions/{subscription}"), "");
     operator(server, &["subscriptions", "retry", &topic, subscription])

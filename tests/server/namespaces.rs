@@ -381,7 +381,7 @@ impl<'a> PlantWithQueues<'a> {
         Self {
             server,
             key,
-            own: server.at().to_string(),
+            own: server.address().to_string(),
         }
     }
 
@@ -586,7 +586,7 @@ fn an_event_that_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
     ]);
     let (server, key) = plant();
     let sink = Sink::start();
-    sink.set("/alarm", Behavior::Answer(401));
+    sink.set("/alarm", Behavior::Respond(401));
     server.command(
         "PUT",
         &subscription("MyEventSubscription"),
@@ -707,7 +707,7 @@ fn an_event_at_its_last_push_attempt_is_a_dead_letter_and_so_is_a_poison_message
     ]);
     let (server, key) = plant();
     let sink = Sink::start();
-    sink.set("/alarm", Behavior::Answer(503));
+    sink.set("/alarm", Behavior::Respond(503));
     server.command(
         "PUT",
         &subscription("alarm"),
@@ -846,7 +846,7 @@ fn the_events_of_the_documents_are_dead_letters_as_they_were_published_in_either
         &topic,
         &json!({"properties": {"edition": "namespaces"}}),
     );
-    sink.set("/alarm", Behavior::Answer(401));
+    sink.set("/alarm", Behavior::Respond(401));
     server.command(
         "PUT",
         &format!("{topic}/eventSubscriptions/alarm"),
@@ -944,7 +944,7 @@ fn dead_letters_of_a_namespace_are_read_sent_again_one_by_one_or_left() {
     ]);
     let (server, key) = plant();
     let sink = Sink::start();
-    sink.set("/alarm", Behavior::Answer(401));
+    sink.set("/alarm", Behavior::Respond(401));
     let place = subscription("alarm");
     server.command("PUT", &place, &pushed(&sink.url("/alarm"), 3));
     let event = |id: &str| EVENT.replace(r#""1""#, &format!(r#""{id}""#));
@@ -971,7 +971,7 @@ fn dead_letters_of_a_namespace_are_read_sent_again_one_by_one_or_left() {
             "{letter}"
         );
     }
-    sink.set("/alarm", Behavior::Answer(200));
+    sink.set("/alarm", Behavior::Respond(200));
     server.command(
         "POST",
         &format!("{place}/deadLetters/redrive"),

@@ -27,7 +27,7 @@ fn refused(server: &Server, arguments: &[&str]) -> String {
 
 /// Ports and times differ from run to run.
 fn masked(server: &Server, text: &str) -> String {
-    text.replace(&server.at().to_string(), "SERVER")
+    text.replace(&server.address().to_string(), "SERVER")
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn a_suspended_endpoint_is_shown_with_its_probe_and_probed() {
             &sink.url("/hook"),
         ],
     );
-    sink.set("/hook", Behavior::Answer(503));
+    sink.set("/hook", Behavior::Respond(503));
     let key = json(&done(
         &server,
         &["topics", "keys", "orders", "--output", "json"],
@@ -385,7 +385,7 @@ fn errors_of_an_absent_server_and_a_wrong_token_say_what_to_do() {
     std::fs::write(&token, "wrong").expect("a file");
     let (token, at) = (
         token.to_str().expect("text"),
-        format!("http://{}", server.at()),
+        format!("http://{}", server.address()),
     );
     let (status, reported) = say(&["topics", "list", "--server", &at, "--token-file", token]);
     assert!(

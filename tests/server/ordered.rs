@@ -93,7 +93,7 @@ fn events_of_a_key_arrive_in_order_though_requests_fail_and_the_server_is_killed
         server.restart();
     }
     for path in ["/alone", "/batched", "/unordered"] {
-        sink.set(path, Behavior::Answer(200));
+        sink.set(path, Behavior::Respond(200));
     }
     for (subscription, path) in [
         ("alone", "/alone"),
@@ -145,10 +145,10 @@ fn an_event_that_is_given_up_blocks_its_key_until_an_operator_decides_also_after
         server::operator(server, arguments)
             .unwrap_or_else(|refusal| panic!("{arguments:?}: {refusal}"))
     };
-    sink.set("/hook", Behavior::Answer(400));
+    sink.set("/hook", Behavior::Respond(400));
     publish(&server, &["a1"]);
     wait_for("the key to be blocked", LONG, || is_blocked(&server));
-    sink.set("/hook", Behavior::Answer(200));
+    sink.set("/hook", Behavior::Respond(200));
     publish(&server, &["a2", "b1", "a3", "b2"]);
     for _ in 0..many(2, 20) {
         wait_for("the other key to go on", LONG, || arrived("b2"));
@@ -187,7 +187,7 @@ fn an_event_that_is_given_up_blocks_its_key_until_an_operator_decides_also_after
     assert_eq!(order(&server)["blockedKeys"], 0);
 
     // With another attempt instead, nothing is given up.
-    sink.set("/hook", Behavior::Answer(400));
+    sink.set("/hook", Behavior::Respond(400));
     publish(&server, &["c1"]);
     wait_for("the key to be blocked", LONG, || is_blocked(&server));
     publish(&server, &["c2"]);
@@ -206,7 +206,7 @@ fn an_event_that_is_given_up_blocks_its_key_until_an_operator_decides_also_after
     );
     server.kill_9();
     server.assert_sound();
-    sink.set("/hook", Behavior::Answer(200));
+    sink.set("/hook", Behavior::Respond(200));
     server.restart();
     wait_until_settled(&server, "orders", "hook");
     assert!(arrived("c2"));

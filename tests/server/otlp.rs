@@ -14,7 +14,7 @@ use super::{LONG, wait_until_settled};
 use crate::{
     sdk::packages::OTLP,
     support::{
-        endpoint::{Endpoint, answer},
+        endpoint::{Endpoint, respond},
         needs,
         server::{Server, SubscriptionSpec, events_path, wait_for},
     },
@@ -39,7 +39,7 @@ struct Span {
 }
 
 fn collector() -> Endpoint {
-    Endpoint::start(vec![answer(
+    Endpoint::start(vec![respond(
         200,
         "content-type: application/json\r\n",
         "{}",
@@ -122,7 +122,7 @@ fn the_whole_way_of_an_event_is_one_trace_that_its_publisher_began() {
         return;
     }
     let collector = collector();
-    let endpoint = Endpoint::start(vec![answer(503, "", ""), answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(503, "", ""), respond(200, "", "")]);
     let mut server = server(&collector);
     let key = server.topic("orders", "CloudEventSchemaV1_0");
     server.subscribe(
@@ -212,11 +212,11 @@ fn an_attempt_after_a_kill_is_in_the_trace_of_the_request_that_published() {
         return;
     }
     let collector = collector();
-    let endpoint = Endpoint::start(vec![answer(503, "", ""), answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(503, "", ""), respond(200, "", "")]);
     let mut server = server(&collector);
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::new(&endpoint.url()));
-    server.operate("orders", "hook", "hold");
+    server.post_verb("orders", "hook", "hold");
     // Such an event has no attributes of its own: its place stands beside it in the log.
     let event = json!([{"id": "one", "eventType": "T", "subject": "s", "dataVersion": "1",
         "eventTime": "2026-11-20T12:00:00Z", "data": {}}]);
@@ -238,7 +238,7 @@ fn an_attempt_after_a_kill_is_in_the_trace_of_the_request_that_published() {
     });
     server.kill_9();
     server.restart();
-    server.operate("orders", "hook", "resume");
+    server.post_verb("orders", "hook", "resume");
     wait_for("two attempts", LONG, || endpoint.requests().len() == 2);
     wait_until_settled(&server, "orders", "hook");
     server.terminate();
@@ -271,7 +271,7 @@ fn a_request_with_events_of_several_traces_is_linked_to_each() {
         return;
     }
     let collector = collector();
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let mut server = server(&collector);
     let key = server.topic("orders", "CloudEventSchemaV1_0");
     server.subscribe(
@@ -311,7 +311,7 @@ fn a_request_with_events_of_several_traces_is_linked_to_each() {
 #[test]
 fn a_trace_that_its_publisher_does_not_record_is_passed_on_and_not_recorded() {
     let collector = collector();
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let mut server = server(&collector);
     let key = server.topic("orders", "CloudEventSchemaV1_0");
     server.subscribe(
@@ -335,7 +335,7 @@ fn a_trace_that_its_publisher_does_not_record_is_passed_on_and_not_recorded() {
 
 #[test]
 fn a_collector_that_does_not_answer_delays_no_event_and_where_there_is_none_nothing_is_added() {
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", silent.local_addr().expect("its address"));
     let never = [

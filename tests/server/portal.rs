@@ -9,7 +9,7 @@ use super::tokens::{
     EVENT, RG, Request, ask, one_of_each_kind, requests, state, status, tail, token,
 };
 use crate::support::{
-    http::{Answer, Client},
+    http::{Client, Response},
     server::{Server, SubscriptionSpec, operator, operator_with, subscription},
     sink::Sink,
 };
@@ -228,7 +228,7 @@ fn create_portal_link(server: &Server) -> String {
         .expect("the link")
         .trim();
     let (page, portal) = link.split_once("#token=").expect("a fragment");
-    assert_eq!(page, format!("http://{}/ui/", server.at()));
+    assert_eq!(page, format!("http://{}/ui/", server.address()));
     portal.to_owned()
 }
 
@@ -286,7 +286,7 @@ fn move_to(url: &str) -> Value {
 }
 
 /// Asserts that a change was made, or that it was refused with this text.
-fn assert_outcome(response: &Answer, expected: Result<(), &str>, change: &str) {
+fn assert_outcome(response: &Response, expected: Result<(), &str>, change: &str) {
     let text = response.text();
     let is_as_expected = match expected {
         Ok(()) => [200, 201].contains(&response.status),
@@ -448,8 +448,8 @@ fn assert_a_portal_token_is_narrow_and_short(server: &Server) {
 }
 
 /// The names of a list of resources.
-fn names(answer: &Answer) -> Vec<String> {
-    let list = answer.json();
+fn names(response: &Response) -> Vec<String> {
+    let list = response.json();
     let name = |one: &Value| one["name"].as_str().expect("a name").to_owned();
     list["value"]
         .as_array()

@@ -67,8 +67,8 @@ impl ServerOnDevice {
     /// One subscription takes everything, and one is held, so that the log keeps everything.
     fn start(under: &[&str]) -> Option<Self> {
         let device = Device::new(768)?;
-        let mut server = Server::on(&device.path().join("data"), &SMALL);
-        server.under(under);
+        let mut server = Server::with_data_dir(&device.path().join("data"), &SMALL);
+        server.run_under(under);
         server.restart();
         let sink = Sink::start();
         let key = server.topic("orders", "EventGridSchema");
@@ -82,7 +82,7 @@ impl ServerOnDevice {
             "keeper",
             &SubscriptionSpec::new(&sink.url("/keeper")).batch(500),
         );
-        server.operate("orders", "keeper", "hold");
+        server.post_verb("orders", "keeper", "hold");
         let pause = Duration::from_millis(5);
         let rate = Rate {
             topic: "orders".to_owned(),
@@ -91,7 +91,7 @@ impl ServerOnDevice {
             events_per_request: 5,
             pause,
         };
-        let load = Load::start(server.at(), &rate);
+        let load = Load::start(server.address(), &rate);
         wait_for("publishers to be served", LONG, || {
             load.acknowledged() > 200
         });
@@ -184,9 +184,9 @@ fn acknowledged_events_survive_power_cuts_under_load() {
     server.kill_9();
     load.stop();
     drop(server);
-    let mut server = Server::on(&clone.path().join("data"), &SMALL);
+    let mut server = Server::with_data_dir(&clone.path().join("data"), &SMALL);
     server.restart();
-    server.operate("orders", "keeper", "resume");
+    server.post_verb("orders", "keeper", "resume");
     for name in ["taker", "keeper"] {
         wait_until_settled(&server, "orders", name);
         let repeated = assert_arrived(&sink, &format!("/{name}"), &acknowledged).len();

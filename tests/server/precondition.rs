@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::LONG;
 use crate::support::{
-    endpoint::{Endpoint, Gate, Step, answer},
+    endpoint::{Endpoint, Gate, Step, respond},
     server::{Server, operator, subscription, wait_for},
 };
 
@@ -16,9 +16,9 @@ const PERMISSION: &str = "webhook-allowed-origin: *\r\n";
 
 /// An endpoint that agrees to be called, the first time once the gate is open.
 fn gated(gate: &Gate) -> Endpoint {
-    let mut first = answer(200, PERMISSION, "");
+    let mut first = respond(200, PERMISSION, "");
     first.insert(0, Step::Gate(gate.clone()));
-    Endpoint::start(vec![first, answer(200, PERMISSION, "")])
+    Endpoint::start(vec![first, respond(200, PERMISSION, "")])
 }
 
 fn body(endpoint: &Endpoint) -> Value {
@@ -42,7 +42,7 @@ fn one_of_concurrent_changes_of_one_state_is_made_and_the_tag_survives_a_kill() 
     let mut server = Server::start(&[("SERVER__PUBLIC_URL", "http://events.example.com")]);
     server.topic("orders", "CloudEventSchemaV1_0");
     let endpoints: Vec<Endpoint> = (0..8)
-        .map(|_| Endpoint::start(vec![answer(200, PERMISSION, "")]))
+        .map(|_| Endpoint::start(vec![respond(200, PERMISSION, "")]))
         .collect();
     let hook = subscription("orders", "hook");
     server.command("PUT", &hook, &body(&endpoints[0]));
@@ -62,7 +62,7 @@ fn one_of_concurrent_changes_of_one_state_is_made_and_the_tag_survives_a_kill() 
         let statuses: Vec<u16> = thread::scope(|scope| {
             let put = |(path, body): &'_ (String, Value)| {
                 server
-                    .admin_if("PUT", path, &[("if-match", &state)], body)
+                    .admin_with_headers("PUT", path, &[("if-match", &state)], body)
                     .status
             };
             let asked: Vec<_> = puts
@@ -91,14 +91,15 @@ fn a_change_during_endpoint_validation_is_not_overwritten() {
     let server = Server::start(&[]);
     server.topic("orders", "CloudEventSchemaV1_0");
     let gate = Gate::default();
-    let old = Endpoint::start(vec![answer(200, PERMISSION, "")]);
+    let old = Endpoint::start(vec![respond(200, PERMISSION, "")]);
     let new = gated(&gate);
     let hook = subscription("orders", "hook");
     server.command("PUT", &hook, &body(&old));
     let state = tag(&server, &hook);
     let late = thread::scope(|scope| {
-        let moving =
-            scope.spawn(|| server.admin_if("PUT", &hook, &[("if-match", &state)], &body(&new)));
+        let moving = scope.spawn(|| {
+            server.admin_with_headers("PUT", &hook, &[("if-match", &state)], &body(&new))
+        });
         wait_for("the handshake", LONG, || !new.requests().is_empty());
         server.command("PATCH", &hook, &json!({"labels": ["meanwhile"]}));
         gate.open();
@@ -121,7 +122,7 @@ fn a_change_during_endpoint_validation_is_not_overwritten() {
 fn a_resource_that_changed_after_the_plan_is_not_pruned() {
     let server = Server::start(&[]);
     let gate = Gate::default();
-    let old = Endpoint::start(vec![answer(200, PERMISSION, "")]);
+    let old = Endpoint::start(vec![respond(200, PERMISSION, "")]);
     let new = gated(&gate);
     for topic in ["orders", "retired"] {
         server.command(
@@ -191,7 +192,7 @@ fn a_resource_that_changed_after_the_plan_is_not_pruned() {
 fn one_of_two_simultaneous_applies_is_refused() {
     let server = Server::start(&[]);
     let gate = Gate::default();
-    let old = Endpoint::start(vec![answer(200, PERMISSION, "")]);
+    let old = Endpoint::start(vec![respond(200, PERMISSION, "")]);
     let new = gated(&gate);
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str, first: &Endpoint, label: &str| {

@@ -46,12 +46,12 @@ fn assert_private(folder: &Path) {
 fn every_file_is_private_with_any_umask_also_in_a_backup() {
     let folder = tempfile::tempdir().expect("a folder");
     let [data, backup] = ["data", "backup"].map(|name| folder.path().join(name));
-    let mut server = Server::on(&data, &[]);
+    let mut server = Server::with_data_dir(&data, &[]);
     let sink = Sink::start();
-    server.under(&CARELESS);
+    server.run_under(&CARELESS);
     server.restart();
     let key = server.topic("orders", "EventGridSchema");
-    sink.set("/hook", Behavior::Answer(400));
+    sink.set("/hook", Behavior::Respond(400));
     server.subscribe(
         "orders",
         "hook",

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{LONG, wait_until_settled};
 use crate::support::{
-    endpoint::{Endpoint, answer},
+    endpoint::{Endpoint, respond},
     server::{Server, SubscriptionSpec, subscription, wait_for},
 };
 
@@ -42,10 +42,10 @@ fn matching_events_arrive_grouped_by_their_headers_and_the_secret_is_nowhere_els
     ]);
     let server = Server::start(&[("LOG__FILTER", "debug"), UNASKED]);
     // The first two requests fail, so that the groups are seen to stay together.
-    let mut script = vec![answer(503, "", "no"); 2];
-    script.push(answer(200, "", ""));
+    let mut script = vec![respond(503, "", "no"); 2];
+    script.push(respond(200, "", ""));
     let endpoint = Endpoint::start(script);
-    let refusing = Endpoint::start(vec![answer(400, "", "never")]);
+    let refusing = Endpoint::start(vec![respond(400, "", "never")]);
     let key = server.topic("orders", "EventGridSchema");
     let mappings = json!({"deliveryAttributeMappings": [
         {"name": "Authorization", "type": "Static", "properties": {"value": "Bearer swordfish", "isSecret": true}},
@@ -144,7 +144,7 @@ fn matching_events_arrive_grouped_by_their_headers_and_the_secret_is_nowhere_els
 #[test]
 fn a_filter_can_be_tried_on_the_newest_events_of_the_log() {
     let server = Server::start(&[UNASKED]);
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",
@@ -193,7 +193,7 @@ fn the_defaults_of_batching_come_from_the_settings_of_the_server() {
         ("DELIVERY__BATCH_EVENTS", "20"),
         ("DELIVERY__BATCH_KILOBYTES", "128"),
     ]);
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     server.topic("orders", "EventGridSchema");
     for (name, webhook, expected) in [
         ("neither", json!({}), (1, 128)),

@@ -9,7 +9,7 @@ use super::LONG;
 use crate::{
     publish::bearer::Signer,
     support::{
-        endpoint::{Endpoint, Received, answer},
+        endpoint::{Endpoint, Received, respond},
         http::Client,
         server::{Server, SubscriptionSpec, events_path, wait_for},
     },
@@ -43,7 +43,7 @@ fn body(received: &Received) -> String {
 #[test]
 fn a_custom_event_of_a_token_s_holder_arrives_in_every_schema() {
     let signer = Signer::new();
-    let issuer = Endpoint::start(vec![answer(200, "", &signer.set().to_string())]);
+    let issuer = Endpoint::start(vec![respond(200, "", &signer.set().to_string())]);
     let jwks = format!("{}keys", issuer.url());
     let server = Server::start(&[
         ("AUTH__ISSUER", "https://issuer/"),
@@ -57,11 +57,11 @@ fn a_custom_event_of_a_token_s_holder_arrives_in_every_schema() {
         "CloudEventSchemaV1_0",
     ];
     let endpoints = schemas.map(|schema| {
-        let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+        let endpoint = Endpoint::start(vec![respond(200, "", "")]);
         server.subscribe(
             "custom",
             schema.trim_end_matches("V1_0"),
-            &SubscriptionSpec::new(&endpoint.url()).delivered_in(schema),
+            &SubscriptionSpec::new(&endpoint.url()).schema(schema),
         );
         endpoint
     });
@@ -72,7 +72,7 @@ fn a_custom_event_of_a_token_s_holder_arrives_in_every_schema() {
         "Bearer {}",
         signer.sign(Some("ec"), Algorithm::ES256, &claims)
     );
-    let mut client = Client::new(server.at());
+    let mut client = Client::new(server.address());
     let mut publish = |name: &str, value: &str| {
         let body = format!("[{OBJECT}]");
         client
@@ -124,7 +124,7 @@ fn a_custom_event_of_a_token_s_holder_arrives_in_every_schema() {
 #[test]
 fn an_unknown_path_has_azures_error() {
     let server = Server::start(&[]);
-    let response = Client::new(server.at())
+    let response = Client::new(server.address())
         .ask("GET", "/nowhere/At/all?key=secret", &[], b"")
         .expect("a response");
     assert_eq!(
@@ -149,7 +149,7 @@ fn a_path_is_answered_however_it_is_spelled() {
     let key = server.topic("orders", "EventGridSchema");
     let event =
         br#"[{"id":"1","subject":"/s","eventType":"T","eventTime":"2026-11-20T10:00:00Z"}]"#;
-    let mut client = Client::new(server.at());
+    let mut client = Client::new(server.address());
     let mut answers = |usual: &str, key: &str, body: &[u8]| {
         // The router finds the second one.
         [usual.to_owned(), usual.replace("events", "Events")].map(|path| {

@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 
 use super::{LONG, in_store, many};
 use crate::support::{
-    http::{Answer, Client},
+    http::{Client, Response},
     server::{Server, wait_for},
 };
 
@@ -97,7 +97,7 @@ impl Consumer {
         }
     }
 
-    fn try_post(&mut self, path: &str, body: &[u8]) -> std::io::Result<Answer> {
+    fn try_post(&mut self, path: &str, body: &[u8]) -> std::io::Result<Response> {
         let headers = [
             ("authorization", self.shown.as_str()),
             ("content-type", "application/json"),
@@ -105,7 +105,7 @@ impl Consumer {
         self.client.ask("POST", path, &headers, body)
     }
 
-    fn post(&mut self, path: &str, body: &[u8]) -> Answer {
+    fn post(&mut self, path: &str, body: &[u8]) -> Response {
         self.try_post(path, body)
             .expect("a client receives an answer")
     }
@@ -421,7 +421,7 @@ fn each_event_is_acknowledged_once_by_many_consumers_across_a_kill() {
     for from in (0..events).step_by(100) {
         publish(&server, &shown, from..from + 100);
     }
-    let at = Arc::new(Mutex::new(server.at()));
+    let at = Arc::new(Mutex::new(server.address()));
     let done = Arc::new(AtomicBool::new(false));
     // By id: how often it was received, and how often an acknowledgement of it was answered.
     let ledger: Arc<Mutex<BTreeMap<String, (u32, u32)>>> = Arc::default();
@@ -492,7 +492,7 @@ fn each_event_is_acknowledged_once_by_many_consumers_across_a_kill() {
     server.kill_9();
     server.assert_sound();
     server.restart();
-    *at.lock().expect("no panic") = server.at();
+    *at.lock().expect("no panic") = server.address();
     // Events whose request was interrupted by the kill are due again after their lock, or were
     // acknowledged without a response.
     wait_for("all of them", 3 * LONG, || {
@@ -541,7 +541,7 @@ fn thousands_that_wait_cost_little() {
     );
     let mut polls = Vec::with_capacity(most);
     while polls.len() < most {
-        let Ok(mut poll) = TcpStream::connect(server.at()) else {
+        let Ok(mut poll) = TcpStream::connect(server.address()) else {
             break;
         };
         poll.write_all(head.as_bytes()).expect("it is listened to");

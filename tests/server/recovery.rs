@@ -74,7 +74,7 @@ fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_an
     }
     let pause = Duration::from_millis(10);
     let load = Load::start(
-        server.at(),
+        server.address(),
         &Rate {
             topic: "orders".to_owned(),
             key: key.clone(),
@@ -90,7 +90,7 @@ fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_an
             .is_some_and(|(last, first)| last.since(*first) > Duration::from_secs(5))
     });
     let calm = latency(&server, &key, &sink, "calm");
-    sink.set("/hook", Behavior::Answer(503));
+    sink.set("/hook", Behavior::Respond(503));
     wait_for("the suspension", LONG, || {
         server.status("orders", "hook")["health"]["state"] == "suspended"
     });
@@ -100,7 +100,7 @@ fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_an
     let down = sink.now();
     // The backlog grows meanwhile to far more than the events of a second.
     thread::sleep(Duration::from_secs(4));
-    sink.set("/hook", Behavior::Answer(200));
+    sink.set("/hook", Behavior::Respond(200));
     let up = sink.now();
     let back = || taken(&sink, "/hook").into_iter().find(|at| *at >= up);
     wait_for("the probe", LONG, || back().is_some());
@@ -168,7 +168,7 @@ fn an_operator_probes_and_releases_an_endpoint_that_is_left_alone() {
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     for verb in ["probe", "release"] {
-        sink.set("/hook", Behavior::Answer(503));
+        sink.set("/hook", Behavior::Respond(503));
         let ids: Vec<String> = (0..40).map(|number| format!("{verb}-{number}")).collect();
         server.publish("orders", &key, &load::body(&ids, "/a"));
         let before = sink.taken("/hook");
@@ -177,9 +177,9 @@ fn an_operator_probes_and_releases_an_endpoint_that_is_left_alone() {
         wait_for("two suspensions", LONG, || {
             server.status("orders", "hook")["health"]["consecutiveSuspensions"].as_u64() >= Some(2)
         });
-        sink.set("/hook", Behavior::Answer(200));
+        sink.set("/hook", Behavior::Respond(200));
         // Its own probe may be quicker: then the command has no sense any more, and says so.
-        let status = server.try_to("orders", "hook", verb);
+        let status = server.post_verb_status("orders", "hook", verb);
         assert!(matches!(status, 200 | 409), "{verb}: {status}");
         wait_for("all events", LONG, || {
             sink.taken("/hook") == before + ids.len()

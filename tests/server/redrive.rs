@@ -41,7 +41,7 @@ fn start(spec: impl FnOnce(SubscriptionSpec) -> SubscriptionSpec) -> (Server, Si
         "other",
         &SubscriptionSpec::new(&sink.url("/other")),
     );
-    sink.set("/hook", Behavior::Answer(400));
+    sink.set("/hook", Behavior::Respond(400));
     (server, sink, key)
 }
 
@@ -98,7 +98,7 @@ fn they_arrive_once_and_marked_wherever_they_were_and_their_neighbours_get_nothi
     wait_for("the neighbour to have all", LONG, || {
         sink.taken("/other") == 9
     });
-    sink.set("/hook", Behavior::Answer(200));
+    sink.set("/hook", Behavior::Respond(200));
 
     assert_eq!(
         command(&server, "orders", "redrive", &["--all", "--dry-run"])["deadLetters"],
@@ -206,7 +206,7 @@ fn an_event_that_fails_again_is_a_dead_letter_again_and_is_redriven_once() {
             .all(|arrivals| arrivals.len() == 2),
         "once, and once again"
     );
-    sink.set("/hook", Behavior::Answer(200));
+    sink.set("/hook", Behavior::Respond(200));
     command(
         &server,
         "orders",
@@ -439,7 +439,7 @@ fn subscriptions_of_two_topics_that_share_a_folder_get_none_of_each_others_dead_
             "Hook",
             &SubscriptionSpec::new(&sink.url(&path)).dead_letters(CONTAINER),
         );
-        sink.set(&path, Behavior::Answer(400));
+        sink.set(&path, Behavior::Respond(400));
         let all: Vec<String> = ids(4).iter().map(|id| format!("{topic}-{id}")).collect();
         server.publish(topic, &key, &load::body(&all, "/a"));
         wait_for("the events to be given up", LONG, || {
@@ -460,7 +460,7 @@ fn subscriptions_of_two_topics_that_share_a_folder_get_none_of_each_others_dead_
             4,
             "{topic}"
         );
-        sink.set(&format!("/{topic}"), Behavior::Answer(200));
+        sink.set(&format!("/{topic}"), Behavior::Respond(200));
     }
     command(&server, "heat", "redrive", &["--all"]);
     wait_for("its own to arrive", LONG, || sink.taken("/heat") == 4);
@@ -517,7 +517,7 @@ fn a_custom_event_that_was_to_be_delivered_as_a_cloud_event_comes_back_as_the_sa
         .dead_letters(CONTAINER)
         .schema("CloudEventSchemaV1_0");
     server.subscribe("customs", "Hook", &spec);
-    sink.set("/hook", Behavior::Answer(400));
+    sink.set("/hook", Behavior::Respond(400));
     server.publish("customs", &key, br#"[{"id":"c-1","data":{ "n" : 1.0 }}]"#);
     wait_for("its file", LONG, || files(&server).len() == 1);
     let text = fs::read_to_string(&files(&server)[0]).expect("a file");
@@ -530,7 +530,7 @@ fn a_custom_event_that_was_to_be_delivered_as_a_cloud_event_comes_back_as_the_sa
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    sink.set("/hook", Behavior::Answer(200));
+    sink.set("/hook", Behavior::Respond(200));
     command(&server, "customs", "redrive", &["--all"]);
     wait_for("it to arrive", LONG, || sink.taken("/hook") == 1);
     assert_eq!(

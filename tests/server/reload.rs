@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::{LONG, tokens::tail};
 use crate::support::{
     certificates::{Authority, DAY, days_left},
-    endpoint::{Endpoint, answer},
+    endpoint::{Endpoint, respond},
     load,
     server::{Server, SubscriptionSpec, wait_for},
 };
@@ -19,7 +19,7 @@ const NEW: &str = "the-new-token-of-the-operator";
 
 fn status(server: &Server, path: &str, token: &str) -> u16 {
     server
-        .open(
+        .request_without_token(
             "GET",
             path,
             &[("authorization", &format!("Bearer {token}"))],
@@ -36,8 +36,8 @@ fn a_hangup_reads_tokens_and_the_log_filter_again_and_names_what_needs_a_restart
         "[metrics]\ntoken = \"the-old-token-of-prometheus\"\n",
     )
     .expect("written");
-    let mut server = Server::on(&folder.path().join("data"), &[]);
-    server.under(&[
+    let mut server = Server::with_data_dir(&folder.path().join("data"), &[]);
+    server.run_under(&[
         "sh",
         "-c",
         &format!("exec \"$@\" --config {}", file.display()),
@@ -76,7 +76,7 @@ fn a_hangup_reads_tokens_and_the_log_filter_again_and_names_what_needs_a_restart
         "{log}"
     );
     let response = server
-        .open(
+        .request_without_token(
             "GET",
             "/server",
             &[("authorization", &format!("Bearer {NEW}"))],
@@ -120,8 +120,8 @@ fn an_admin_token_of_the_settings_is_replaced() {
         fs::write(&file, format!("[server]\nadmin_token = \"{token}\"\n")).expect("written")
     };
     write(OLD);
-    let mut server = Server::on(&folder.path().join("data"), &[]);
-    server.under(&[
+    let mut server = Server::with_data_dir(&folder.path().join("data"), &[]);
+    server.run_under(&[
         "sh",
         "-c",
         &format!("exec \"$@\" --config {}", file.display()),
@@ -173,13 +173,13 @@ fn certificates_of_the_server_and_of_its_requests_are_read_again() {
         .collect();
     let server = Server::start_tls(&settings, authority.client());
     let key = server.topic("orders", "EventGridSchema");
-    let script = answer(200, "webhook-allowed-origin: *\r\n", "");
+    let script = respond(200, "webhook-allowed-origin: *\r\n", "");
     let endpoint = Endpoint::start_tls(vec![script], authority.demanding("localhost"));
     let url = format!("https://localhost:{}/hook", endpoint.address().port());
     let spec = SubscriptionSpec::new(&url)
         .schema("CloudEventSchemaV1_0")
         .webhook("clientCertificate", json!("shop"));
-    let refused = server.ask_for("orders", "hook", &spec);
+    let refused = server.put_subscription("orders", "hook", &spec);
     assert_eq!(
         refused.status,
         400,

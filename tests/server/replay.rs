@@ -138,7 +138,7 @@ fn a_replay_is_whole_through_kills_while_others_have_live_traffic() {
         events_per_request: 2,
         pause: Duration::from_millis(5),
     };
-    let traffic = Load::start(server.at(), &rate);
+    let traffic = Load::start(server.address(), &rate);
     let dry_run = server.command(
         "POST",
         &replays("orders", "past", ""),
@@ -165,7 +165,7 @@ fn a_replay_is_whole_through_kills_while_others_have_live_traffic() {
         server.kill_9();
         server.assert_sound();
         server.restart();
-        traffic.turn_to(server.at());
+        traffic.turn_to(server.address());
         assert_eq!(
             show(&server, "past", &id)["state"],
             "running",
@@ -241,7 +241,7 @@ fn a_new_subscription_that_starts_in_the_past_gets_what_is_stored_and_then_what_
         events_per_request: 5,
         pause: Duration::from_millis(5),
     };
-    let traffic = Load::start(server.at(), &rate);
+    let traffic = Load::start(server.address(), &rate);
     wait_for("some traffic", LONG, || traffic.acknowledged() > 100);
     let past = |at: Timestamp| {
         SubscriptionSpec::new(&sink.url("/late"))
@@ -253,7 +253,7 @@ fn a_new_subscription_that_starts_in_the_past_gets_what_is_stored_and_then_what_
     wait_for("more traffic", LONG, || traffic.acknowledged() > more);
     server.kill_9();
     server.restart();
-    traffic.turn_to(server.at());
+    traffic.turn_to(server.address());
     let more = traffic.acknowledged() + 200;
     wait_for("more traffic", LONG, || traffic.acknowledged() > more);
     wanted.extend(traffic.stop());
@@ -289,13 +289,14 @@ fn a_new_subscription_that_starts_in_the_past_gets_what_is_stored_and_then_what_
 
     // The same again is no change; another place is refused, and so is the future.
     server.subscribe("orders", "late", &past(at));
-    let refused = server.ask_for("orders", "late", &past(at.before(Duration::from_secs(60))));
+    let refused =
+        server.put_subscription("orders", "late", &past(at.before(Duration::from_secs(60))));
     assert!(
         refused.status == 400 && refused.text().contains("is there already"),
         "{}",
         refused.text()
     );
-    let refused = server.ask_for(
+    let refused = server.put_subscription(
         "orders",
         "later",
         &past(at.after(Duration::from_secs(3600))),
@@ -413,7 +414,7 @@ fn assert_impossible_ranges_are_refused(server: &Server) {
 
 /// An event subscription has at most eight jobs that have not ended.
 fn start_eight_and_a_ninth(server: &Server) {
-    server.operate("orders", "hook", "hold");
+    server.post_verb("orders", "hook", "hold");
     let all: Vec<String> = (0..8)
         .map(|_| start(server, "orders", "hook", &json!({})))
         .collect();
@@ -425,7 +426,7 @@ fn start_eight_and_a_ninth(server: &Server) {
         "{}",
         ninth.text()
     );
-    server.operate("orders", "hook", "resume");
+    server.post_verb("orders", "hook", "resume");
     for id in &all {
         assert_eq!(
             wait_until_ended(server, "hook", id)["counters"]["delivered"],
@@ -486,7 +487,7 @@ fn an_event_that_a_replay_gives_up_is_a_dead_letter_that_names_the_replay() {
     );
     publish(&server, &key, 0..5, "/a");
     wait_for("the first delivery", LONG, || sink.taken("/hook") == 5);
-    sink.set("/hook", Behavior::Answer(400));
+    sink.set("/hook", Behavior::Respond(400));
     let id = start(&server, "orders", "hook", &json!({}));
     let job = wait_until_ended(&server, "hook", &id);
     assert_eq!(
@@ -540,7 +541,7 @@ fn the_command_starts_shows_and_lists_replays() {
         command
             .args([
                 "--server",
-                &format!("http://{}", server.at()),
+                &format!("http://{}", server.address()),
                 "--token-file",
             ])
             .arg(token);
@@ -600,7 +601,7 @@ fn the_command_starts_shows_and_lists_replays() {
         ])
         .arg(token);
     watching
-        .args(["--server", &format!("http://{}", server.at())])
+        .args(["--server", &format!("http://{}", server.address())])
         .stderr(Stdio::piped());
     let mut watching = watching.spawn().expect("the binary starts");
     let mut bar = watching.stderr.take().expect("its standard error");

@@ -20,7 +20,7 @@ struct Connection(BufReader<Stream>);
 impl Connection {
     fn open(server: &Server, tls: Option<&Arc<rustls::ClientConfig>>) -> Self {
         Self(BufReader::new(
-            Stream::connect(server.at(), tls).expect("a connection"),
+            Stream::connect(server.address(), tls).expect("a connection"),
         ))
     }
 

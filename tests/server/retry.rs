@@ -98,7 +98,7 @@ fn a_subscription_has_the_waits_of_its_own_schedule_or_of_the_edition_that_it_na
     let mut server = Server::start(&[]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    sink.set("/hook", Behavior::Answer(503));
+    sink.set("/hook", Behavior::Respond(503));
     let spec = |schedule: &Value| {
         let retry = json!({"retryPolicy": {"maxDeliveryAttempts": 30, "schedule": schedule}});
         SubscriptionSpec::new(&sink.url("/hook")).also(&json!({}), &retry)
@@ -123,7 +123,7 @@ fn a_subscription_has_the_waits_of_its_own_schedule_or_of_the_edition_that_it_na
             "expected the name of an edition, or a list of waits",
         ),
     ] {
-        let refused = server.ask_for("orders", "wrong", &spec(&schedule));
+        let refused = server.put_subscription("orders", "wrong", &spec(&schedule));
         assert_eq!(refused.status, 400, "{}", refused.text());
         assert!(
             refused.json()["error"]["message"]
@@ -210,9 +210,9 @@ fn a_schedule_that_is_shorter_than_minimum_waits_is_warned_of_with_the_real_wait
     let plan = server.command("PUT", &format!("{path}?whatIf=true"), &body);
     assert_eq!(plan.json()["warnings"], json!([warning]));
     let header = format!("299 gridhook \"{warning}\"");
-    let created = server.ask_for("orders", "own", &spec);
-    for answer in [plan, created] {
-        assert_eq!(answer.header("warning"), Some(header.as_str()));
+    let created = server.put_subscription("orders", "own", &spec);
+    for response in [plan, created] {
+        assert_eq!(response.header("warning"), Some(header.as_str()));
     }
     for (schedule, warns) in [(json!(["5m", "1h"]), false), (json!("2021"), true)] {
         let changed = server.patch("orders", "own", &retry(schedule));
@@ -237,7 +237,7 @@ fn an_endpoint_that_only_fails_is_held_until_it_is_resumed_also_after_a_crash() 
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
-    sink.set("/hook", Behavior::Answer(503));
+    sink.set("/hook", Behavior::Respond(503));
     let mut published = 0;
     wait_for("the hold", LONG, || {
         published += 1;
@@ -258,8 +258,8 @@ fn an_endpoint_that_only_fails_is_held_until_it_is_resumed_also_after_a_crash() 
             && line.ends_with(" 1")
     };
     assert!(metrics.lines().any(is_failing), "{metrics}");
-    sink.set("/hook", Behavior::Answer(200));
-    server.operate("orders", "hook", "resume");
+    sink.set("/hook", Behavior::Respond(200));
+    server.post_verb("orders", "hook", "resume");
     wait_until_settled(&server, "orders", "hook");
     assert_eq!(server.counter("orders", "hook", "delivered"), published);
     assert!(server.status("orders", "hook")["heldBy"].is_null());
@@ -273,7 +273,7 @@ fn ten_failures_in_a_row_suspend_the_endpoint_and_a_probe_brings_it_back() {
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
-    sink.set("/hook", Behavior::Answer(503));
+    sink.set("/hook", Behavior::Respond(503));
     let ids: Vec<String> = (0..50).map(|number| number.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "/a"));
     wait_for("the suspension", LONG, || {
@@ -282,7 +282,7 @@ fn ten_failures_in_a_row_suspend_the_endpoint_and_a_probe_brings_it_back() {
     wait_for("a second suspension", LONG, || {
         server.status("orders", "hook")["health"]["consecutiveSuspensions"].as_u64() >= Some(2)
     });
-    sink.set("/hook", Behavior::Answer(200));
+    sink.set("/hook", Behavior::Respond(200));
     wait_for("all events", LONG, || sink.taken("/hook") == ids.len());
     wait_until_settled(&server, "orders", "hook");
     assert_eq!(
@@ -379,7 +379,7 @@ fn retry_after_holds_all_subscriptions_with_the_url_back_and_no_others_of_the_ho
         "{:?}",
         sink.ledger("/hook")
     );
-    server.operate("bills", "other", "release");
+    server.post_verb("bills", "other", "release");
     wait_for("the events of the released subscription", LONG, || {
         sink.taken("/hook") == 2
     });
@@ -532,7 +532,7 @@ fn an_operator_retries_one_pending_event_and_then_all_of_them() {
     assert!(output.contains("3 pending deliveries"), "{output}");
     server.kill_9();
     server.assert_sound();
-    sink.set("/hook", Behavior::Answer(200));
+    sink.set("/hook", Behavior::Respond(200));
     server.restart();
     wait_for("all events", LONG, || sink.taken("/hook") == 4);
     wait_until_settled(&server, "orders", "hook");
@@ -567,7 +567,7 @@ fn an_operator_retries_one_pending_event_and_then_all_of_them() {
     .concat();
     let output = operator(&server, &many).expect("more than one request");
     assert!(output.contains("0 pending deliveries"), "{output}");
-    server.operate("orders", "hook", "hold");
+    server.post_verb("orders", "hook", "hold");
     let response = server.admin("POST", &path, &json!({"all": true}));
     assert!(
         response.status == 409 && response.text().contains("resume it first"),

@@ -248,7 +248,7 @@ impl KilledServer {
             .batch(10)
             .dead_letters("letters");
         server.subscribe("orders", "doomed", &doomed);
-        sink.set("/doomed", Behavior::Answer(400));
+        sink.set("/doomed", Behavior::Respond(400));
         let mut acknowledged = Vec::new();
         let mut publish = |from: usize| {
             for first in (from..from + 50).step_by(10) {
@@ -263,7 +263,7 @@ impl KilledServer {
         publish(50);
         wait_for("what is taken", LONG, || sink.taken("/hook") == 100);
         wait_until_settled(&server, "orders", "hook");
-        sink.set("/hook", Behavior::Answer(503));
+        sink.set("/hook", Behavior::Respond(503));
         publish(100);
         wait_for("failures", LONG, || {
             server.counter("orders", "hook", "pending") >= 10
@@ -271,7 +271,7 @@ impl KilledServer {
         // The floor follows, and pending events are held.
         thread::sleep(Duration::from_millis(1500));
         // No reader receives what comes now.
-        server.operate("orders", "hook", "hold");
+        server.post_verb("orders", "hook", "hold");
         publish(150);
         wait_for("dead letters", LONG, || {
             server.counter("orders", "doomed", "deadLettered") == 200
@@ -303,12 +303,12 @@ impl KilledServer {
     }
 
     fn check_folder(&self, data_dir: &Path) {
-        let mut server = Server::on(data_dir, &[]);
+        let mut server = Server::with_data_dir(data_dir, &[]);
         server.assert_sound();
         self.sink.reset("/hook", self.taken.clone());
-        self.sink.set("/hook", Behavior::Answer(200));
+        self.sink.set("/hook", Behavior::Respond(200));
         server.restart();
-        server.operate("orders", "hook", "resume");
+        server.post_verb("orders", "hook", "resume");
         wait_until_settled(&server, "orders", "hook");
         wait_until_settled(&server, "orders", "doomed");
         let repeated = assert_arrived(&self.sink, "/hook", &self.acknowledged);
@@ -382,12 +382,12 @@ fn the_check_of_the_chaos_tests_detects_an_incarnation_without_its_requests_in_f
         events_per_request: 5,
         pause,
     };
-    let load = Load::start(server.at(), &rate);
+    let load = Load::start(server.address(), &rate);
     for kills in 1..=3 {
         wait_for("deliveries", LONG, || sink.taken("/victim") > 100 * kills);
         server.kill_9();
         server.restart();
-        load.turn_to(server.at());
+        load.turn_to(server.address());
     }
     let acknowledged = load.stop();
     wait_until_settled(&server, "orders", "victim");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::tokens::{RG, token};
 use crate::support::{
-    http::{Answer, Client, session_bearer},
+    http::{Client, Response, session_bearer},
     server::Server,
 };
 
@@ -17,14 +17,14 @@ struct Browser {
 }
 
 impl Browser {
-    fn sign_in(server: &Server, token: &str, origin: &str) -> (Self, Answer) {
+    fn sign_in(server: &Server, token: &str, origin: &str) -> (Self, Response) {
         let authorization = format!("Bearer {token}");
         let headers = [
             ("authorization", authorization.as_str()),
             ("origin", origin),
             ("user-agent", "Firefox/130"),
         ];
-        let response = server.open("POST", "/ui/session", &headers);
+        let response = server.request_without_token("POST", "/ui/session", &headers);
         assert_eq!(response.status, 200, "{}", response.text());
         let cookie = response.header("set-cookie").expect("a cookie");
         let pair = cookie.split(';').next().expect("a pair");
@@ -34,19 +34,19 @@ impl Browser {
     }
 
     /// A request of the page.
-    fn ask(&self, server: &Server, method: &str, path: &str) -> Answer {
+    fn ask(&self, server: &Server, method: &str, path: &str) -> Response {
         let headers = [
             ("cookie", self.cookie.as_str()),
             ("gridhook-session-key", self.key.as_str()),
         ];
-        server.open(method, path, &headers)
+        server.request_without_token(method, path, &headers)
     }
 
     /// A request that another page, or another program of the host, could make.
     fn forge(&self, server: &Server, method: &str, path: &str, key: Option<&str>) -> u16 {
         let mut headers = vec![("cookie", self.cookie.as_str())];
         headers.extend(key.map(|key| ("gridhook-session-key", key)));
-        server.open(method, path, &headers).status
+        server.request_without_token(method, path, &headers).status
     }
 }
 
@@ -114,7 +114,12 @@ fn a_session_is_a_cookie_and_a_key_and_neither_is_enough() {
     // The cookie is for the page only.
     assert_eq!(browser.ask(&server, "GET", "/top").status, 401);
     let key_only = [("gridhook-session-key", browser.key.as_str())];
-    assert_eq!(server.open("GET", "/ui/api/top", &key_only).status, 401);
+    assert_eq!(
+        server
+            .request_without_token("GET", "/ui/api/top", &key_only)
+            .status,
+        401
+    );
 
     let ended = browser.ask(&server, "DELETE", "/ui/session");
     let removal = ended.header("set-cookie").expect("a cookie");

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{LONG, wait_until_settled};
 use crate::support::{
-    endpoint::{Endpoint, Received, answer},
+    endpoint::{Endpoint, Received, respond},
     http::header,
     load,
     server::{SCOPE, Server, SubscriptionSpec, wait_for},
@@ -39,7 +39,7 @@ fn verified(request: &Received, secrets: &[&str]) -> (String, u64) {
 fn every_attempt_is_signed_under_the_same_id_and_a_secret_is_changed_without_a_gap() {
     let server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
     let key = server.topic("orders", "EventGridSchema");
-    let endpoint = Endpoint::start(vec![answer(503, "", ""), answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(503, "", ""), respond(200, "", "")]);
     let signing = |secrets: &[&str]| json!({"secrets": secrets});
     server.subscribe(
         "orders",
@@ -95,7 +95,7 @@ fn hidden(secret: &str) -> String {
 #[test]
 fn a_rotated_secret_is_dropped_by_its_fingerprint() {
     let server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let key = server.topic("orders", "EventGridSchema");
     let secrets = |secrets: &[&str]| json!({"destination": {"properties": {"signing": {"secrets": secrets}}}});
     let both =
@@ -142,7 +142,7 @@ fn secrets_are_accepted_and_never_shown() {
     let spec = |secrets: &[&str]| {
         SubscriptionSpec::new("http://127.0.0.1:1/").webhook("signing", json!({"secrets": secrets}))
     };
-    let saved = server.ask_for("orders", "hook", &spec(&[NEW, OLD]));
+    let saved = server.put_subscription("orders", "hook", &spec(&[NEW, OLD]));
     for reported in [
         saved,
         server.get_subscription("orders", "hook"),
@@ -165,14 +165,14 @@ fn secrets_are_accepted_and_never_shown() {
         [hidden(NEW), hidden(OLD)],
         older,
     ] {
-        let again = server.ask_for(
+        let again = server.put_subscription(
             "orders",
             "hook",
             &spec(&again.each_ref().map(String::as_str)),
         );
         assert_eq!(again.status, 201, "{}", again.text());
     }
-    let refused = server.ask_for("orders", "hook", &spec(&[NEW, OLD, "whsec_[hidden]"]));
+    let refused = server.put_subscription("orders", "hook", &spec(&[NEW, OLD, "whsec_[hidden]"]));
     assert_eq!(refused.status, 400);
     let reason = "properties.destination.properties.signing.secrets[2] is \\\"whsec_[hidden]\\\", \
         and the list has this secret";

@@ -9,12 +9,12 @@ use std::{
 
 use super::LONG;
 use crate::support::{
-    http::{Answer, Client},
+    http::{Client, Response},
     port::ReservedPort,
     server::{Server, wait_for},
 };
 
-fn ask(at: SocketAddr, method: &str, path: &str) -> Option<Answer> {
+fn ask(at: SocketAddr, method: &str, path: &str) -> Option<Response> {
     Client::new(at).ask(method, path, &[], b"").ok()
 }
 

@@ -40,7 +40,7 @@ fn a_server_that_is_asked_to_stop_under_load_finishes_what_is_in_flight_and_lose
         &SubscriptionSpec::new(&sink.url("/hook")).batch(10),
     );
     sink.set("/hook", Behavior::Slow(Duration::from_millis(100), 200));
-    let load = Load::start(server.at(), &rate(key));
+    let load = Load::start(server.address(), &rate(key));
     for _ in 0..3 {
         let before = load.acknowledged();
         wait_for("publishers to be served", LONG, || {
@@ -53,7 +53,7 @@ fn a_server_that_is_asked_to_stop_under_load_finishes_what_is_in_flight_and_lose
             "it waited for 30 s, although requests end at once: {took:?}"
         );
         server.restart();
-        load.turn_to(server.at());
+        load.turn_to(server.address());
     }
     let acknowledged = load.stop();
     wait_until_settled(&server, "orders", "hook");
@@ -72,7 +72,7 @@ fn a_stop_waits_for_an_endpoint_that_hangs_up_to_its_timeout() {
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     sink.set("/hook", Behavior::Hang);
-    let load = Load::start(server.at(), &rate(key));
+    let load = Load::start(server.address(), &rate(key));
     wait_for("requests that hang", LONG, || {
         server.status("orders", "hook")["inFlight"] == 16
     });
@@ -83,7 +83,7 @@ fn a_stop_waits_for_an_endpoint_that_hangs_up_to_its_timeout() {
         "stopped after {took:?}"
     );
     let acknowledged = load.stop();
-    sink.set("/hook", Behavior::Answer(200));
+    sink.set("/hook", Behavior::Respond(200));
     server.restart();
     wait_until_settled(&server, "orders", "hook");
     let repeated = assert_arrived(&sink, "/hook", &acknowledged);
@@ -137,7 +137,7 @@ fn clients_that_wait_for_events_are_answered_at_once_and_publishers_served_meanw
         unreachable!("a range without an end")
     });
     let asked = clock.now();
-    server.signal_term();
+    server.signal("TERM");
     assert!(
         served.join().expect("a publisher"),
         "publishers are served for a moment yet"
@@ -180,14 +180,14 @@ fn a_second_signal_ends_the_server_at_once() {
     wait_for("a request that hangs", LONG, || {
         server.status("orders", "hook")["inFlight"] == 1
     });
-    server.signal_term();
+    server.signal("TERM");
     // Two signals at once would be one.
     wait_for("the first signal to be seen", LONG, || {
         server.logs().contains("stopping: ")
     });
-    server.signal_term();
+    server.signal("TERM");
     assert_eq!(server.wait(Duration::from_secs(25)), Some(130));
-    sink.set("/hook", Behavior::Answer(200));
+    sink.set("/hook", Behavior::Respond(200));
     server.restart();
     wait_until_settled(&server, "orders", "hook");
     assert_eq!(sink.taken("/hook"), 1);
@@ -196,7 +196,7 @@ fn a_second_signal_ends_the_server_at_once() {
 #[test]
 fn a_second_server_on_the_same_folder_is_refused_and_says_why() {
     let server = Server::start(&[]);
-    let (status, reported) = server.second();
+    let (status, reported) = server.start_second();
     assert!(!status.success(), "it ended with {status}");
     let folder = server.data_dir().display().to_string();
     assert!(

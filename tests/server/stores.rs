@@ -114,7 +114,7 @@ impl Stage {
             .batch(10)
             .webhook("deliveryAttributeMappings", header);
         server.subscribe("orders", "Hook", &spec.dead_letters_at(place));
-        sink.set("/hook", Behavior::Answer(400));
+        sink.set("/hook", Behavior::Respond(400));
         Self {
             cloud,
             server,
@@ -341,7 +341,7 @@ fn a_destination_in_no_store_is_refused_and_no_credential_is_shown() {
     server.topic("orders", "EventGridSchema");
     let asked = |place: Value| {
         let spec = SubscriptionSpec::new(&sink.url("/hook")).dead_letters_at(&place);
-        server.ask_for("orders", "Hook", &spec)
+        server.put_subscription("orders", "Hook", &spec)
     };
     for (place, expected) in [
         (

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::{LONG, wait_until_settled};
 use crate::support::{
     certificates::Authority,
-    endpoint::{Endpoint, answer},
+    endpoint::{Endpoint, respond},
     load,
     server::{Server, SubscriptionSpec, subscription, wait_for},
     sink::{Behavior, Sink},
@@ -63,7 +63,7 @@ fn changes_health_and_dead_letters_of_event_subscriptions_are_published_once() {
         UNASKED,
         ("DELIVERY__SUSPEND_AFTER_FAILURES", "1"),
     ]);
-    let subscriber = Endpoint::start(vec![answer(200, "", "")]);
+    let subscriber = Endpoint::start(vec![respond(200, "", "")]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.topic("server", "CloudEventSchemaV1_0");
@@ -84,7 +84,7 @@ fn changes_health_and_dead_letters_of_event_subscriptions_are_published_once() {
     suspend_the_endpoint(&server, &sink, &subscriber, &key, &id);
     // Another process reports the state again, but not the dead letters of the last.
     server.terminate();
-    sink.set("/hook", Behavior::Answer(503));
+    sink.set("/hook", Behavior::Respond(503));
     server.restart();
     wait_for("the state again", LONG, || {
         events_with_type(&subscriber, "Gridhook.SubscriptionSuspended").len() == 2
@@ -118,18 +118,18 @@ fn assert_creation_is_published(subscriber: &Endpoint, id: &str) {
 fn change_and_hold(server: &Server, subscriber: &Endpoint, id: &str) {
     server.patch("orders", "hook", &json!({ "labels": ["new"] }));
     wait_for_type(subscriber, "Microsoft.EventGrid.SubscriptionUpdated");
-    server.operate("orders", "hook", "hold");
+    server.post_verb("orders", "hook", "hold");
     let held = wait_for_type(subscriber, "Gridhook.SubscriptionHeld");
     assert_eq!(
         held["data"],
         json!({ "eventSubscriptionId": id, "cause": "operator" })
     );
-    server.operate("orders", "hook", "resume");
+    server.post_verb("orders", "hook", "resume");
     wait_for_type(subscriber, "Gridhook.SubscriptionResumed");
 }
 
 fn dead_letter_an_event(server: &Server, sink: &Sink, subscriber: &Endpoint, key: &str, id: &str) {
-    sink.set("/hook", Behavior::Answer(400));
+    sink.set("/hook", Behavior::Respond(400));
     server.publish("orders", key, &load::body(&["a".to_owned()], "/a"));
     let dead = wait_for_type(subscriber, "Gridhook.SubscriptionDeadLettered");
     assert_eq!(
@@ -141,7 +141,7 @@ fn dead_letter_an_event(server: &Server, sink: &Sink, subscriber: &Endpoint, key
 }
 
 fn suspend_the_endpoint(server: &Server, sink: &Sink, subscriber: &Endpoint, key: &str, id: &str) {
-    sink.set("/hook", Behavior::Answer(503));
+    sink.set("/hook", Behavior::Respond(503));
     server.publish("orders", key, &load::body(&["b".to_owned()], "/a"));
     let suspended = wait_for_type(subscriber, "Gridhook.SubscriptionSuspended");
     assert_eq!(
@@ -211,9 +211,9 @@ fn assert_each_change_is_published_once(subscriber: &Endpoint) {
 #[test]
 fn event_subscriptions_that_receive_system_events_cause_none() {
     let mut server = Server::start(&[TOPIC, INTERVAL, UNASKED]);
-    let subscriber = Endpoint::start(vec![answer(200, "", "")]);
+    let subscriber = Endpoint::start(vec![respond(200, "", "")]);
     let sink = Sink::start();
-    sink.set("/deaf", Behavior::Answer(400));
+    sink.set("/deaf", Behavior::Respond(400));
     server.topic("server", "CloudEventSchemaV1_0");
     server.topic("orders", "EventGridSchema");
     server.subscribe(
@@ -261,7 +261,7 @@ fn event_subscriptions_that_receive_system_events_cause_none() {
     server.subscribe("server", "chain", &chain.schema("CloudEventSchemaV1_0"));
 
     server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
-    server.operate("orders", "hook", "hold");
+    server.post_verb("orders", "hook", "hold");
     wait_for_type(&subscriber, "Gridhook.SubscriptionHeld");
     wait_until_settled(&server, "server", "deaf");
     let status = |path: &str| {
@@ -277,7 +277,7 @@ fn event_subscriptions_that_receive_system_events_cause_none() {
             status(&path)["counters"]["deadLettered"].as_u64() > Some(0)
         });
     }
-    server.operate("orders", "hook", "resume");
+    server.post_verb("orders", "hook", "resume");
     wait_for_type(&subscriber, "Gridhook.SubscriptionResumed");
     // The look that found the end of the hold has seen the dead letters, too.
     wait_for("what was published before", LONG, || {
@@ -340,7 +340,7 @@ fn a_full_disk_and_certificates_that_end_are_reported_once() {
         counted(&server, "dropped") >= 3
     });
     assert!(server.logs().contains("the topic does not exist"));
-    let subscriber = Endpoint::start(vec![answer(200, "", "")]);
+    let subscriber = Endpoint::start(vec![respond(200, "", "")]);
     server.topic("server", "EventGridSchema");
     server.subscribe("server", "all", &SubscriptionSpec::new(&subscriber.url()));
     let mut server = server;

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::LONG;
 use crate::support::{
     certificates::Authority,
-    endpoint::{Endpoint, answer},
+    endpoint::{Endpoint, respond},
     http::Client,
     load,
     server::{Server, SubscriptionSpec, wait_for},
@@ -53,7 +53,7 @@ fn a_new_certificate_is_shown_without_a_restart_and_a_bad_one_is_not() {
         .to_owned();
     assert!(endpoint.starts_with("https://127.0.0.1:"), "{endpoint}");
     assert!(
-        Client::new(server.at())
+        Client::new(server.address())
             .ask("GET", "/healthz", &[], b"")
             .is_err(),
         "it speaks nothing but https"
@@ -115,7 +115,7 @@ fn an_endpoint_that_demands_a_certificate_gets_the_one_that_the_subscription_nam
     ];
     let mut server = Server::start(&settings);
     let key = server.topic("orders", "EventGridSchema");
-    let script = answer(200, "webhook-allowed-origin: *\r\n", "");
+    let script = respond(200, "webhook-allowed-origin: *\r\n", "");
     let endpoint = Endpoint::start_tls(vec![script], authority.demanding("localhost"));
     let url = format!("https://localhost:{}/hook", endpoint.address().port());
     let spec = |name: &str| {
@@ -124,7 +124,7 @@ fn an_endpoint_that_demands_a_certificate_gets_the_one_that_the_subscription_nam
             .webhook("clientCertificate", json!(name))
     };
 
-    let without = server.ask_for(
+    let without = server.put_subscription(
         "orders",
         "hook",
         &SubscriptionSpec::new(&url).schema("CloudEventSchemaV1_0"),
@@ -136,7 +136,7 @@ fn an_endpoint_that_demands_a_certificate_gets_the_one_that_the_subscription_nam
         without.text()
     );
     assert!(without.text().contains("alert"), "{}", without.text());
-    let unknown = server.ask_for("orders", "hook", &spec("elsewhere"));
+    let unknown = server.put_subscription("orders", "hook", &spec("elsewhere"));
     let message = unknown.text();
     assert!(
         unknown.status == 400
@@ -180,7 +180,7 @@ fn a_subscription_that_demands_tls_1_3_refuses_an_endpoint_with_tls_1_2() {
     let roots = folder.path().join("ca.pem").display().to_string();
     let server = Server::start(&[("DELIVERY__TLS_ROOTS", roots.as_str())]);
     let key = server.topic("orders", "EventGridSchema");
-    let script = || vec![answer(200, "webhook-allowed-origin: *\r\n", "")];
+    let script = || vec![respond(200, "webhook-allowed-origin: *\r\n", "")];
     let old = Endpoint::start_tls(
         script(),
         authority.endpoint("localhost", &[&rustls::version::TLS12]),
@@ -196,7 +196,7 @@ fn a_subscription_that_demands_tls_1_3_refuses_an_endpoint_with_tls_1_2() {
     };
     // A connection that another subscription opened is not used either.
     server.subscribe("orders", "any", &spec(&old, "1.2"));
-    let refused = server.ask_for("orders", "strict", &spec(&old, "1.3"));
+    let refused = server.put_subscription("orders", "strict", &spec(&old, "1.3"));
     assert_eq!(
         refused.codes(),
         (400, "Url validation".to_owned(), "SocketError".to_owned()),

@@ -13,8 +13,8 @@ use super::LONG;
 use crate::{
     publish::bearer::Signer,
     support::{
-        endpoint::{Endpoint, answer},
-        http::{Answer, session_bearer},
+        endpoint::{Endpoint, respond},
+        http::{Response, session_bearer},
         server::{Server, SubscriptionSpec, events_path, operator, say, subscription, wait_for},
         sink::Sink,
     },
@@ -36,7 +36,7 @@ pub(crate) fn token(server: &Server, arguments: &[&str]) -> String {
     created["token"].as_str().expect("it is shown").to_owned()
 }
 
-pub(crate) fn ask(server: &Server, token: &str, method: &str, path: &str, body: &str) -> Answer {
+pub(crate) fn ask(server: &Server, token: &str, method: &str, path: &str, body: &str) -> Response {
     let headers = [
         ("authorization", &*format!("Bearer {token}")),
         ("content-type", "application/json"),
@@ -163,8 +163,8 @@ fn assert_token_permits(server: &Server, (name, roles, scopes, expected): NamedT
     .map(|(method, path)| status(server, &token, method, path));
     assert_eq!(statuses, expected, "{name}: {roles} for {scopes:?}");
     for topic in ["orders", "bills"] {
-        server.try_to(topic, "billing", "release");
-        server.try_to(topic, "billing", "resume");
+        server.post_verb_status(topic, "billing", "release");
+        server.post_verb_status(topic, "billing", "resume");
     }
 }
 
@@ -324,7 +324,7 @@ fn a_consumer_needs_the_role_for_the_topic() {
         (403, 403)
     );
     // A long poll ends with its token.
-    let at = server.at();
+    let at = server.address();
     let request = format!(
         "POST /namespaces/plant/topics/heat/eventsubscriptions/work:receive?maxWaitTime=60 \
              HTTP/1.1\r\nhost: x\r\n\
@@ -344,7 +344,7 @@ fn a_consumer_needs_the_role_for_the_topic() {
 
 /// A live tail, of which the status was read.
 pub(super) fn tail(server: &Server, token: &str) -> BufReader<TcpStream> {
-    let mut stream = TcpStream::connect(server.at()).expect("a connection");
+    let mut stream = TcpStream::connect(server.address()).expect("a connection");
     stream.set_read_timeout(Some(LONG)).expect("a timeout");
     let request = format!("GET /tail HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("it is sent");
@@ -472,7 +472,7 @@ fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
 #[test]
 fn claims_of_the_issuer_have_roles_and_scopes() {
     let signer = Signer::new();
-    let issuer = Endpoint::start(vec![answer(200, "", &signer.set().to_string())]);
+    let issuer = Endpoint::start(vec![respond(200, "", &signer.set().to_string())]);
     let jwks = format!("{}keys", issuer.url());
     let grants = "roles=Orders.Publisher publish topics/orders,topics/bills; groups=operators \
         operate; scp=Grid.Read read";
@@ -535,7 +535,7 @@ fn claims_of_the_issuer_have_roles_and_scopes() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut settings = settings;
         settings[2].1 = rule;
-        let (status, log) = Server::on(&folder.path().join("data"), &settings)
+        let (status, log) = Server::with_data_dir(&folder.path().join("data"), &settings)
             .try_restart()
             .expect_err("it does not start");
         assert!(
@@ -602,7 +602,9 @@ pub(super) struct Request {
 
 /// Requests for all operations, but for the stream of `/tail`, which has no end.
 pub(super) fn requests(server: &Server, event_subscription: &str) -> Vec<Request> {
-    let document = server.open("GET", "/openapi.json", &[]).json();
+    let document = server
+        .request_without_token("GET", "/openapi.json", &[])
+        .json();
     let mut requests = Vec::new();
     let paths = document["paths"]
         .as_object()
@@ -763,7 +765,7 @@ fn a_read_token_tried_on_every_route_changes_nothing() {
 }
 
 /// A response without its time and its request's id, and with other names in place of these.
-fn neutral(answer: &Answer, names: &[(&str, &str)]) -> String {
+fn neutral(response: &Response, names: &[(&str, &str)]) -> String {
     let is_own = |line: &&str| {
         let name = line.to_ascii_lowercase();
         // Whether the connection ends depends on how much of the body has arrived.
@@ -772,10 +774,14 @@ fn neutral(answer: &Answer, names: &[(&str, &str)]) -> String {
     };
     let ids = ["x-ms-request-id", "x-ms-correlation-request-id"]
         .into_iter()
-        .filter_map(|name| answer.header(name));
-    let mut head: Vec<&str> = answer.head().lines().filter(|line| !is_own(line)).collect();
+        .filter_map(|name| response.header(name));
+    let mut head: Vec<&str> = response
+        .head()
+        .lines()
+        .filter(|line| !is_own(line))
+        .collect();
     head.sort_unstable();
-    let text = ids.fold(format!("{head:?} {}", answer.text()), |text, id| {
+    let text = ids.fold(format!("{head:?} {}", response.text()), |text, id| {
         text.replace(id, "ID")
     });
     names

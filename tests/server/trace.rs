@@ -137,7 +137,7 @@ fn subscribe_with_each_outcome(server: &Server, sink: &Sink) {
     );
     let busy = (503, "{\"error\": \"busy\u{1b}[31m, come back\"}");
     sink.set("/hook", Behavior::StatusesAndBodies([busy, busy].into()));
-    sink.set("/dead-letters", Behavior::Answer(500));
+    sink.set("/dead-letters", Behavior::Respond(500));
     sink.set("/gone", Behavior::Dead);
 }
 

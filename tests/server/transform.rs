@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{LONG, wait_until_settled};
 use crate::support::{
-    endpoint::{Endpoint, answer},
+    endpoint::{Endpoint, respond},
     server::{Server, SubscriptionSpec, operator, subscription, wait_for},
 };
 
@@ -26,7 +26,7 @@ fn publish(server: &Server, key: &str, events: &Value) {
 fn every_attempt_has_the_transformed_body_signed_and_trace_has_its_digest() {
     let server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
     let key = server.topic("orders", "EventGridSchema");
-    let endpoint = Endpoint::start(vec![answer(503, "", ""), answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(503, "", ""), respond(200, "", "")]);
     let transform = json!({
         "body": "{text: join(' ', [subject, 'has', to_string(data.n)])}",
         "method": "PUT",
@@ -105,13 +105,13 @@ fn every_attempt_has_the_transformed_body_signed_and_trace_has_its_digest() {
 fn a_failing_transformation_gives_up_its_event_only_also_across_a_kill() {
     let mut server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
     let key = server.topic("orders", "EventGridSchema");
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let spec = SubscriptionSpec::new(&endpoint.url())
         .batch(10)
         .dead_letters("letters");
     let transform = json!({"transform": {"body": "abs(data.n)"}});
     server.subscribe("orders", "hook", &spec.also(&json!({}), &transform));
-    server.operate("orders", "hook", "hold");
+    server.post_verb("orders", "hook", "hold");
     publish(
         &server,
         &key,
@@ -123,7 +123,7 @@ fn a_failing_transformation_gives_up_its_event_only_also_across_a_kill() {
     );
     server.kill_9();
     server.restart();
-    server.operate("orders", "hook", "resume");
+    server.post_verb("orders", "hook", "resume");
     wait_until_settled(&server, "orders", "hook");
     let bodies: Vec<_> = endpoint
         .requests()
@@ -219,7 +219,7 @@ fn push_delivery_of_a_namespace_is_transformed_and_pull_delivery_is_refused() {
     let topic = format!("{namespace}/topics/heat");
     server.command("PUT", namespace, &json!({"location": "local"}));
     server.command("PUT", &topic, &json!({}));
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let hook = format!("{topic}/eventSubscriptions/hook");
     let destination =
         json!({"endpointType": "WebHook", "properties": {"endpointUrl": endpoint.url()}});

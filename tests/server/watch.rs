@@ -38,7 +38,7 @@ fn well_and_sick(server: &Server, sink: &Sink) -> String {
             ],
         );
     }
-    sink.set("/sick", Behavior::Answer(503));
+    sink.set("/sick", Behavior::Respond(503));
     let keys: Value = serde_json::from_str(&done(
         server,
         &["topics", "keys", "orders", "--output", "json"],
@@ -58,7 +58,7 @@ fn typed(server: &Server, command: &str) -> String {
     let binary = env!("CARGO_BIN_EXE_gridhook");
     format!(
         "{binary} {command} --server http://{} --token-file {}",
-        server.at(),
+        server.address(),
         token.display()
     )
 }
@@ -126,7 +126,7 @@ fn top_is_watched_in_a_terminal_which_is_as_it_was_afterwards() {
         events_per_request: 5,
         pause,
     };
-    let load = load::Load::start(server.at(), &rate);
+    let load = load::Load::start(server.address(), &rate);
     let terminal = Terminal::open(120, 24);
     terminal.enter("echo what was there before");
     terminal.enter(&typed(&server, "top --every 500ms"));

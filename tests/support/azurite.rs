@@ -12,7 +12,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use url::form_urlencoded;
 
 use super::{
-    http::{Answer, Client},
+    http::{Client, Response},
     port::ReservedPort,
     server::wait_for,
 };
@@ -50,7 +50,7 @@ impl Azurite {
     }
 
     /// The address of the service.
-    pub(crate) fn at(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.port.address
     }
 
@@ -70,11 +70,13 @@ impl Azurite {
             &*host,
             "127.0.0.1",
             &*port,
-            &self.at().port().to_string(),
+            &self.address().port().to_string(),
         ]);
         self.child = Some(command.stdout(out).stderr(err).spawn().expect("it starts"));
         wait_for("Azurite to listen", START, || {
-            Client::new(self.at()).ask("GET", "/", &[], b"").is_ok()
+            Client::new(self.address())
+                .ask("GET", "/", &[], b"")
+                .is_ok()
         });
     }
 
@@ -209,7 +211,7 @@ fn signature(text: &str) -> String {
 }
 
 /// Sends a request without a body, signed with the account's key, to the service at `at`.
-pub(crate) fn ask(at: SocketAddr, method: &str, path: &str, query: &[(&str, &str)]) -> Answer {
+pub(crate) fn ask(at: SocketAddr, method: &str, path: &str, query: &[(&str, &str)]) -> Response {
     let (target, headers) = sign(method, path, query);
     let headers: Vec<(&str, &str)> = headers
         .iter()

@@ -106,8 +106,8 @@ impl Bucket {
         *self.1.state() == HoldState::Made
     }
 
-    pub(crate) fn at(&self) -> SocketAddr {
-        self.0.at()
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.address()
     }
 
     /// Starts to listen, with the objects that the server had.

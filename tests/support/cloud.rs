@@ -71,12 +71,12 @@ impl Cloud {
         if self.kind == StoreKind::Google {
             let bucket = self.bucket.get_or_insert_with(Bucket::new);
             bucket.resume();
-            self.at = bucket.at();
+            self.at = bucket.address();
             return;
         }
         if self.kind == StoreKind::Azure {
             self.azurite.resume();
-            self.at = self.azurite.at();
+            self.at = self.azurite.address();
             return self.make_bucket();
         }
         let port = self.at.port().to_string();

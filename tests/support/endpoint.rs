@@ -62,7 +62,7 @@ impl Gate {
 pub(crate) type Script = Vec<Step>;
 
 /// A response with a status and a body of that length.
-pub(crate) fn answer(status: u16, headers: &str, body: &str) -> Script {
+pub(crate) fn respond(status: u16, headers: &str, body: &str) -> Script {
     vec![Step::Say(
         format!(
             "HTTP/1.1 {status} Whatever\r\n{headers}content-length: {}\r\n\r\n{body}",

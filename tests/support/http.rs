@@ -14,13 +14,13 @@ use serde_json::Value;
 const WAIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
     head: String,
 }
 
-impl Answer {
+impl Response {
     /// The body, which is JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
@@ -136,7 +136,7 @@ impl Client {
     }
 
     /// The address that the client calls.
-    pub(crate) fn at(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.at
     }
 
@@ -147,7 +147,7 @@ impl Client {
         path: &str,
         headers: &[(&str, &str)],
         body: &[u8],
-    ) -> io::Result<Answer> {
+    ) -> io::Result<Response> {
         let headers: String = headers
             .iter()
             .map(|(name, value)| format!("{name}: {value}\r\n"))
@@ -161,7 +161,7 @@ impl Client {
     }
 
     /// Sends these bytes and reads a response.
-    pub(crate) fn exchange(&mut self, request: &[u8]) -> io::Result<Answer> {
+    pub(crate) fn exchange(&mut self, request: &[u8]) -> io::Result<Response> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
             None => BufReader::new(Stream::connect(self.at, self.tls.as_ref())?),
@@ -171,15 +171,15 @@ impl Client {
             .get_mut()
             .write_all(request)
             .and_then(|()| stream.get_mut().flush());
-        let (answer, keep) =
+        let (response, keep) =
             read_answer(&mut stream).map_err(|error| sent.err().unwrap_or(error))?;
         self.stream = keep.then_some(stream);
-        Ok(answer)
+        Ok(response)
     }
 }
 
 /// The next response, and whether the connection can be used again.
-fn read_answer(stream: &mut BufReader<Stream>) -> io::Result<(Answer, bool)> {
+fn read_answer(stream: &mut BufReader<Stream>) -> io::Result<(Response, bool)> {
     let head = read_head(stream)?;
     let status = head
         .split(' ')
@@ -199,7 +199,7 @@ fn read_answer(stream: &mut BufReader<Stream>) -> io::Result<(Answer, bool)> {
         body
     };
     let keep = header(&head, "connection").is_none_or(|value| !value.eq_ignore_ascii_case("close"));
-    Ok((Answer { status, body, head }, keep))
+    Ok((Response { status, body, head }, keep))
 }
 
 /// A body in chunks, without trailers.

@@ -51,13 +51,13 @@ impl HttpService {
         service
     }
 
-    pub(crate) fn at(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.port.address
     }
 
     /// Starts to listen.
     pub(crate) fn resume(&mut self) {
-        let listener = TcpListener::bind(self.at()).expect("the port is ours");
+        let listener = TcpListener::bind(self.address()).expect("the port is ours");
         listener.set_nonblocking(true).expect("a socket");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    http::{Answer, Client},
+    http::{Client, Response},
     server::events_path,
 };
 
@@ -93,7 +93,7 @@ impl LoadState {
                 return;
             }
             let at = *lock(&self.at);
-            if client.at() != at {
+            if client.address() != at {
                 client = Client::new(at);
             }
             let ids: Vec<String> = (0..rate.events_per_request)
@@ -101,7 +101,7 @@ impl LoadState {
                 .collect();
             let body = body(&ids, "/load");
             match client.ask("POST", &path, &[("aeg-sas-key", &rate.key)], &body) {
-                Ok(answer) if answer.status == 200 && is_of_gridhook(&answer) => {
+                Ok(response) if response.status == 200 && is_of_gridhook(&response) => {
                     lock(&self.acknowledged).extend(ids);
                 }
                 // The server is going down, or is down.
@@ -114,8 +114,8 @@ impl LoadState {
 
 /// The port of a server that was killed may be that of another test's endpoint by now, which
 /// returns 200 to every request.
-fn is_of_gridhook(answer: &Answer) -> bool {
-    answer.header("x-ms-request-id").is_some()
+fn is_of_gridhook(response: &Response) -> bool {
+    response.header("x-ms-request-id").is_some()
 }
 
 /// A body of small events with these ids.

@@ -54,8 +54,8 @@ impl NameServer {
                     .lock()
                     .expect("nobody panics with it")
                     .push((name.clone(), v6));
-                if let Some(answer) = answer(&bytes[..end], v6, &say(&name, v6)) {
-                    socket.send_to(&answer, from).ok();
+                if let Some(response) = answer(&bytes[..end], v6, &say(&name, v6)) {
+                    socket.send_to(&response, from).ok();
                 }
             }
         });
@@ -114,9 +114,9 @@ fn answer(asked: &[u8], v6: bool, reported: &NameReply) -> Option<Vec<u8>> {
         .iter()
         .filter(|address| address.is_ipv6() == v6)
         .collect();
-    let mut answer = asked.to_vec();
+    let mut response = asked.to_vec();
     // A response, with recursion; one question, its records, and nothing else.
-    answer[2..12].copy_from_slice(&[
+    response[2..12].copy_from_slice(&[
         0x81,
         0x80 | code,
         0,
@@ -129,12 +129,12 @@ fn answer(asked: &[u8], v6: bool, reported: &NameReply) -> Option<Vec<u8>> {
         0,
     ]);
     for address in of_family {
-        answer.extend([0xc0, 12, 0, if v6 { 28 } else { 1 }, 0, 1]);
-        answer.extend(ttl.to_be_bytes());
+        response.extend([0xc0, 12, 0, if v6 { 28 } else { 1 }, 0, 1]);
+        response.extend(ttl.to_be_bytes());
         match address {
-            IpAddr::V4(address) => answer.extend([&[0, 4][..], &address.octets()].concat()),
-            IpAddr::V6(address) => answer.extend([&[0, 16][..], &address.octets()].concat()),
+            IpAddr::V4(address) => response.extend([&[0, 4][..], &address.octets()].concat()),
+            IpAddr::V6(address) => response.extend([&[0, 16][..], &address.octets()].concat()),
         }
     }
-    Some(answer)
+    Some(response)
 }

@@ -15,7 +15,7 @@ use gridhook::clock::Clock;
 use serde_json::{Value, json};
 
 use super::{
-    http::{Answer, Client},
+    http::{Client, Response},
     process,
     turn::Turn,
 };
@@ -33,12 +33,12 @@ const START_MAX: Duration = Duration::from_secs(120);
 /// The length of the end of a log that is shown when a test fails.
 const SHOWN_BYTES: usize = 8 * 1024;
 
-/// Waits until `so` returns true; fails after `most`.
-pub(crate) fn wait_for(what: &str, most: Duration, mut so: impl FnMut() -> bool) {
+/// Waits until `is_met` returns true; fails after `timeout`.
+pub(crate) fn wait_for(condition: &str, timeout: Duration, mut is_met: impl FnMut() -> bool) {
     let clock = Clock::system();
-    let end = clock.now().after(most);
-    while !so() {
-        assert!(clock.now() < end, "waited {most:?} for {what}");
+    let end = clock.now().after(timeout);
+    while !is_met() {
+        assert!(clock.now() < end, "waited {timeout:?} for {condition}");
         thread::sleep(PAUSE);
     }
 }
@@ -96,12 +96,6 @@ impl SubscriptionSpec {
         self
     }
 
-    /// Delivers in this schema.
-    pub(crate) fn delivered_in(mut self, schema: &str) -> Self {
-        self.properties["eventDeliverySchema"] = schema.into();
-        self
-    }
-
     /// Sets further properties of the webhook and of the subscription.
     pub(crate) fn also(mut self, webhook: &Value, subscription: &Value) -> Self {
         let merge = |into: &mut Value, what: &Value| {
@@ -155,19 +149,14 @@ impl Server {
         server
     }
 
-    /// A server whose data is in a folder of the test's, not started yet.
-    pub(crate) fn on(data_dir: &Path, settings: &[(&str, &str)]) -> Self {
-        Self::speaking(data_dir, settings, None)
+    /// A server whose data is in a folder of the test, not started yet.
+    pub(crate) fn with_data_dir(data_dir: &Path, settings: &[(&str, &str)]) -> Self {
+        Self::prepare(settings, None, Some(data_dir))
     }
 
-    /// A server whose data is in a folder of the test, not started yet. With a client of TLS it is
-    /// called over https.
-    pub(crate) fn speaking(
-        data_dir: &Path,
-        settings: &[(&str, &str)],
-        tls: Option<Arc<rustls::ClientConfig>>,
-    ) -> Self {
-        Self::prepare(settings, tls, Some(data_dir))
+    /// Calls the server over https. Called before the first start.
+    pub(crate) fn use_tls(&mut self, tls: Arc<rustls::ClientConfig>) {
+        self.tls = Some(tls);
     }
 
     /// Keeps the data in a folder of the test. Called before the first start.
@@ -176,7 +165,7 @@ impl Server {
     }
 
     /// Runs the server below this command from the next start on.
-    pub(crate) fn under(&mut self, command: &[&str]) {
+    pub(crate) fn run_under(&mut self, command: &[&str]) {
         self.under = command.iter().map(|word| (*word).to_owned()).collect();
     }
 
@@ -270,7 +259,7 @@ impl Server {
     }
 
     /// The address at which the server listens at present.
-    pub(crate) fn at(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.at
     }
 
@@ -289,11 +278,13 @@ impl Server {
     pub(crate) fn restart(&mut self) -> Duration {
         let clock = Clock::system();
         let started = clock.now();
-        self.restart_without_ado();
+        self.try_restart().unwrap_or_else(|(status, reported)| {
+            panic!("the server ended at its start: {status}: {reported}")
+        });
         wait_for("the server to be ready", START_MAX, || {
             self.client()
                 .ask("GET", "/readyz", &[], b"")
-                .is_ok_and(|answer| answer.status == 200)
+                .is_ok_and(|response| response.status == 200)
         });
         clock.now().since(started)
     }
@@ -331,12 +322,6 @@ impl Server {
         self.child = Some(child.expect("the binary starts"));
     }
 
-    fn restart_without_ado(&mut self) {
-        self.try_restart().unwrap_or_else(|(status, reported)| {
-            panic!("the server ended at its start: {status}: {reported}")
-        });
-    }
-
     /// Starts it and returns when it listens, ready or not, or when it has ended: its status and
     /// output.
     pub(crate) fn try_restart(&mut self) -> Result<(), (ExitStatus, String)> {
@@ -344,7 +329,7 @@ impl Server {
         self.await_listening()
     }
 
-    /// The rest of that, of one that was started.
+    /// Returns when the server, which was started, listens or has ended, as [`Self::try_restart`].
     pub(crate) fn await_listening(&mut self) -> Result<(), (ExitStatus, String)> {
         let mut address = None;
         let mut ended = None;
@@ -366,7 +351,7 @@ impl Server {
         });
         if let Some(status) = ended {
             self.child = None;
-            return Err((status, self.shown()));
+            return Err((status, self.log_tail()));
         }
         self.at = address.expect("it was waited for");
         Ok(())
@@ -387,13 +372,7 @@ impl Server {
     /// Kills the server with SIGKILL, as a power cut ends a process.
     pub(crate) fn kill_9(&mut self) {
         if !self.under.is_empty() {
-            let killed = Command::new("sh")
-                .args(["-c", "kill -KILL \"$0\"", &self.id().to_string()])
-                .status();
-            assert!(
-                killed.is_ok_and(|status| status.success()),
-                "a process that can be killed"
-            );
+            self.signal("KILL");
             self.child
                 .take()
                 .expect("a server that runs")
@@ -410,7 +389,7 @@ impl Server {
     pub(crate) fn terminate(&mut self) -> Duration {
         let clock = Clock::system();
         let asked = clock.now();
-        self.signal_term();
+        self.signal("TERM");
         let code = self.wait(Duration::from_secs(90));
         assert_eq!(code, Some(0), "it ends well");
         assert!(
@@ -431,16 +410,6 @@ impl Server {
         });
         self.child = None;
         ended.and_then(|status| status.code())
-    }
-
-    /// Sends SIGTERM to the server.
-    pub(crate) fn signal_term(&self) {
-        let id = self.id().to_string();
-        let sent = Command::new("sh")
-            .args(["-c", "kill -TERM \"$0\"", &id])
-            .status()
-            .expect("a shell");
-        assert!(sent.success(), "a signal is sent");
     }
 
     /// Runs `fsck` on its folder.
@@ -494,18 +463,18 @@ impl Server {
     // --- control plane ---
 
     /// Sends a request to the control plane with the admin token.
-    pub(crate) fn admin(&self, method: &str, path: &str, body: &Value) -> Answer {
-        self.admin_if(method, path, &[], body)
+    pub(crate) fn admin(&self, method: &str, path: &str, body: &Value) -> Response {
+        self.admin_with_headers(method, path, &[], body)
     }
 
     /// Asks the control plane with further headers, such as preconditions.
-    pub(crate) fn admin_if(
+    pub(crate) fn admin_with_headers(
         &self,
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
         body: &Value,
-    ) -> Answer {
+    ) -> Response {
         let token =
             fs::read_to_string(self.data_dir().join("admin-token")).expect("an admin token");
         let authorization = format!("Bearer {}", token.trim());
@@ -525,7 +494,7 @@ impl Server {
     }
 
     /// Sends a request that must succeed.
-    pub(crate) fn command(&self, method: &str, path: &str, body: &Value) -> Answer {
+    pub(crate) fn command(&self, method: &str, path: &str, body: &Value) -> Response {
         let response = self.admin(method, path, body);
         assert!(
             (200..300).contains(&response.status),
@@ -564,7 +533,12 @@ impl Server {
     }
 
     /// Asks for an event subscription, which may be refused.
-    pub(crate) fn ask_for(&self, topic: &str, name: &str, spec: &SubscriptionSpec) -> Answer {
+    pub(crate) fn put_subscription(
+        &self,
+        topic: &str,
+        name: &str,
+        spec: &SubscriptionSpec,
+    ) -> Response {
         self.admin(
             "PUT",
             &subscription(topic, name),
@@ -573,17 +547,22 @@ impl Server {
     }
 
     /// Sends a change of an event subscription, which may be refused.
-    pub(crate) fn patch(&self, topic: &str, name: &str, change: &Value) -> Answer {
+    pub(crate) fn patch(&self, topic: &str, name: &str, change: &Value) -> Response {
         self.admin("PATCH", &subscription(topic, name), change)
     }
 
     /// The response to a GET of an event subscription.
-    pub(crate) fn get_subscription(&self, topic: &str, name: &str) -> Answer {
+    pub(crate) fn get_subscription(&self, topic: &str, name: &str) -> Response {
         self.admin("GET", &subscription(topic, name), &Value::Null)
     }
 
     /// Requests an address of the server without a token.
-    pub(crate) fn open(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+    pub(crate) fn request_without_token(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Response {
         self.client()
             .ask(method, path, headers, b"")
             .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
@@ -594,7 +573,7 @@ impl Server {
     }
 
     /// Gives an operator's command to an event subscription.
-    pub(crate) fn operate(&self, topic: &str, name: &str, verb: &str) {
+    pub(crate) fn post_verb(&self, topic: &str, name: &str, verb: &str) {
         self.command(
             "POST",
             &format!("{}/{verb}", subscription(topic, name)),
@@ -603,7 +582,7 @@ impl Server {
     }
 
     /// Sends a request that may no longer be valid, and returns its status.
-    pub(crate) fn try_to(&self, topic: &str, name: &str, verb: &str) -> u16 {
+    pub(crate) fn post_verb_status(&self, topic: &str, name: &str, verb: &str) -> u16 {
         self.admin(
             "POST",
             &format!("{}/{verb}", subscription(topic, name)),
@@ -658,7 +637,7 @@ impl Server {
     }
 
     /// The output since the last start, or the end of that.
-    fn shown(&self) -> String {
+    fn log_tail(&self) -> String {
         let read = |stream| fs::read_to_string(self.log(stream)).unwrap_or_default();
         let all = read("out") + &read("err");
         let from = all.len().saturating_sub(SHOWN_BYTES);
@@ -669,7 +648,7 @@ impl Server {
     }
 
     /// Starts a second server on the same folder, which must end, and returns its output.
-    pub(crate) fn second(&self) -> (ExitStatus, String) {
+    pub(crate) fn start_second(&self) -> (ExitStatus, String) {
         let output = command(&[], &self.data_dir(), &self.settings)
             .output()
             .expect("the binary starts");
@@ -685,7 +664,7 @@ impl Drop for Server {
             eprintln!(
                 "--- the end of the output of server {}\n{}",
                 self.runs,
-                self.shown()
+                self.log_tail()
             );
         }
         if !self.under.is_empty()
@@ -733,7 +712,7 @@ pub(crate) fn operator_with(
     arguments: &[&str],
 ) -> Result<String, String> {
     let output = gridhook(arguments, Path::new("--server"))
-        .arg(format!("http://{}", server.at()))
+        .arg(format!("http://{}", server.address()))
         .arg("--token-file")
         .arg(token)
         .output()

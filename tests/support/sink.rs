@@ -37,7 +37,7 @@ const HEADS_KEPT: usize = 8;
 #[derive(Clone, Debug)]
 pub(crate) enum Behavior {
     /// Responds with this status.
-    Answer(u16),
+    Respond(u16),
     /// Responds with this status after a pause.
     Slow(Duration, u16),
     /// Responds with this status once the test opens the gate.
@@ -209,7 +209,7 @@ impl Sink {
             .unwrap_or_default()
     }
 
-    /// The farewells on a path so far.
+    /// The notices of deleted event subscriptions on a path so far.
     pub(crate) fn deletion_notices(&self, path: &str) -> Vec<HandshakeRequest> {
         lock(&self.shared.deletion_notices)
             .get(path)
@@ -313,7 +313,7 @@ impl SinkState {
                 .map(|seconds| format!("retry-after: {seconds}\r\n"))
                 .unwrap_or_default();
             let status = match behavior {
-                Behavior::Answer(status)
+                Behavior::Respond(status)
                 | Behavior::StatusAndBody(status, _)
                 | Behavior::RetryAfter(status, _) => Some(status),
                 Behavior::Statuses(_) | Behavior::StatusesAndBodies(_) => Some(200),
@@ -422,17 +422,17 @@ impl SinkState {
         let mut behaviors = lock(&self.behaviors);
         match behaviors.get_mut(path) {
             Some(Behavior::Statuses(statuses)) => {
-                Behavior::Answer(statuses.pop_front().unwrap_or(200))
+                Behavior::Respond(statuses.pop_front().unwrap_or(200))
             }
             Some(Behavior::StatusesAndBodies(script)) => {
                 let (status, words) = script.pop_front().unwrap_or((200, ""));
                 Behavior::StatusAndBody(status, words)
             }
             Some(behavior) if matches!(behavior, Behavior::RetryAfter(..)) => {
-                std::mem::replace(behavior, Behavior::Answer(200))
+                std::mem::replace(behavior, Behavior::Respond(200))
             }
             Some(behavior) => behavior.clone(),
-            None => Behavior::Answer(200),
+            None => Behavior::Respond(200),
         }
     }
 

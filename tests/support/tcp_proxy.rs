@@ -87,7 +87,7 @@ impl TcpProxy {
         }
     }
 
-    pub(crate) fn at(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.acceptor.at
     }
 
@@ -302,7 +302,7 @@ fn a_cut_holds_one_direction_of_a_connection_and_a_replacement_changes_what_a_cl
     });
     let nobody = super::port::ReservedPort::new();
     let proxy = TcpProxy::start(&[nobody.address, echo.at]);
-    let mut client = TcpStream::connect(proxy.at()).expect("a connection");
+    let mut client = TcpStream::connect(proxy.address()).expect("a connection");
     let long = Duration::from_secs(60);
     let nothing = Duration::from_millis(100);
     assert_eq!(

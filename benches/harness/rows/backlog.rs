@@ -47,7 +47,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     warm_up(&endpoint, &stage, &retries);
     let mut rows = memory(bench, &stage, &orders, &retries);
     rows.push(starts(bench, &mut stage));
-    (orders.at, retries.at) = (stage.server.at(), stage.server.at());
+    (orders.at, retries.at) = (stage.server.address(), stage.server.address());
     rows.push(lateness(bench, &endpoint, &stage, &retries));
     rows.push(trimming(bench, &endpoint, &stage, &orders));
     rows

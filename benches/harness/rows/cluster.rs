@@ -376,7 +376,7 @@ impl ClusterStage {
             .prefix(SUBJECT);
         server.subscribe(name, "billing", &usual.batch(events));
         Target {
-            at: server.at(),
+            at: server.address(),
             path: events_path(name),
             key,
             tls: None,

@@ -86,8 +86,8 @@ fn queue(bench: &Bench) -> Option<Row> {
     }
     let mut azurite = Azurite::new("queue");
     azurite.resume();
-    create_queue(azurite.at(), "orders");
-    let base = format!("http://{}/{ACCOUNT}", azurite.at());
+    create_queue(azurite.address(), "orders");
+    let base = format!("http://{}/{ACCOUNT}", azurite.address());
     Some(measure(
         bench,
         Service {
@@ -136,7 +136,7 @@ fn measure(bench: &Bench, service: Service) -> Row {
     let delivered = || server.counter("orders", "backlog", "delivered");
     let mut rates = Vec::new();
     let mut pair = |events: u64| {
-        server.operate("orders", "backlog", "hold");
+        server.post_verb("orders", "backlog", "hold");
         let shape = Shape {
             events: 20,
             ..Shape::ONE
@@ -152,7 +152,7 @@ fn measure(bench: &Bench, service: Service) -> Row {
         wait_until_idle(server.id());
         let before = process::processor(server.id());
         let began = now();
-        server.operate("orders", "backlog", "resume");
+        server.post_verb("orders", "backlog", "resume");
         let arrived = (0..POLLS_MAX).any(|_| {
             thread::sleep(PAUSE);
             delivered() >= goal

@@ -63,12 +63,12 @@ struct Watched {
 }
 
 impl Watched {
-    fn note<T>(&self, answer: Result<T, ChangelogError>) -> Result<T, ChangelogError> {
-        if let Err(ChangelogError::Unavailable(why)) = &answer {
+    fn note<T>(&self, response: Result<T, ChangelogError>) -> Result<T, ChangelogError> {
+        if let Err(ChangelogError::Unavailable(why)) = &response {
             println!("no answer: {why}");
             self.was_unavailable.store(true, Ordering::Relaxed);
         }
-        answer
+        response
     }
 }
 

@@ -34,13 +34,13 @@ enum Bug {
     /// A client receives its response before the result is durable.
     AnswerBeforeDurable,
     /// A leased or returned event is not pending.
-    ForgetToOwe,
+    OmitPendingDelivery,
     /// An attempt is not counted.
     ForgetAnAttempt,
     /// An acknowledged event stays pending.
-    ForgetToSettle,
+    KeepDeliveredPending,
     /// A rejected event is counted and not dead-lettered.
-    ForgetToPutAside,
+    CountUnwrittenDeadLetter,
     /// A lock is stored with a shorter time than promised.
     ShortenALock,
     /// The written cursor is ahead of the state machine.
@@ -61,10 +61,10 @@ enum Bug {
 
 const BUGS: [Bug; 13] = [
     Bug::AnswerBeforeDurable,
-    Bug::ForgetToOwe,
+    Bug::OmitPendingDelivery,
     Bug::ForgetAnAttempt,
-    Bug::ForgetToSettle,
-    Bug::ForgetToPutAside,
+    Bug::KeepDeliveredPending,
+    Bug::CountUnwrittenDeadLetter,
     Bug::ShortenALock,
     Bug::AdvanceTheCursorTooEarly,
     Bug::TakeAnyToken,
@@ -122,9 +122,9 @@ impl Saboteur {
     /// Writes that the state machine requests.
     fn ask(&self, write: &mut SubscriptionWrite) {
         let forgotten = |change: &RecordChange| match change {
-            RecordChange::Defer { .. } => self.is(Bug::ForgetToOwe),
-            RecordChange::Settle { .. } => self.is(Bug::ForgetToSettle),
-            RecordChange::DeadLetter { .. } => self.is(Bug::ForgetToPutAside),
+            RecordChange::Defer { .. } => self.is(Bug::OmitPendingDelivery),
+            RecordChange::Settle { .. } => self.is(Bug::KeepDeliveredPending),
+            RecordChange::DeadLetter { .. } => self.is(Bug::CountUnwrittenDeadLetter),
             _ => false,
         };
         let before = write.changes.len();

@@ -514,13 +514,13 @@ impl LeaseRun {
         let Some(write) = self.write.take() else {
             return;
         };
-        let (done, answer) = mpsc::channel();
+        let (done, response) = mpsc::channel();
         let done = Box::new(move |result| done.send(result).unwrap_or_default());
         self.journal
             .write_changes(self.owner, write.changes.clone(), WriteUrgency::Now, done);
         self.wait(self.journal.write_meta_changes(Vec::new()))
             .expect("there is room");
-        answer
+        response
             .try_recv()
             .expect("it was tried")
             .expect("nothing fences the present incarnation");

@@ -41,7 +41,10 @@ fn prepare() -> (Cluster, Vec<ReservedPort>) {
 fn serve(cluster: &mut Cluster) {
     cluster.nodes[0].restart();
     wait_for("the node to serve", START, || {
-        let shards = cluster.nodes[0].open("GET", "/readyz", &[]).json()["shards"].clone();
+        let shards = cluster.nodes[0]
+            .request_without_token("GET", "/readyz", &[])
+            .json()["shards"]
+            .clone();
         let serving = shards
             .as_array()
             .into_iter()
@@ -165,7 +168,7 @@ fn a_new_cluster_goes_on_with_the_stores_of_a_node_whose_cluster_has_lost_its_st
             "all",
             &SubscriptionSpec::new(&sink.url(&format!("/{name}"))),
         );
-        node.operate(&name, "all", "hold");
+        node.post_verb(&name, "all", "hold");
         assert_eq!(status_of(node, &name, &key, "before", "s"), 200);
         (name, key)
     };
@@ -229,7 +232,7 @@ fn a_new_cluster_goes_on_with_the_stores_of_a_node_whose_cluster_has_lost_its_st
     for (name, key) in &topics {
         let node: &Server = &cluster.nodes[0];
         assert_eq!(status_of(node, name, key, "after", "s"), 200);
-        node.operate(name, "all", "resume");
+        node.post_verb(name, "all", "resume");
         wait_until_settled(node, name, "all");
         let ids = ["before", "after"].map(str::to_owned);
         assert_eq!(assert_arrived(&sink, &format!("/{name}"), &ids).len(), 0);

@@ -273,7 +273,7 @@ fn assert_nothing_is_lost(
     let balancer = TcpProxy::start(&cluster.addresses());
     let mut clients = Clients::new();
     start_publishers(&mut clients, &balancer, &mut topics);
-    let pulled = pulls(&mut clients, balancer.at(), &queue(&cluster.nodes[0]));
+    let pulled = pulls(&mut clients, balancer.address(), &queue(&cluster.nodes[0]));
     let mut chaos = OwnerChaos {
         cluster,
         sink,
@@ -310,7 +310,7 @@ impl Replay {
         node.subscribe(ORDERS, "past", &hook("/past").batch(10).prefix("/past"));
         let doomed = hook("/doomed").prefix("/doomed").dead_letters("letters");
         node.subscribe(ORDERS, "Doomed", &doomed);
-        sink.set("/doomed", Behavior::Answer(400));
+        sink.set("/doomed", Behavior::Respond(400));
         let ids: Vec<String> = (0..400).map(|number| format!("past-{number}")).collect();
         node.publish(ORDERS, key, &load::body(&ids, "/past"));
         wait_for("what is replayed later", LONG, || {
@@ -333,7 +333,12 @@ fn start_publishers(clients: &mut Clients, balancer: &TcpProxy, topics: &mut [To
         let publishers = if index == 0 { 3 } else { 1 };
         for publisher in 0..publishers {
             let credentials = (topic.name.as_str(), topic.key.as_str());
-            let published = publishes(clients, balancer.at(), credentials, (publisher, "/load"));
+            let published = publishes(
+                clients,
+                balancer.address(),
+                credentials,
+                (publisher, "/load"),
+            );
             topic.published.push(published);
         }
     }
@@ -404,14 +409,14 @@ impl OwnerChaos<'_> {
         let alone = if round.is_multiple_of(3) {
             slow
         } else {
-            Behavior::Answer(200)
+            Behavior::Respond(200)
         };
-        let batched = Behavior::Answer(if is_down { 503 } else { 200 });
+        let batched = Behavior::Respond(if is_down { 503 } else { 200 });
         for topic in &self.topics {
             self.sink.set(&topic.path("batched"), batched.clone());
             self.sink.set(&topic.path("alone"), alone.clone());
         }
-        let doomed = Behavior::Answer(if is_down { 400 } else { 200 });
+        let doomed = Behavior::Respond(if is_down { 400 } else { 200 });
         self.sink.set("/doomed", doomed);
     }
 
@@ -419,10 +424,10 @@ impl OwnerChaos<'_> {
         for topic in &self.topics {
             for subscription in ["batched", "alone"] {
                 self.sink
-                    .set(&topic.path(subscription), Behavior::Answer(200));
+                    .set(&topic.path(subscription), Behavior::Respond(200));
             }
         }
-        self.sink.set("/doomed", Behavior::Answer(200));
+        self.sink.set("/doomed", Behavior::Respond(200));
     }
 
     fn publish_doomed(&mut self, round: usize) {
@@ -496,7 +501,7 @@ impl OwnerChaos<'_> {
         let path = events_path(&topic.name);
         let key = topic.key.clone();
         let body = load::body(&[id.to_owned()], "/load");
-        let mut caller = Caller::new(self.cluster.nodes[node].at());
+        let mut caller = Caller::new(self.cluster.nodes[node].address());
         move || {
             caller
                 .post(&path, &[("aeg-sas-key", &key)], &body)

@@ -14,7 +14,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    http::{Answer, Client},
+    http::{Client, Response},
     load,
     server::{Server, events_path},
 };
@@ -102,11 +102,16 @@ impl Caller {
         path: &str,
         headers: &[(&str, &str)],
         body: &[u8],
-    ) -> Option<(Answer, u32)> {
+    ) -> Option<(Response, u32)> {
         for attempt in 1.. {
             match self.client.ask("POST", path, headers, body) {
-                Ok(answer) if answer.status == 200 => return Some((answer, attempt)),
-                Ok(answer) => assert!(answer.status >= 500, "{}: {}", answer.status, answer.text()),
+                Ok(response) if response.status == 200 => return Some((response, attempt)),
+                Ok(response) => assert!(
+                    response.status >= 500,
+                    "{}: {}",
+                    response.status,
+                    response.text()
+                ),
                 // The node is going down.
                 Err(_) => {}
             }
@@ -203,7 +208,7 @@ pub(super) fn pulls(clients: &mut Clients, at: SocketAddr, key: &str) -> Arc<Mut
         if caller
             .client
             .ask("POST", &format!("{HEAT}:publish"), &headers, body.as_bytes())
-            .is_ok_and(|answer| answer.status == 200)
+            .is_ok_and(|response| response.status == 200)
         {
             lock(&shared).published.extend(ids);
         }
@@ -219,10 +224,10 @@ pub(super) fn pulls(clients: &mut Clients, at: SocketAddr, key: &str) -> Arc<Mut
             ];
             let of_queue = |verb: &str| format!("{HEAT}/eventsubscriptions/work:{verb}");
             let path = of_queue("receive?maxEvents=10&maxWaitTime=10");
-            let Some((answer, _)) = caller.post(&path, &headers, b"") else {
+            let Some((response, _)) = caller.post(&path, &headers, b"") else {
                 return;
             };
-            let received = answer.json()["value"]
+            let received = response.json()["value"]
                 .as_array()
                 .cloned()
                 .unwrap_or_default();
@@ -238,12 +243,12 @@ pub(super) fn pulls(clients: &mut Clients, at: SocketAddr, key: &str) -> Arc<Mut
             let mut is_first = true;
             while !tokens.is_empty() {
                 let body = json!({ "lockTokens": tokens }).to_string();
-                let Some((answer, attempts)) =
+                let Some((response, attempts)) =
                     caller.post(&of_queue("acknowledge"), &headers, body.as_bytes())
                 else {
                     return;
                 };
-                let failed = answer.json()["failedLockTokens"]
+                let failed = response.json()["failedLockTokens"]
                     .as_array()
                     .cloned()
                     .unwrap_or_default();

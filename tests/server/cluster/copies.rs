@@ -162,7 +162,7 @@ fn a_copy_is_begun_again_after_kills_of_the_node_and_of_the_owner() {
         "{output}"
     );
     // A rolling upgrade waits for it.
-    let ready = cluster.nodes[2].open("GET", "/readyz", &[]);
+    let ready = cluster.nodes[2].request_without_token("GET", "/readyz", &[]);
     assert_eq!(
         (ready.status, ready.json()["ready"].clone()),
         (503, false.into()),

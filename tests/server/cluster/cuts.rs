@@ -12,7 +12,7 @@ use crate::{
     server::{LONG, assert_arrived, many, wait_until_settled},
     spec::shows,
     support::{
-        http::{Answer, Client},
+        http::{Client, Response},
         load::{self, Load, Rate},
         nats::{Nats, NatsCluster, has_nats},
         port::ReservedPort,
@@ -47,7 +47,7 @@ fn start_on_behind_proxy(
 ) -> (Cluster, TcpProxy) {
     let servers: Vec<SocketAddr> = nats.0.iter().map(Nats::address).collect();
     let proxy = TcpProxy::start(&servers);
-    let url = format!("nats://{}", proxy.at());
+    let url = format!("nats://{}", proxy.address());
     let own = |index: usize| -> Vec<(&'static str, String)> {
         let settings = of_first
             .iter()
@@ -152,7 +152,7 @@ fn an_owner_that_cannot_reach_nats_is_not_ready_and_forwards_to_the_next_one() {
     wait_for("the node to be not ready", LONG, || !is_ready());
     cluster.owner_but(Some(0));
     wait_for("a publisher to be served through the node", LONG, || {
-        let response = try_publish(cluster.nodes[0].at(), &key, "forwarded");
+        let response = try_publish(cluster.nodes[0].address(), &key, "forwarded");
         response.expect("a response").status == 200
     });
     assert!(!is_ready(), "it is cut off");
@@ -268,7 +268,7 @@ fn an_owner_that_is_cut_off_from_nats_for_a_moment_goes_on_and_for_longer_is_rep
         pause: Duration::from_millis(20),
     };
     // The first of the standbys forwards its requests.
-    let load = Load::start(cluster.nodes[1].at(), &rate);
+    let load = Load::start(cluster.nodes[1].address(), &rate);
     let served = |why: &str| {
         let before = load.acknowledged();
         wait_for(why, START, || load.acknowledged() > before + 20);
@@ -321,7 +321,7 @@ fn nodes_that_cannot_reach_the_owner_refuse_requests_and_forward_them_again() {
     let own = |index: usize| {
         vec![
             ("CLUSTER__NODE_LISTEN", ports[index].address.to_string()),
-            ("CLUSTER__ADVERTISE", proxies[index].at().to_string()),
+            ("CLUSTER__ADVERTISE", proxies[index].address().to_string()),
             // Connections that are idle are not used after half of that.
             ("LIMITS__IDLE_TIMEOUT", "2s".to_owned()),
         ]
@@ -367,7 +367,7 @@ fn nodes_that_cannot_reach_the_owner_refuse_requests_and_forward_them_again() {
 }
 
 /// Publishes an event alone, with a client of its own.
-fn try_publish(at: SocketAddr, key: &str, id: &str) -> std::io::Result<Answer> {
+fn try_publish(at: SocketAddr, key: &str, id: &str) -> std::io::Result<Response> {
     let body = load::body(&[id.to_owned()], "s");
     Client::new(at).ask(
         "POST",
@@ -408,7 +408,9 @@ fn without_a_majority_of_nats_publishers_are_refused_and_nothing_is_lost() {
         let began = Instant::now();
         if killed > 1 {
             for node in &cluster.nodes {
-                wait_for("publishers to be refused", LONG, || tried(node.at()) == 503);
+                wait_for("publishers to be refused", LONG, || {
+                    tried(node.address()) == 503
+                });
             }
             println!(
                 "{killed} of 3 down: publishers of all nodes were refused after {:?}",
@@ -419,7 +421,7 @@ fn without_a_majority_of_nats_publishers_are_refused_and_nothing_is_lost() {
             assert_eq!(read.expect("a response").status, 200);
         } else {
             wait_for("a publisher to be served by a majority", START, || {
-                tried(cluster.nodes[1].at()) == 200
+                tried(cluster.nodes[1].address()) == 200
             });
             println!(
                 "{killed} of 3 down: a publisher was served after {:?}",
@@ -430,7 +432,7 @@ fn without_a_majority_of_nats_publishers_are_refused_and_nothing_is_lost() {
         let began = Instant::now();
         for node in &cluster.nodes {
             wait_for("publishers to be served again", START, || {
-                tried(node.at()) == 200
+                tried(node.address()) == 200
             });
         }
         println!("served again after {:?}", began.elapsed());
@@ -459,14 +461,16 @@ fn a_paused_owner_answers_publishers_that_waited_for_it_and_stores_nothing_for_t
     wait_until_settled(&cluster.nodes[0], "orders", "all");
     cluster.nodes[0].signal("STOP");
     // The system accepts connections and takes requests for a process that is paused.
-    let at = cluster.nodes[0].at();
+    let at = cluster.nodes[0].address();
     let waiting: Vec<_> = (0..20)
         .map(|number| {
             let key = key.clone();
             let id = format!("late-{number}");
             thread::spawn(move || {
                 (
-                    try_publish(at, &key, &id).map(|answer| answer.status).ok(),
+                    try_publish(at, &key, &id)
+                        .map(|response| response.status)
+                        .ok(),
                     id,
                 )
             })

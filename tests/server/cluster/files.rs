@@ -50,7 +50,7 @@ fn a_file_that_a_paused_owner_stores_late_brings_no_purged_dead_letter_back() {
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     let spec = SubscriptionSpec::new(&sink.url("/all")).dead_letters("letters");
     cluster.nodes[0].subscribe("orders", "all", &spec);
-    sink.set("/all", Behavior::Answer(400));
+    sink.set("/all", Behavior::Respond(400));
     let bucket = cloud.bucket();
     bucket.hold_put();
     let ids: Vec<String> = (0..7).map(|number| format!("e{number}")).collect();

@@ -23,7 +23,7 @@ use crate::{
     server::{LONG, wait_until_settled},
     spec::shows,
     support::{
-        http::{Answer, Client, read_head},
+        http::{Client, Response, read_head},
         load,
         nats::has_nats,
         server::{SCOPE, Server, SubscriptionSpec, events_path, operator, wait_for},
@@ -34,7 +34,7 @@ use crate::{
 
 /// The head of a response, without what differs from one response to the next: ids, times, the
 /// length of a text with the address of the node, and whether a refused body ends the connection.
-fn without_changing(answer: &Answer) -> Vec<String> {
+fn without_changing(response: &Response) -> Vec<String> {
     let changing = [
         "date:",
         "x-ms-request-id:",
@@ -45,7 +45,7 @@ fn without_changing(answer: &Answer) -> Vec<String> {
         "etag: w/",
         "vary:",
     ];
-    let lines = answer.head().lines().map(str::to_ascii_lowercase);
+    let lines = response.head().lines().map(str::to_ascii_lowercase);
     let mut lines: Vec<String> = lines
         .filter(|line| !changing.iter().any(|name| line.starts_with(name)))
         .collect();
@@ -116,7 +116,7 @@ fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
         (other, "c", json!([])),
     ] {
         wait_for("a node that has caught up", LONG, || {
-            node.open("GET", "/readyz", &[]).status == 200
+            node.request_without_token("GET", "/readyz", &[]).status == 200
         });
         assert_a_node_checks_tokens(node, &reader);
         assert_status_is_of_the_node(node, name, &owned_shards);
@@ -137,7 +137,7 @@ fn publish_large_bodies(standby: &Server, key: &str, sink: &Sink) {
     let mut chunked = format!(
         "POST {} HTTP/1.1\r\nhost: {}\r\naeg-sas-key: {key}\r\ntransfer-encoding: chunked\r\n\r\n",
         events_path("orders"),
-        standby.at()
+        standby.address()
     )
     .into_bytes();
     let late: Vec<String> = (0..500).map(|id| format!("late{id}")).collect();
@@ -210,7 +210,11 @@ fn create_reader(owner: &Server) -> String {
 /// The status and the metrics need a token. The owner knows it, whichever node receives it.
 fn assert_a_node_checks_tokens(node: &Server, reader: &str) {
     for path in ["/cluster/status", "/metrics"] {
-        assert_eq!(node.open("GET", path, &[]).status, 401, "{path}");
+        assert_eq!(
+            node.request_without_token("GET", path, &[]).status,
+            401,
+            "{path}"
+        );
     }
     let response = node
         .client()
@@ -318,7 +322,9 @@ fn publish_from(client: [u8; 4], node: &Server, key: &str) -> u16 {
     socket
         .bind(&SocketAddr::from((client, 0)).into())
         .expect("an address of loopback");
-    socket.connect(&node.at().into()).expect("a connection");
+    socket
+        .connect(&node.address().into())
+        .expect("a connection");
     socket.set_read_timeout(Some(LONG)).expect("a socket");
     let mut stream = TcpStream::from(socket);
     let body = load::body(&["e0".to_owned()], "s");
@@ -326,7 +332,7 @@ fn publish_from(client: [u8; 4], node: &Server, key: &str) -> u16 {
         "POST {} HTTP/1.1\r\nhost: {}\r\naeg-sas-key: {key}\r\ncontent-length: {}\r\n\
          gridhook-forwarded-client: 127.0.0.77:1 127.0.0.1:2 https\r\n\r\n",
         events_path("walled"),
-        node.at(),
+        node.address(),
         body.len()
     );
     stream
@@ -365,12 +371,12 @@ fn streams_and_long_polls_go_through_a_standby_and_end_with_their_clients() {
     let key = owner.topic("orders", "EventGridSchema");
     // A server has a limit of streams.
     let tail = || {
-        let mut stream = TcpStream::connect(standby.at()).expect("a connection");
+        let mut stream = TcpStream::connect(standby.address()).expect("a connection");
         stream.set_read_timeout(Some(LONG)).expect("a socket");
         let token = super::TOKEN;
         let head = format!(
             "GET /tail HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {token}\r\n\r\n",
-            standby.at()
+            standby.address()
         );
         stream.write_all(head.as_bytes()).expect("a request");
         let mut stream = BufReader::new(stream);
@@ -503,7 +509,7 @@ fn a_standby_delays_guessed_tokens_and_answers_a_client_that_has_closed_its_side
 
     for node in &cluster.nodes {
         let (head, body) = publish_request(node, &key);
-        let mut stream = TcpStream::connect(node.at()).expect("a connection");
+        let mut stream = TcpStream::connect(node.address()).expect("a connection");
         stream.set_read_timeout(Some(LONG)).expect("a socket");
         stream
             .write_all(&[head.as_bytes(), &body].concat())
@@ -518,7 +524,7 @@ fn a_standby_delays_guessed_tokens_and_answers_a_client_that_has_closed_its_side
 fn publish_request(node: &Server, key: &str) -> (String, Vec<u8>) {
     let body = load::body(&["e0".to_owned()], "s");
     let path = events_path("orders");
-    let at = node.at();
+    let at = node.address();
     let length = body.len();
     (
         format!(
@@ -538,14 +544,17 @@ fn a_standby_that_stops_finishes_the_requests_that_it_forwards() {
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     let standby = &mut cluster.nodes[1];
     let (head, body) = publish_request(standby, &key);
-    let mut stream = TcpStream::connect(standby.at()).expect("a connection");
+    let mut stream = TcpStream::connect(standby.address()).expect("a connection");
     stream.set_read_timeout(Some(LONG)).expect("a socket");
     stream
         .write_all(&[head.as_bytes(), &body[..10]].concat())
         .expect("a part of a request");
     // The standby has read the head.
-    assert_eq!(standby.open("GET", "/healthz", &[]).status, 200);
-    standby.signal_term();
+    assert_eq!(
+        standby.request_without_token("GET", "/healthz", &[]).status,
+        200
+    );
+    standby.signal("TERM");
     // Longer than a new server leaves to the one before it.
     thread::sleep(Duration::from_secs(4));
     stream.write_all(&body[10..]).expect("the rest");
@@ -566,12 +575,15 @@ fn an_owner_with_a_write_that_waits_for_nats_stops_by_itself() {
         nats.kill();
     }
     let (head, body) = publish_request(owner, &key);
-    let mut stream = TcpStream::connect(owner.at()).expect("a connection");
+    let mut stream = TcpStream::connect(owner.address()).expect("a connection");
     stream.set_read_timeout(Some(LONG)).expect("a socket");
     stream
         .write_all(&[head.as_bytes(), &body].concat())
         .expect("a request");
-    assert_eq!(owner.open("GET", "/healthz", &[]).status, 200);
+    assert_eq!(
+        owner.request_without_token("GET", "/healthz", &[]).status,
+        200
+    );
     println!("stopped after {:?}", owner.terminate());
 }
 
@@ -659,7 +671,7 @@ fn count_resets(cluster: &Cluster, change: impl FnOnce()) -> Vec<String> {
     let ask_until_over = |node: &Server, path: &str| {
         let mut errors = Vec::new();
         while !is_over.load(Ordering::Relaxed) {
-            let response = Client::new(node.at()).ask("GET", path, &[], b"");
+            let response = Client::new(node.address()).ask("GET", path, &[], b"");
             errors.extend(response.err().map(|error| format!("{path}: {error}")));
         }
         errors

@@ -26,7 +26,7 @@ use crate::{
         load,
         nats::{NatsCluster, has_nats},
         needs,
-        server::{SCOPE, Server, SubscriptionSpec, events_path, operator, wait_for},
+        server::{SCOPE, Server, SubscriptionSpec, events_path, operator, say, wait_for},
         sink::{Behavior, Sink},
     },
 };
@@ -125,7 +125,7 @@ fn clocks_that_are_hours_apart_divide_no_cluster_and_neither_delay_nor_end_event
     let mut cluster = Cluster::prepare(1, &[]);
     let sink = Sink::start();
     for (index, wrong) in [(1, "+5h"), (2, "-5h")] {
-        cluster.nodes[index].under(&[&FAKETIME[..], &[wrong]].concat());
+        cluster.nodes[index].run_under(&[&FAKETIME[..], &[wrong]].concat());
     }
     cluster.join_all();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
@@ -141,12 +141,12 @@ fn clocks_that_are_hours_apart_divide_no_cluster_and_neither_delay_nor_end_event
     cluster.nodes[0].subscribe("orders", "retried", &retried);
     let held = SubscriptionSpec::new(&sink.url("/held")).also(&json!({}), &retries);
     cluster.nodes[0].subscribe("orders", "held", &held);
-    cluster.nodes[0].operate("orders", "held", "hold");
+    cluster.nodes[0].post_verb("orders", "held", "hold");
     let mut ids = Vec::new();
     let mut owner = 0;
     for round in 0..4_u32 {
         // Each next owner has events whose retries another clock has planned.
-        sink.set("/retried", Behavior::Answer(503));
+        sink.set("/retried", Behavior::Respond(503));
         let more = publish(&cluster.nodes[owner], &key, round * 20..round * 20 + 20);
         wait_for("first attempts", LONG, || {
             let status = cluster.nodes[owner].status("orders", "retried");
@@ -161,7 +161,7 @@ fn clocks_that_are_hours_apart_divide_no_cluster_and_neither_delay_nor_end_event
         assert_eq!(cluster.owner(), owner, "nobody else takes the store");
         cluster.nodes[owner].kill_9();
         let next = cluster.owner_but(Some(owner));
-        sink.set("/retried", Behavior::Answer(200));
+        sink.set("/retried", Behavior::Respond(200));
         // Some seconds, not hours.
         wait_for("retries that another clock has planned", 2 * LONG, || {
             sink.taken("/retried") == ids.len()
@@ -170,7 +170,7 @@ fn clocks_that_are_hours_apart_divide_no_cluster_and_neither_delay_nor_end_event
         println!("round {round}: {owner} was killed, {next} took over");
         owner = next;
     }
-    cluster.nodes[owner].operate("orders", "held", "resume");
+    cluster.nodes[owner].post_verb("orders", "held", "resume");
     assert_all_arrive(
         &cluster.nodes[owner],
         &sink,
@@ -220,7 +220,7 @@ fn a_node_that_is_stopped_while_it_takes_the_store_ends_well_and_another_one_tak
         });
         // At another moment of its start each time.
         thread::sleep(Duration::from_millis(15 * (round as u64 % 4)));
-        cluster.nodes[next].signal_term();
+        cluster.nodes[next].signal("TERM");
         assert_eq!(
             cluster.nodes[next].wait(START),
             Some(0),
@@ -520,9 +520,9 @@ fn records_that_were_removed_from_the_stream_or_a_shorter_stream_are_refused() {
     cluster.nats.0[0].delete(STREAM);
     cluster.nats.0[0].create(STREAM);
     // A standby notices by reading, and an owner by writing.
-    let answer =
+    let response =
         cluster.nodes[0].admin("PUT", &format!("{SCOPE}/more"), &json!({"properties": {}}));
-    assert!(answer.status >= 500, "{}", answer.text());
+    assert!(response.status >= 500, "{}", response.text());
     for node in &mut cluster.nodes {
         wait_for("the node to refuse the shard", START, || {
             let response = node.client().ask("GET", "/readyz", &[], b"");
@@ -550,6 +550,11 @@ fn the_next_owner_makes_backups_at_the_same_destination() {
     let next = cluster.owner_but(Some(0));
     publish(&cluster.nodes[next], &key, 10..20);
     operator(&cluster.nodes[next], &["backup"]).expect("a backup of the next owner");
+    let (status, listed) = say(&["backup", "list", &url, "--output", "json"]);
+    assert!(status.success(), "{listed}");
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    let backups = listed["value"].as_array().expect("a list");
+    assert_eq!(backups.len(), 2, "{listed}");
 }
 
 /// Strangers at the address for nodes, more than TLS would take at once, keep neither nodes nor

@@ -86,20 +86,20 @@ impl Plant {
         for (number, id) in ids.iter().enumerate() {
             let event = json!({"specversion": "1.0", "id": id, "source": "/oven", "type": "hot", "data": 1});
             let kind = "application/cloudevents+json; charset=utf-8";
-            let (status, answer) = self.ask(
+            let (status, response) = self.ask(
                 nodes[number % nodes.len()],
                 ":publish",
                 kind,
                 &event.to_string(),
             );
-            assert_eq!(status, 200, "{answer}");
+            assert_eq!(status, 200, "{response}");
         }
         ids.into_iter().collect()
     }
 
     /// A client that waits for events.
     fn wait_at(&self, node: &Server) -> TcpStream {
-        let mut client = TcpStream::connect(node.at()).expect("connected");
+        let mut client = TcpStream::connect(node.address()).expect("connected");
         let head = format!(
             "POST {HEAT}{} HTTP/1.1\r\nhost: x\r\nauthorization: SharedAccessKey \
              {}\r\ncontent-length: 0\r\n\r\n",
@@ -134,9 +134,9 @@ impl Plant {
     fn settle(&self, node: usize, verb: &str, tokens: &[&str]) -> Value {
         let path = queue_path(verb);
         let body = json!({"lockTokens": tokens}).to_string();
-        let (status, answer) = self.ask(node, &path, "application/json", &body);
-        assert_eq!(status, 200, "{answer}");
-        answer
+        let (status, response) = self.ask(node, &path, "application/json", &body);
+        assert_eq!(status, 200, "{response}");
+        response
     }
 }
 
@@ -156,15 +156,15 @@ fn ask(node: &Server, key: &str, path: &str, kind: &str, body: &str) -> (u16, Va
 
 fn receive(node: &Server, key: &str, most: usize) -> Vec<Received> {
     let path = queue_path(&format!("receive?maxEvents={most}&maxWaitTime=20"));
-    let (status, answer) = ask(node, key, &path, "application/json", "");
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = ask(node, key, &path, "application/json", "");
+    assert_eq!(status, 200, "{response}");
     let text = |value: &Value| value.as_str().expect("text").to_owned();
     let of = |one: &Value| {
         let lock = &one["brokerProperties"];
         let count = lock["deliveryCount"].as_u64().expect("a number");
         (text(&one["event"]["id"]), text(&lock["lockToken"]), count)
     };
-    answer["value"]
+    response["value"]
         .as_array()
         .expect("a list")
         .iter()
@@ -595,7 +595,7 @@ fn clients_that_wait_at_a_node_have_their_responses_at_once_when_it_stops() {
     let queue = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue"}}});
     let queue_of_cold = format!("{cold}/eventSubscriptions/work");
     nodes[0].command("PUT", &queue_of_cold, &queue);
-    let at = nodes[0].at();
+    let at = nodes[0].address();
     let key = plant.key.clone();
     let began = Instant::now();
     let waiting: Vec<_> = ["heat", "cold"]
@@ -614,7 +614,7 @@ fn clients_that_wait_at_a_node_have_their_responses_at_once_when_it_stops() {
         .collect();
     // Most of the time they wait at the owners by then.
     thread::sleep(Duration::from_millis(500));
-    plant.sharded.cluster.nodes[0].signal_term();
+    plant.sharded.cluster.nodes[0].signal("TERM");
     for client in waiting {
         let response = client.join().expect("a client").expect("a response");
         assert_eq!(response.status, 200, "{}", response.text());
@@ -635,7 +635,7 @@ fn clients_that_pull_lose_nothing_while_owners_are_killed_and_paused() {
     let mut plant = Plant::start(&[]);
     let balancer = TcpProxy::start(&plant.sharded.cluster.addresses());
     let mut clients = Clients::new();
-    let pulled = pulls(&mut clients, balancer.at(), &plant.key);
+    let pulled = pulls(&mut clients, balancer.address(), &plant.key);
     let acknowledged = || lock(&pulled).acknowledged.len();
     wait_for("events", LONG, || acknowledged() > 30);
     for round in 0..many(1, 10) {

@@ -53,7 +53,7 @@ fn a_cluster_is_restored_with_the_backups_of_its_shards() {
             "all",
             &SubscriptionSpec::new(&sink.url(&format!("/{name}"))),
         );
-        nodes[0].operate(name, "all", "hold");
+        nodes[0].post_verb(name, "all", "hold");
     }
     publish_all(&nodes[0], &topics, "first");
     publish_all(&nodes[1], &topics, "second");
@@ -118,7 +118,7 @@ fn a_cluster_is_restored_with_the_backups_of_its_shards() {
     let nodes = &restored.cluster.nodes;
     publish_all(&nodes[1], &topics, "third");
     for (name, _) in &topics {
-        nodes[2].operate(name, "all", "resume");
+        nodes[2].post_verb(name, "all", "resume");
     }
     let of_all = |ids: &[&str], nodes: &[Server]| {
         for (name, _) in &topics {

@@ -127,7 +127,7 @@ fn a_rolling_restart_refuses_no_publisher_for_long_and_repeats_nothing() {
         .map(|publisher| {
             publishes(
                 &mut clients,
-                balancer.at(),
+                balancer.address(),
                 ("orders", &key),
                 (publisher, "/load"),
             )

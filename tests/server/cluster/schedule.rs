@@ -171,7 +171,7 @@ fn fail_first_attempts(node: &Server, sink: &Sink) -> Vec<String> {
             ),
         ),
     ] {
-        sink.set(&format!("/{topic}"), Behavior::Answer(status));
+        sink.set(&format!("/{topic}"), Behavior::Respond(status));
         let key = node.topic_of(
             topic,
             &json!({"inputSchema": "EventGridSchema", "edition": "current"}),

@@ -173,7 +173,7 @@ fn assert_readiness(node: &Server, serves: usize) {
     let mut readiness = Value::Null;
     let mut served = Vec::new();
     wait_for("the node to serve its shards", START, || {
-        let response = node.open("GET", "/readyz", &[]);
+        let response = node.request_without_token("GET", "/readyz", &[]);
         readiness = response.json();
         let shards = readiness["shards"].as_array().expect("shards").iter();
         served = shards
@@ -270,7 +270,12 @@ fn each_node_delivers_a_part_and_the_others_take_it_over() {
             "all",
             &SubscriptionSpec::new(&sink.url(&format!("/{name}"))).batch(10),
         );
-        let of_topic = publishes(&mut clients, balancer.at(), (name, &key), (index, "/load"));
+        let of_topic = publishes(
+            &mut clients,
+            balancer.address(),
+            (name, &key),
+            (index, "/load"),
+        );
         published.insert(name.clone(), of_topic);
     }
     let progress = |what: &str| {

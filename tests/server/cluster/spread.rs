@@ -18,7 +18,7 @@ use crate::{
     server::{assert_arrived, many, replay, system_topic::UNASKED, wait_until_settled},
     spec::shows,
     support::{
-        endpoint::{Endpoint, answer},
+        endpoint::{Endpoint, respond},
         load,
         nats::has_nats,
         server::{SCOPE, Server, SubscriptionSpec, events_path, operator, subscription, wait_for},
@@ -283,7 +283,7 @@ fn a_spread_system_topic_has_the_events_about_topics_of_every_shard() {
     }
     let sharded = Sharded::start(&[CALM, ("SYSTEM_TOPIC__NAME", "server"), UNASKED]);
     let nodes = &sharded.cluster.nodes;
-    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let properties = json!({"partitionCount": SHARDS, "inputSchema": "CloudEventSchemaV1_0"});
     nodes[0].topic_of("server", &properties);
     let created = "Microsoft.EventGrid.SubscriptionCreated";
@@ -354,7 +354,7 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
         "bad",
         &SubscriptionSpec::new(&sink.url("/bad")).dead_letters("letters"),
     );
-    sink.set("/bad", Behavior::Answer(400));
+    sink.set("/bad", Behavior::Respond(400));
     let count = 60;
     let ids = spread(nodes, &key, "one", count);
     wait_for("the events", LONG, || sink.taken("/good") == count);
@@ -503,7 +503,7 @@ fn write_all_dead_letters(nodes: &[Server], key: &str, count: usize) -> usize {
 }
 
 fn redrive_all_dead_letters(nodes: &[Server], sink: &Sink, count: usize) {
-    sink.set("/bad", Behavior::Answer(200));
+    sink.set("/bad", Behavior::Respond(200));
     let topic = format!("{SCOPE}/{NAME}");
     operator(
         &nodes[2],
@@ -604,7 +604,7 @@ fn assert_a_filter_is_tested_in_every_shard(nodes: &[Server]) {
 /// Holding an event subscription is one operation for all shards.
 fn hold_and_resume_in_every_shard(nodes: &[Server], sink: &Sink, key: &str, count: usize) -> usize {
     wait_for("all events", LONG, || sink.taken("/good") == count);
-    nodes[0].operate(NAME, "good", "hold");
+    nodes[0].post_verb(NAME, "good", "hold");
     let operations = get(&nodes[1], "/audit?search=good/hold");
     assert_eq!(
         operations["value"].as_array().map(Vec::len),
@@ -616,7 +616,7 @@ fn hold_and_resume_in_every_shard(nodes: &[Server], sink: &Sink, key: &str, coun
     assert!(get(&nodes[1], &status)["heldBy"].is_string());
     thread::sleep(Duration::from_millis(50));
     assert_eq!(sink.taken("/good"), count);
-    nodes[1].operate(NAME, "good", "resume");
+    nodes[1].post_verb(NAME, "good", "resume");
     let count = count + held_events.len();
     wait_for("the held events", LONG, || sink.taken("/good") == count);
     wait_until_settled(&nodes[2], NAME, "good");
@@ -625,7 +625,7 @@ fn hold_and_resume_in_every_shard(nodes: &[Server], sink: &Sink, key: &str, coun
 
 /// A replay has a job in each shard, and its id names all of them.
 fn replay_in_every_shard(nodes: &[Server], sink: &Sink, count: usize) {
-    nodes[0].operate(NAME, "good", "hold");
+    nodes[0].post_verb(NAME, "good", "hold");
     let id = replay::start(&nodes[1], NAME, "good", &json!({}));
     assert_eq!(id.split(',').count(), usize::from(SHARDS), "{id}");
     assert_eq!(list_jobs_of_good(&nodes[0]).join(","), id);
@@ -637,7 +637,7 @@ fn replay_in_every_shard(nodes: &[Server], sink: &Sink, count: usize) {
         let response = node.command("POST", &format!("{path}/{action}"), &Value::Null);
         assert_eq!(response.json()["state"], state);
     }
-    nodes[0].operate(NAME, "good", "resume");
+    nodes[0].post_verb(NAME, "good", "resume");
     wait_for("the replayed events", LONG, || {
         count_deliveries(sink, "/good") == 2 * count
     });
@@ -710,7 +710,7 @@ fn a_spread_topic_takes_events_while_an_owner_is_gone_and_loses_none() {
         .map(|publisher| {
             publishes(
                 &mut clients,
-                balancer.at(),
+                balancer.address(),
                 (NAME, &key),
                 (publisher, "/load"),
             )
@@ -825,8 +825,9 @@ fn a_change_of_a_spread_topic_reaches_every_shard_though_a_node_is_lost_in_its_m
     let node = &sharded.cluster.nodes[asked];
     sharded.cluster.nodes[lost].signal("STOP");
     let response = thread::scope(|scope| {
-        let put =
-            scope.spawn(|| node.ask_for(NAME, "all", &SubscriptionSpec::new(&sink.url("/all"))));
+        let put = scope.spawn(|| {
+            node.put_subscription(NAME, "all", &SubscriptionSpec::new(&sink.url("/all")))
+        });
         // One shard has it, and the others are waited for.
         wait_for("the event subscription in a shard", LONG, || {
             let path = format!("{}/status?shard={near}", subscription(NAME, "all"));

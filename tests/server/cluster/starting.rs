@@ -114,7 +114,7 @@ fn a_node_asks_again_for_the_records_of_the_cluster_where_nats_does_not_answer_a
         .parse()
         .expect("an address");
     let proxy = TcpProxy::start(&[at]);
-    let url = format!("nats://{}", proxy.at());
+    let url = format!("nats://{}", proxy.address());
     let mut cluster = Cluster::prepare_each(nats, &[], |_| vec![("CLUSTER__URLS", url.clone())]);
     proxy.cut(Cut::Marked("KV_GH_test"));
     cluster.nodes[0].begin();
@@ -153,7 +153,7 @@ fn a_node_whose_first_write_waits_gives_the_store_up_when_it_is_asked_to() {
     }
     let (cluster, proxy, _files) = held(DECLARED);
     // A client whose request waits for an owner, and then does not end.
-    let mut tail = TcpStream::connect(cluster.nodes[0].at()).expect("a connection");
+    let mut tail = TcpStream::connect(cluster.nodes[0].address()).expect("a connection");
     let request =
         format!("GET /tail HTTP/1.1\r\nhost: node\r\nauthorization: Bearer {TOKEN}\r\n\r\n");
     tail.write_all(request.as_bytes()).expect("a request");
@@ -178,7 +178,7 @@ fn a_node_that_is_stopped_at_its_first_write_releases_the_changelog() {
         return;
     }
     let (mut cluster, proxy, _files) = held(DECLARED);
-    cluster.nodes[0].signal_term();
+    cluster.nodes[0].signal("TERM");
     proxy.cut(Cut::Nothing);
     assert_eq!(cluster.nodes[0].wait(Duration::from_secs(60)), Some(0));
     println!("node {} is the next owner", cluster.owner_but(Some(0)));

@@ -51,7 +51,7 @@ impl Links {
     fn setting(&self, node: usize) -> Vec<(&'static str, String)> {
         let urls = self.0[node]
             .iter()
-            .map(|proxy| format!("nats://{}", proxy.at()));
+            .map(|proxy| format!("nats://{}", proxy.address()));
         let urls: Vec<String> = urls.collect();
         vec![("CLUSTER__URLS", urls.join(","))]
     }
@@ -139,7 +139,7 @@ fn assert_rollback_is_refused(cluster: &Cluster, backup: &StreamBackup, topics: 
     wait_for("all nodes to refuse the shard", START, || {
         cluster.nodes.iter().all(|node| {
             assert_ne!(publish(node, rolled_back), 200);
-            let view = node.open("GET", "/readyz", &[]).json();
+            let view = node.request_without_token("GET", "/readyz", &[]).json();
             let problem = format!("cannot serve shard {shard}");
             view["problems"].to_string().contains(&problem)
         })
@@ -286,7 +286,7 @@ fn start_publishers(
         }
         node.subscribe(name, "all", &spec);
         let published = [(0, "/a"), (1, "/b")]
-            .map(|publisher| publishes(clients, balancer.at(), (name, &key), publisher));
+            .map(|publisher| publishes(clients, balancer.address(), (name, &key), publisher));
         topics.push(Topic {
             name: name.clone(),
             key,
@@ -319,7 +319,7 @@ fn nothing_acknowledged_is_lost_while_nodes_and_nats_servers_fail_in_the_same_ro
     let mut clients = Clients::new();
     let topics = start_publishers(first, &sink, &balancer, &mut clients, &names);
     let backup = cluster.nats.0[0].back_up(&stream_name(&topics[1].name));
-    let pulled = pulls(&mut clients, balancer.at(), &queue(first));
+    let pulled = pulls(&mut clients, balancer.address(), &queue(first));
     let rounds = many(8, 50);
     for round in 0..rounds {
         let fault = RoundFault::new(round, &names);
@@ -329,7 +329,7 @@ fn nothing_acknowledged_is_lost_while_nodes_and_nats_servers_fail_in_the_same_ro
             .map(|topic| topic.acknowledged().len())
             .collect();
         let status = if round % 2 == 0 { 503 } else { 200 };
-        sink.set(&topics[2].path(), Behavior::Answer(status));
+        sink.set(&topics[2].path(), Behavior::Respond(status));
         fault.inject_and_mend(cluster, &links, &balancer);
         for (topic, count) in topics.iter().zip(counts) {
             wait_for("publishers to be served", START, || {
@@ -340,7 +340,7 @@ fn nothing_acknowledged_is_lost_while_nodes_and_nats_servers_fail_in_the_same_ro
             assert!(!node.has_ended(), "{}", node.logs());
         }
     }
-    sink.set(&topics[2].path(), Behavior::Answer(200));
+    sink.set(&topics[2].path(), Behavior::Respond(200));
     stop_clients(clients, &pulled);
     for topic in &topics {
         assert_topic_lost_nothing(cluster, &sink, topic);

@@ -17,7 +17,7 @@ use crate::{
     server::system_topic::{INTERVAL, TOPIC, UNASKED},
     support::{
         certificates::{Authority, DAY, days_left},
-        endpoint::{Endpoint, answer},
+        endpoint::{Endpoint, respond},
         load,
         nats::{NatsCluster, has_nats},
         port::ReservedPort,
@@ -232,7 +232,7 @@ fn nodes_with_and_without_tls_forward_nothing_to_each_other() {
             "c" => {
                 vec![
                     ("CLUSTER__NODE_LISTEN", port.address.to_string()),
-                    ("CLUSTER__ADVERTISE", proxy.at().to_string()),
+                    ("CLUSTER__ADVERTISE", proxy.address().to_string()),
                 ]
             }
             node => node_tls(folder.path(), node),
@@ -319,7 +319,7 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_an
         );
     }
 
-    let subscriber = Endpoint::start(vec![answer(200, "", "")]);
+    let subscriber = Endpoint::start(vec![respond(200, "", "")]);
     cluster.nodes[0].topic("server", "EventGridSchema");
     cluster.nodes[0].subscribe("server", "all", &SubscriptionSpec::new(&subscriber.url()));
 
@@ -342,8 +342,8 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_an
     });
     cluster.nats.0[0].resume();
     wait_for("writes", START, || {
-        let answer = cluster.nodes[0].client().ask("GET", "/readyz", &[], b"");
-        answer.is_ok_and(|answer| answer.status == 200)
+        let response = cluster.nodes[0].client().ask("GET", "/readyz", &[], b"");
+        response.is_ok_and(|response| response.status == 200)
     });
     let made = cluster.nodes[0].admin("PUT", &format!("{SCOPE}/more"), &json!({"properties": {}}));
     assert!(made.status < 300, "{}", made.text());

@@ -150,7 +150,7 @@ fn start_bus() -> HttpService {
 #[test]
 fn azures_quickstarts_are_validated_previewed_and_deployed() {
     let bus = start_bus();
-    let server = start_server(bus.at(), start_broker_with_topic(), GROUP);
+    let server = start_server(bus.address(), start_broker_with_topic(), GROUP);
     let sink = Sink::start();
     for case in quickstarts(&sink) {
         let name = case.name;
@@ -248,7 +248,7 @@ fn azures_quickstarts_are_validated_previewed_and_deployed() {
 fn azures_quickstarts_are_applied() {
     let bus = start_bus();
     let group = "/subscriptions/local/resourceGroups/dev";
-    let server = start_server(bus.at(), start_broker_with_topic(), group);
+    let server = start_server(bus.address(), start_broker_with_topic(), group);
     let sink = Sink::start();
     for case in quickstarts(&sink) {
         let name = case.name;

@@ -19,7 +19,7 @@ fn ask(server: &Server, shown: &str, most: usize) -> Socket {
         .set_recv_buffer_size(4_096)
         .expect("a socket takes its option");
     socket
-        .connect(&server.at().into())
+        .connect(&server.address().into())
         .expect("the server listens");
     let head = format!(
         "POST {TOPIC}/eventsubscriptions/once:receive?maxEvents={most}&maxWaitTime=120 HTTP/1.1\r\n\
@@ -33,7 +33,7 @@ fn ask(server: &Server, shown: &str, most: usize) -> Socket {
 fn established(server: &Server, port: u16) -> usize {
     let table =
         std::fs::read_to_string(format!("/proc/{}/net/tcp", server.id())).unwrap_or_default();
-    let own = format!(":{:04X}", server.at().port());
+    let own = format!(":{:04X}", server.address().port());
     let peer = format!(":{port:04X}");
     let line = |line: &&str| {
         let mut words = line.split_whitespace().skip(1);

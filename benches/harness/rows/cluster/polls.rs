@@ -65,7 +65,7 @@ pub(super) fn rows(bench: &Bench, stage: &ClusterStage) -> [Row; 2] {
             &[("live", TYPE), ("idle", "Bench.Never")],
         );
         let at = |server: &Server| Target {
-            at: server.at(),
+            at: server.address(),
             ..target.clone()
         };
         Queue {
