@@ -436,9 +436,9 @@ fn fill_log(store: &RocksStore) {
     }
 }
 
-/// A partition with more than one file of chunks of ten events of 6 kB.
-fn fill_files(store: &RocksStore) {
-    for first in (0..6000).step_by(10) {
+/// Writes so many events of 6 kB to files of the log, in chunks of ten.
+fn fill_files(store: &RocksStore, events: u64) {
+    for first in (0..events).step_by(10) {
         put(
             store,
             Family::Log,
@@ -505,7 +505,7 @@ fn a_floor_on_the_edge_of_a_chunk_frees_that_chunk_and_keeps_the_next() {
 fn a_floor_drops_whole_files_at_once() {
     let folder = folder();
     let store = open(folder.path());
-    fill_files(&store);
+    fill_files(&store, 6000);
     store.drop_log(PartitionId(1), Seq(5995)).expect("dropped");
     // On another thread, but before the store is closed.
     drop(store);
@@ -518,10 +518,32 @@ fn a_floor_drops_whole_files_at_once() {
 }
 
 #[test]
+fn a_long_part_of_the_log_is_dropped_file_by_file_and_a_close_leaves_the_rest() {
+    let folder = folder();
+    let store = open(folder.path());
+    fill_files(&store, 18_000);
+    let before = log_bytes(folder.path());
+    store
+        .drop_log(PartitionId(1), Seq(17_995))
+        .expect("dropped");
+    drop(store);
+    let store = open(folder.path());
+    assert_eq!(log_in(&store, 1).last(), Some(&17_991));
+    // The next floor deletes what is left.
+    store
+        .drop_log(PartitionId(1), Seq(17_995))
+        .expect("dropped");
+    wait_for("files to be deleted", Duration::from_secs(10), || {
+        log_bytes(folder.path()) < before / 3
+    });
+    assert_eq!(log_in(&store, 1).last(), Some(&17_991));
+}
+
+#[test]
 fn what_a_floor_is_about_to_free_does_not_fill_the_block_cache() {
     let folder = folder();
     let store = open(folder.path());
-    fill_files(&store);
+    fill_files(&store, 6000);
     let used = || {
         store
             .figures()
