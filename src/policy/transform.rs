@@ -102,15 +102,22 @@ impl InvalidTransform {
 /// Why there is nothing to send for an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransformError {
+    /// An expression has no usable result.
     #[error("transform.{at}: {problem}")]
-    Part { at: String, problem: String },
+    Expression {
+        /// The property of the transformation.
+        at: String,
+        /// What is wrong with the result.
+        problem: String,
+    },
+    /// The event is not what its schema says.
     #[error("the event cannot be read: {0}")]
     UnreadableEvent(String),
 }
 
 impl TransformError {
     fn new(at: &str, problem: impl fmt::Display) -> Self {
-        Self::Part {
+        Self::Expression {
             at: at.to_owned(),
             problem: problem.to_string(),
         }
