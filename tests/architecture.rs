@@ -353,27 +353,3 @@ fn output_of_commands_goes_through_the_function_that_escapes_it() {
         wrong.join("\n")
     );
 }
-
-/// The table of `src/README.md` says where to look: "`judge_failure` in [policy/retry.rs](…)".
-#[test]
-fn the_places_in_the_readme_define_what_it_names() {
-    let readme = include_str!("../src/README.md");
-    let mut count = 0;
-    for (at, _) in readme.match_indices("` in [") {
-        let name = readme[..at].rsplit('`').next().expect("a name");
-        let (_, link) = readme[at..].split_once("](").expect("a link");
-        let (path, _) = link.split_once(')').expect("a link");
-        let source = fs::read_to_string(Path::new("src").join(path)).expect(path);
-        let is_defined = ["fn", "const", "static", "enum", "struct"]
-            .iter()
-            .any(|kind| {
-                let definition = format!("{kind} {name}");
-                source.split(&*definition).skip(1).any(|rest| {
-                    !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_')
-                })
-            });
-        assert!(is_defined, "{path} does not define {name}");
-        count += 1;
-    }
-    assert!(count > 5, "{count} places were found");
-}

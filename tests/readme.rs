@@ -1035,10 +1035,13 @@ fn every_function_that_the_architecture_names_is_in_the_linked_file() {
             .expect("a link");
         let text = std::fs::read_to_string(source.join(file)).unwrap_or_default();
         named += 1;
-        if !["const", "enum", "fn", "struct"]
-            .iter()
-            .any(|kind| text.contains(&format!("{kind} {name}")))
-        {
+        let is_defined = ["const", "enum", "fn", "struct"].iter().any(|kind| {
+            let definition = format!("{kind} {name}");
+            text.split(&*definition)
+                .skip(1)
+                .any(|rest| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
+        });
+        if !is_defined {
             missing.push(format!("{name} in {file}"));
         }
     }

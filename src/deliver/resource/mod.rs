@@ -95,7 +95,7 @@ trait Kind {
     const SCHEMES: &'static [&'static str];
     /// Whether the kind sends `deliveryAttributeMappings`.
     const HAS_PROPERTIES: bool;
-    /// Whether a request may have several events: then the subscription sets the limits.
+    /// Whether the subscription sets the limits of a batch. Otherwise they are the service's.
     const HAS_BATCHES: bool = false;
     /// Whether the events of a request must have the same delivery properties.
     const IS_GROUPED: bool = Self::HAS_BATCHES;

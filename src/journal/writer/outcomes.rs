@@ -20,7 +20,7 @@ const OUTCOMES_MAX: usize = 1024;
 const IDLE_MIN: Duration = Duration::from_millis(1);
 
 /// The maximum number of outcomes that join such a write.
-const SHARING_MAX: usize = 16;
+const SHARING_OUTCOMES: usize = 16;
 
 pub(super) struct WaitingOutcomes {
     delay: Duration,
@@ -127,7 +127,7 @@ impl WaitingOutcomes {
     /// Whether the outcomes are written with events that are written now.
     pub(super) fn may_share_sync(&self, last_write: Timestamp, now: Timestamp) -> bool {
         let may_share = self.sharing_begins.is_some_and(|begin| begin <= now);
-        may_share && self.len() <= SHARING_MAX && now.since(last_write) >= IDLE_MIN
+        may_share && self.len() <= SHARING_OUTCOMES && now.since(last_write) >= IDLE_MIN
     }
 
     /// Whether they have waited for long enough, or are as many as may wait.

@@ -290,7 +290,7 @@ fn open_db(
     store: &Path,
     wanted: &RocksOptions,
     floors: &PartitionFloors,
-    spared: &BTreeSet<Family>,
+    uncompacted: &BTreeSet<Family>,
 ) -> Result<DB, StoreError> {
     let options_of_all = options.map_err(rocksdb_error)?;
     let cache = Cache::new_lru_cache(wanted.cache_bytes);
@@ -301,7 +301,7 @@ fn open_db(
     for family in Family::ALL {
         let mut options =
             options::family_options(family, wanted, &cache, floors).map_err(rocksdb_error)?;
-        options.set_disable_auto_compactions(spared.contains(&family));
+        options.set_disable_auto_compactions(uncompacted.contains(&family));
         families.push(ColumnFamilyDescriptor::new(family.name(), options));
     }
     if store.join("CURRENT").is_file() {

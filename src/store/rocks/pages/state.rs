@@ -23,19 +23,19 @@ const PAGES: u64 = 1024;
 const PAGES_BYTES: usize = 4 << 20;
 
 /// The maximum number of lines in memory, approximately: about 3 MiB.
-const LINES_MAX: usize = 1 << 17;
+const MEMORY_LINES: usize = 1 << 17;
 
 /// The number of lines of a subscription that become records at once: with more of them in a record
 /// it hardly becomes cheaper.
-const OWN_LINES_MAX: u32 = 64;
+const SUBSCRIPTION_LINES: u32 = 64;
 
 /// The number of lines of one write that become records at once. Each line of a page is written
 /// again later.
-const WRITE_LINES_MAX: u32 = 16;
+const WRITE_LINES: u32 = 16;
 
-/// A write turns the outcomes of at most `2 × its own subscriptions + STORED_MAX` subscriptions
-/// into records, so that it is not delayed.
-const STORED_MAX: usize = 32;
+/// A write turns the outcomes of at most this many subscriptions into records, besides twice its
+/// own number, so that it is not delayed.
+const STORED_SUBSCRIPTIONS: usize = 32;
 
 #[derive(Debug, Default)]
 pub(super) struct PagesState {
@@ -105,7 +105,7 @@ impl PagesState {
         plan: &mut Plan,
         outcomes: Vec<(SubscriptionKey, Outcomes<'_>)>,
     ) {
-        let is_crowded = self.bytes > PAGES_BYTES || self.lines > LINES_MAX;
+        let is_crowded = self.bytes > PAGES_BYTES || self.lines > MEMORY_LINES;
         let is_due = |first: u64| is_crowded || first.saturating_add(PAGES) <= plan.number;
         let due = self
             .order
@@ -113,8 +113,9 @@ impl PagesState {
             .take_while(|(first, _)| is_due(*first))
             .map(|(_, key)| *key);
         let due = due.filter(|key| self.unstored.get(key).is_some_and(|known| !known.is_busy()));
-        let mut due: BTreeSet<SubscriptionKey> =
-            due.take(STORED_MAX + 2 * outcomes.len()).collect();
+        let mut due: BTreeSet<SubscriptionKey> = due
+            .take(STORED_SUBSCRIPTIONS + 2 * outcomes.len())
+            .collect();
         for (subscription_key, outcomes) in outcomes {
             let mut unstored = self.unstored.get_mut(&subscription_key);
             let lines = outcomes.lines.line_count();
@@ -129,8 +130,8 @@ impl PagesState {
                 .as_ref()
                 .is_some_and(|unstored| unstored.is_uncertain);
             let is_due = due.remove(&subscription_key)
-                || lines >= WRITE_LINES_MAX
-                || all_lines >= OWN_LINES_MAX;
+                || lines >= WRITE_LINES
+                || all_lines >= SUBSCRIPTION_LINES;
             if is_due && !is_storing {
                 self.store_outcomes(plan, subscription_key, outcomes);
                 continue;
