@@ -91,25 +91,20 @@ pub fn run(
     let declaration = read_declaration(&config)?;
     file_modes::restrict_modes(&config).map_err(io_error("the data folder"))?;
     shards::check_folder(&config)?;
-    if let Some(cluster) = config.cluster.as_ref().filter(|cluster| cluster.shards > 1) {
-        let shards = cluster.shards;
-        return shards::run(
-            &Process {
-                config,
-                sources,
-                log,
-                declared: declaration,
-            },
-            shards,
-        );
-    }
-    let budget =
-        descriptors::claim_descriptors(2 * available_processors() + worker_threads(&config))?;
-    let mut launch = Launch {
+    let shards = config.cluster.as_ref().map_or(1, |cluster| cluster.shards);
+    let inputs = ServerInputs {
         config,
         sources,
         log,
         declared: declaration,
+    };
+    if shards > 1 {
+        return shards::run(&inputs, shards);
+    }
+    let threads = 2 * available_processors() + worker_threads(&inputs.config);
+    let budget = descriptors::claim_descriptors(threads)?;
+    let mut launch = Launch {
+        inputs,
         budget,
         delivery_threads: available_processors(),
         threads: ActorThreads::default(),
@@ -132,7 +127,12 @@ fn serve_until_stopped(launch: &mut Launch, state: &mut ProcessState) -> Result<
         let system =
             actix_rt::System::with_tokio_rt(|| core_span::spanned_runtime(Span::current()));
         match system.block_on(run_server(launch, state)) {
-            Ok(RunOutcome::RunAgain) => reload::refresh(&mut launch.config, &launch.sources),
+            Ok(RunOutcome::RunAgain) => {
+                let ServerInputs {
+                    config, sources, ..
+                } = &mut launch.inputs;
+                reload::refresh(config, sources)
+            }
             Ok(RunOutcome::ProcessEnds) => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -191,8 +191,9 @@ struct ProcessState {
     signals: Option<StopSignals>,
 }
 
-/// The inputs of a process.
-struct Process {
+/// What a process is started with, or the core of a shard.
+#[derive(Clone)]
+struct ServerInputs {
     config: Config,
     sources: config::SettingSources,
     log: LogFilter,
@@ -201,10 +202,7 @@ struct Process {
 
 /// The inputs of a start.
 struct Launch {
-    config: Config,
-    sources: config::SettingSources,
-    log: LogFilter,
-    declared: Option<Declared>,
+    inputs: ServerInputs,
     budget: DescriptorBudget,
     /// The number of threads of the actors. With 0 they run on that of the core.
     delivery_threads: usize,

@@ -59,7 +59,9 @@ pub(super) async fn run_server(
     let reload_signals = ReloadSignals::install().map_err(io_error("cannot handle signals"))?;
     let mut bound = Bound::open(launch, state)?;
     // A signal that arrives while a server begins again stops it once it serves.
-    let earlier_signals = state.signals.take_if(|_| launch.config.cluster.is_none());
+    let earlier_signals = state
+        .signals
+        .take_if(|_| launch.inputs.config.cluster.is_none());
     let Some(OwnedStore {
         local,
         target,
@@ -99,7 +101,7 @@ pub(super) async fn run_server(
     let reload = Rc::new(build_reload(
         launch, &recovered, &delivery, &bound, &control,
     ));
-    actix_rt::spawn(reload.run(reload_signals, launch.config.clone()));
+    actix_rt::spawn(reload.run(reload_signals, launch.inputs.config.clone()));
     // The service manager may stop the server as soon as it is ready.
     let mut stop_signals = match earlier_signals {
         Some(signals) => signals,
@@ -133,7 +135,7 @@ pub(super) async fn run_server(
         listening,
     };
     let outcome = running.stop(end).await?;
-    if launch.config.cluster.is_none() {
+    if launch.inputs.config.cluster.is_none() {
         state.signals = Some(stop_signals);
     }
     Ok(outcome)
@@ -219,7 +221,7 @@ async fn write_declared(
     ownership: Option<&mut Ownership<'_>>,
 ) -> Result<LockTokenSealer, StartEnd> {
     let write = async {
-        startup::apply_declared(control, launch.declared.clone()).await?;
+        startup::apply_declared(control, launch.inputs.declared.clone()).await?;
         let tokens = LockTokenSealer::load_or_create(&recovered.parts.journal).await?;
         Ok(match &launch.core {
             Some(core) => tokens.with_shard(core.others.own),
@@ -240,8 +242,8 @@ fn build_reload(
     control: &web::Data<Control>,
 ) -> Reload {
     Reload {
-        sources: launch.sources.clone(),
-        log: launch.log.clone(),
+        sources: launch.inputs.sources.clone(),
+        log: launch.inputs.log.clone(),
         token: recovered.token.clone(),
         control: control.clone(),
         certificate: bound.address.shown.clone(),

@@ -32,7 +32,7 @@ use tokio::{
 };
 
 use super::{
-    Launch, Process, ProcessState, ServerError, ShardCore, available_processors,
+    Launch, ProcessState, ServerError, ServerInputs, ShardCore, available_processors,
     client_listeners::ClientListeners,
     control_copy::ControlCopy,
     descriptors::{self, ProcessThreads, SharedBudget},
@@ -125,8 +125,8 @@ fn foreign_folder_error(folder: &Path, content: &str, shards: usize) -> ServerEr
 ///
 /// # Errors
 /// If no core can start, or one cannot stop cleanly.
-pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
-    let front_threads = worker_threads(&process.config);
+pub(super) fn run(inputs: &ServerInputs, shards: usize) -> Result<(), ServerError> {
+    let front_threads = worker_threads(&inputs.config);
     let workers = share_of(front_threads, shards);
     // Most machines have fewer processors than shards.
     let delivery_threads = available_processors() / shards;
@@ -147,10 +147,10 @@ pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
         requests = budget.core.outbound,
         "file descriptors divided"
     );
-    let folder = process.config.server.data_dir.join(FOLDER);
-    make_folders(&process.config.server.data_dir, &folder)
+    let folder = inputs.config.server.data_dir.join(FOLDER);
+    make_folders(&inputs.config.server.data_dir, &folder)
         .map_err(io_error(folder.display().to_string()))?;
-    make_backup_folder(&process.config);
+    make_backup_folder(&inputs.config);
     let mut stores = Vec::new();
     let plan = CorePlan {
         shards,
@@ -160,7 +160,7 @@ pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
         folder: &folder,
         budget,
     };
-    let outcome = actix_rt::System::new().block_on(serve_cores(process, &plan, &mut stores));
+    let outcome = actix_rt::System::new().block_on(serve_cores(inputs, &plan, &mut stores));
     stores.iter().for_each(|store| store.close());
     outcome
 }
@@ -181,23 +181,19 @@ struct CorePlan<'a> {
 }
 
 impl CorePlan<'_> {
-    fn build_launch(&self, process: &Process, shard: usize, threads: ActorThreads) -> Launch {
-        let mut config = process.config.clone();
+    fn build_launch(&self, inputs: &ServerInputs, shard: usize, threads: ActorThreads) -> Launch {
+        let mut inputs = inputs.clone();
+        let config = &mut inputs.config;
         config.server.data_dir = self.folder.join(shard.to_string());
         config.server.workers = self.workers;
-        memory::divide_budgets(&mut config, self.shards);
+        memory::divide_budgets(config, self.shards);
         if let Some(store) = &mut config.backup.store {
             store.address.path.push(format!("shard-{shard}"));
         }
         let has_control = shard == self.shards;
-        let declaration = process.declared.clone().filter(|_| has_control);
-        let sources = process.sources.clone();
-        let log = process.log.clone();
+        inputs.declared = inputs.declared.filter(|_| has_control);
         Launch {
-            config,
-            sources,
-            log,
-            declared: declaration,
+            inputs,
             budget: self.budget.core,
             delivery_threads: self.delivery_threads,
             threads,
@@ -208,13 +204,13 @@ impl CorePlan<'_> {
 
 /// Serves clients and starts the cores, until a signal stops the process or all cores have ended.
 async fn serve_cores(
-    process: &Process,
+    inputs: &ServerInputs,
     plan: &CorePlan<'_>,
     stores: &mut Vec<Arc<LocalStore>>,
 ) -> Result<(), ServerError> {
     // The first step, because a signal without a handler ends the process.
     let _signals = ReloadSignals::install().map_err(io_error("cannot handle signals"))?;
-    let mut running = RunningCores::start(process, plan, stores).await?;
+    let mut running = RunningCores::start(inputs, plan, stores).await?;
     let failed_cores = running.wait_for_signal_or_failures(plan.cores).await?;
     running.stop(failed_cores, plan.cores).await
 }
@@ -236,11 +232,11 @@ struct RunningCores {
 
 impl RunningCores {
     async fn start(
-        process: &Process,
+        inputs: &ServerInputs,
         plan: &CorePlan<'_>,
         stores: &mut Vec<Arc<LocalStore>>,
     ) -> Result<Self, ServerError> {
-        let config = &process.config;
+        let config = &inputs.config;
         let cluster = config
             .cluster
             .as_ref()
@@ -251,7 +247,7 @@ impl RunningCores {
         let interim = listener.serve_interim(config, &plan.budget.front, health.clone())?;
         let threads = ActorThreads::default();
         let mut launches: Vec<Launch> = (0..plan.cores)
-            .map(|shard| plan.build_launch(process, shard, threads.clone()))
+            .map(|shard| plan.build_launch(inputs, shard, threads.clone()))
             .collect();
         open_stores(&launches, &health, stores).await?;
         health.set_step(StartStep::new("following the changelogs"));
@@ -368,13 +364,13 @@ async fn open_stores(
 ) -> Result<(), ServerError> {
     let opening = launches
         .iter()
-        .map(|core| startup::open_store(&core.config, &core.budget, health));
+        .map(|core| startup::open_store(&core.inputs.config, &core.budget, health));
     let results = join_all(opening).await;
     let has_any = results.iter().any(Result::is_ok);
     for (result, core) in results.into_iter().zip(launches) {
         let store = match result {
             Err(error) if has_any => Arc::new(startup::build_unopened_store(
-                &core.config,
+                &core.inputs.config,
                 &core.budget,
                 &error,
             )),

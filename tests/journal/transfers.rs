@@ -21,7 +21,7 @@ use super::{keys_in, put};
 /// The last record that the sender has applied.
 const APPLIED: u64 = 700;
 
-/// A receiver that notes what it is told, and refuses what it shall.
+/// A receiver that notes what arrives, and refuses what it is to refuse.
 #[derive(Default)]
 struct TestReceiver {
     begun: Option<(u64, u64)>,

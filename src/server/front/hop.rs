@@ -455,33 +455,12 @@ impl NodeSecret {
     where
         T: AsyncRead + AsyncWrite + Unpin,
     {
-        let greeting = read_line(&mut stream)
-            .await
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => io::Error::new(
-                    io::ErrorKind::UnexpectedEof,
-                    "the owner has ended the connection without a greeting; it may expect TLS \
-                     (cluster.node_certificate_file)",
-                ),
-                _ => error,
-            })?;
-        let owner_nonce = greeting.strip_prefix(PROTOCOL).map(str::trim_start);
-        let owner_nonce = owner_nonce.ok_or_else(|| {
-            // A listener without a free connection refuses it in HTTP, and may take the next one.
-            if greeting.starts_with("HTTP/1.1 503 ") {
-                io::Error::new(
-                    io::ErrorKind::ConnectionRefused,
-                    "the owner has no free connection",
-                )
-            } else {
-                io::Error::other("the owner speaks another protocol")
-            }
-        })?;
+        let owner_nonce = read_owner_nonce(&mut stream).await?;
         let side = side.map_or(WATCH, ListenerSide::name);
         let node_nonce = make_nonce()?;
         let handshake = Handshake {
             address,
-            owner_nonce,
+            owner_nonce: &owner_nonce,
             node_nonce: &node_nonce,
             side,
         };
@@ -494,6 +473,31 @@ impl NodeSecret {
         self.check_proof(&confirmation, Prover::Owner, &handshake)?;
         Ok(stream)
     }
+}
+
+/// Reads the owner's greeting, which has a nonce.
+async fn read_owner_nonce(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<String> {
+    let greeting = read_line(stream)
+        .await
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the owner has ended the connection without a greeting; it may expect TLS \
+                 (cluster.node_certificate_file)",
+            ),
+            _ => error,
+        })?;
+    if let Some(nonce) = greeting.strip_prefix(PROTOCOL) {
+        return Ok(nonce.trim_start().to_owned());
+    }
+    // A listener without a free connection refuses it in HTTP, and may take the next one.
+    if greeting.starts_with("HTTP/1.1 503 ") {
+        return Err(io::Error::new(
+            io::ErrorKind::ConnectionRefused,
+            "the owner has no free connection",
+        ));
+    }
+    Err(io::Error::other("the owner speaks another protocol"))
 }
 
 fn make_nonce() -> io::Result<String> {

@@ -4,7 +4,7 @@ use actix_web::web;
 
 use super::RunOutcome;
 use crate::{
-    Launch, ProcessState, ServerError,
+    Launch, ProcessState, ServerError, ServerInputs,
     client_listeners::ClientListeners,
     listener::HttpListener,
     node::{Ownership, TenureEnd},
@@ -46,7 +46,7 @@ impl From<ServerError> for StartEnd {
 impl Bound {
     pub(super) fn open(launch: &Launch, state: &mut ProcessState) -> Result<Self, ServerError> {
         let Launch {
-            config,
+            inputs: ServerInputs { config, .. },
             budget,
             core,
             ..

@@ -39,7 +39,8 @@ impl<'a> OwnedStore<'a> {
         state: &'a mut ProcessState,
         bound: &mut Bound,
     ) -> Result<Option<Self>, ServerError> {
-        let Launch { config, budget, .. } = launch;
+        let Launch { inputs, budget, .. } = launch;
+        let config = &inputs.config;
         let store = match &state.store {
             Some(store) => Arc::clone(store),
             None => Arc::clone(

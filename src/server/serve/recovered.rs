@@ -46,7 +46,8 @@ impl Recovered {
         targets: &ChaosTargets,
         ownership: Option<&Ownership<'_>>,
     ) -> Result<(Self, StartQueue), ServerError> {
-        let Launch { config, budget, .. } = launch;
+        let Launch { inputs, budget, .. } = launch;
+        let config = &inputs.config;
         let Bound {
             address, health, ..
         } = bound;

@@ -449,7 +449,10 @@ fn a_stream_that_is_smaller_than_what_a_node_keeps_is_refused() {
     assert_eq!(cluster.nodes[1].wait(START), Some(1));
     let log = cluster.nodes[1].logs();
     assert!(
-        log.contains("cluster.stream_keep_bytes: the stream GH_test_0 takes 2097152 bytes"),
+        log.contains(
+            "cluster.stream_keep_bytes: 536870912 bytes, and the stream GH_test_0 takes 2097152; \
+             set at most 1048576"
+        ),
         "{log}"
     );
 }
