@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use awc::http::{Method, StatusCode};
+use awc::http::StatusCode;
 use serde_json::Value;
 use url::form_urlencoded;
 
@@ -48,10 +48,7 @@ impl Explain {
             .topic
             .subscription_path(&self.subscription, &format!("/explain?{}", query.finish()));
         let server = self.client.server.build_client()?;
-        let response: Result<Value, ClientError> = server
-            .send_request(Method::GET, &path, None::<&Value>)
-            .await;
-        let explanation = match response {
+        let explanation: Value = match server.get(&path).await {
             Err(ClientError::Refused { status, reason }) if status == StatusCode::NOT_FOUND => {
                 return Err(not_found_error(&self.event, reason));
             }
