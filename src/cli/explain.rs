@@ -224,7 +224,7 @@ fn format_state(explanation: &ExplainView, topic: &str, at: &impl Fn(&str) -> St
         }
         StateView::DeadLetterWaiting { reason, file_due } => format!(
             "dead-lettered for {}; the file is due at {}",
-            format::optional_text(&reason),
+            format::optional_text(reason),
             format::optional_or_dash(file_due.as_deref(), at)
         ),
         // By its id it is found only while the log has it; its sequence is enough for the ledger.

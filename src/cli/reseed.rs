@@ -179,7 +179,7 @@ fn format_table(seeds: &[ShardSeed]) -> String {
         table.add_row([
             shard.to_string(),
             optional_number(*applied),
-            optional_text(&cluster),
+            optional_text(cluster),
         ]);
     }
     table.to_string()
