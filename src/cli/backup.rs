@@ -193,7 +193,7 @@ impl DestinationArgs {
     }
 
     fn list_backups(&self) -> Result<CommandOutcome, CommandFailure> {
-        let config = Config::load(&Serve::with_flags(self.config.clone(), None).setting_sources())?;
+        let config = Serve::load_config(self.config.clone(), None)?;
         let repository = open_repository(&config.backup, self.destination_url().as_deref())?;
         let BackupList {
             mut readable,
@@ -266,9 +266,7 @@ impl Rehearse {
     fn run(&self) -> Result<CommandOutcome, CommandFailure> {
         umask(Mode::from_raw_mode(0o077));
         let DestinationArgs { config, output, .. } = &self.destination;
-        let config = Config::load(
-            &Serve::with_flags(config.clone(), self.data_dir.clone()).setting_sources(),
-        )?;
+        let config = Serve::load_config(config.clone(), self.data_dir.clone())?;
         let repository = open_repository(
             &config.backup,
             self.destination.destination_url().as_deref(),
@@ -327,9 +325,7 @@ impl Restore {
     pub(super) fn run(&self) -> Result<CommandOutcome, CommandFailure> {
         // RocksDB creates files with the process's umask; only the owner may read them.
         umask(Mode::from_raw_mode(0o077));
-        let config = Config::load(
-            &Serve::with_flags(self.config.clone(), self.data_dir.clone()).setting_sources(),
-        )?;
+        let config = Serve::load_config(self.config.clone(), self.data_dir.clone())?;
         let stored = match self.backup.to_str().filter(|text| is_address(text)) {
             Some(url) => {
                 let repository = open_repository(&config.backup, Some(url))?;

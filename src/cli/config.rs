@@ -53,10 +53,7 @@ pub enum ConfigCommandError {
 
 impl CommandError for ConfigCommandError {
     fn is_usage(&self) -> bool {
-        match self {
-            Self::Config(error) => error.is_usage(),
-            Self::Declared(_) | Self::Start(_) => false,
-        }
+        matches!(self, Self::Config(error) if error.is_usage())
     }
 }
 

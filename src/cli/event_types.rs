@@ -110,14 +110,7 @@ impl EventTypes {
                     &format!("Delete the event type {}?", target.event_type),
                     yes,
                 )?;
-                server
-                    .send_change::<Value>(
-                        Method::DELETE,
-                        &target.event_type_path(),
-                        &shown,
-                        None::<&Value>,
-                    )
-                    .await?;
+                server.delete(&target.event_type_path(), &shown).await?;
                 let deletion = json!({"deleted": target.event_type});
                 Ok(target.client.output.format_value(&deletion, |_| {
                     format!("deleted {}", text_or_dash(&target.event_type))

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use awc::http::{Method, StatusCode};
+use awc::http::StatusCode;
 use serde_json::Value;
 use url::form_urlencoded;
 
@@ -48,10 +48,7 @@ impl Explain {
             .topic
             .subscription_path(&self.subscription, &format!("/explain?{}", query.finish()));
         let server = self.client.server.build_client()?;
-        let response: Result<Value, ClientError> = server
-            .send_request(Method::GET, &path, None::<&Value>)
-            .await;
-        let explanation = match response {
+        let explanation: Value = match server.get(&path).await {
             Err(ClientError::Refused { status, reason }) if status == StatusCode::NOT_FOUND => {
                 return Err(not_found_error(&self.event, reason));
             }
@@ -227,7 +224,7 @@ fn format_state(explanation: &ExplainView, topic: &str, at: &impl Fn(&str) -> St
         }
         StateView::DeadLetterWaiting { reason, file_due } => format!(
             "dead-lettered for {}; the file is due at {}",
-            format::optional_text(&reason),
+            format::optional_text(reason),
             format::optional_or_dash(file_due.as_deref(), at)
         ),
         // By its id it is found only while the log has it; its sequence is enough for the ledger.

@@ -15,7 +15,6 @@ use super::{
     progress::Progress,
     stream::follow_progress,
 };
-use gridhook_config::Config;
 use gridhook_repair::fsck::{self, CheckProgress, CheckReport, CheckStop};
 use gridhook_storage::{record_decoders, store_options};
 use gridhook_store::{
@@ -76,9 +75,7 @@ impl Fsck {
     }
 
     fn check_offline(&self) -> Result<CheckReport, CommandFailure> {
-        let config = Config::load(
-            &Serve::with_flags(self.config.clone(), self.data_dir.clone()).setting_sources(),
-        )?;
+        let config = Serve::load_config(self.config.clone(), self.data_dir.clone())?;
         let folder = config.server.data_dir;
         let options = store_options(&config.journal);
         // A folder with one of these names is opened, and the open reports what is wrong.

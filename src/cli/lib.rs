@@ -58,7 +58,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use self::output::{CommandFailure, CommandOutcome, Program, block_on};
 use gridhook_clock::Clock;
-use gridhook_config::{SettingFlag, SettingSources};
+use gridhook_config::{Config, SettingFlag, SettingSources};
 
 /// A self-hosted Azure Event Grid.
 #[derive(Debug, Parser)]
@@ -241,14 +241,18 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// The flags that offline commands share with the server.
-    fn with_flags(config: Option<PathBuf>, data_dir: Option<String>) -> Self {
-        Self {
+    /// The settings of an offline command, which has these flags of the server.
+    fn load_config(
+        config: Option<PathBuf>,
+        data_dir: Option<String>,
+    ) -> Result<Config, gridhook_config::Error> {
+        let serve = Self {
             config,
             data_dir,
             listen: None,
             log_format: None,
-        }
+        };
+        Config::load(&serve.setting_sources())
     }
 
     /// The sources of the settings: file, environment and flags.

@@ -1,6 +1,5 @@
 //! Reads the paged lists of the control plane.
 
-use awc::http::Method;
 use serde::de::DeserializeOwned;
 use url::Url;
 
@@ -25,7 +24,7 @@ pub(super) async fn read_list<T: DeserializeOwned>(
     let mut all = Vec::new();
     let mut path = format!("{path}?$top=100");
     loop {
-        let page: Page<T> = server.fetch_plain(Method::GET, &path, None::<&()>).await?;
+        let page: Page<T> = server.get_plain(&path).await?;
         all.extend(page.value);
         let next = page.next_link.and_then(|link| Url::parse(&link).ok());
         let Some(next) = next else { return Ok(all) };

@@ -1,8 +1,8 @@
 //! The output layer of all commands: the outcome of a command, text or JSON, tables.
 //!
-//! A command returns its text in a [`CommandOutcome`]; `tail`, `listen` and `top` print it while they
-//! run, and some commands print progress or a plan before it. Everything is printed by [`print`](mod@print), which escapes control characters and
-//! accepts closed pipes.
+//! A command returns its text in a [`CommandOutcome`]; `tail`, `listen` and `top` print it while
+//! they run, and some commands print progress or a plan before it. Everything is printed by
+//! [`print`](mod@print), which escapes control characters and accepts closed pipes.
 
 use std::{fmt, future::Future, process::ExitCode};
 

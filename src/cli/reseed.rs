@@ -15,7 +15,6 @@ use super::{
     output::{CommandError, CommandFailure, OutputArgs, Program, TextTable},
     prompt,
 };
-use gridhook_config::Config;
 use gridhook_repair::seed::{SeedError, SeedStore};
 use gridhook_storage::store_options;
 
@@ -96,8 +95,7 @@ struct ShardSeed {
 impl Reseed {
     /// Returns the text to print.
     pub(super) fn run(self, program: &Program) -> Result<String, CommandFailure> {
-        let config =
-            Config::load(&Serve::with_flags(self.config, self.data_dir).setting_sources())?;
+        let config = Serve::load_config(self.config, self.data_dir)?;
         let cluster = config.cluster.as_ref().ok_or(ReseedError::NoCluster)?;
         if !self.look && !self.nats_lost {
             let nodes = (program.living_nodes)(&config).map_err(ReseedError::NodesUnknown)?;
@@ -181,7 +179,7 @@ fn format_table(seeds: &[ShardSeed]) -> String {
         table.add_row([
             shard.to_string(),
             optional_number(*applied),
-            optional_text(&cluster),
+            optional_text(cluster),
         ]);
     }
     table.to_string()

@@ -121,7 +121,7 @@ impl Simulate {
             journal,
             policy,
             ..
-        } = Config::load(&Serve::with_flags(self.config.clone(), None).setting_sources())?;
+        } = Serve::load_config(self.config.clone(), None)?;
         let days = self.days;
         let most = (EVENTS_MAX / (days * 86_400.0)).floor();
         let rate = check_range("--rate", self.rate, RATE_MIN..=most)?;

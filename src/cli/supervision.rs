@@ -85,7 +85,7 @@ fn format_report(report: &SupervisionReport) -> String {
             ends.killed.to_string(),
             ends.stopped.to_string(),
             ends.orphaned.to_string(),
-            optional_text(&last_cause),
+            optional_text(last_cause),
             millis(recovery.p50),
             millis(recovery.p99),
             millis(recovery.longest),

@@ -1,11 +1,10 @@
 //! `gridhook tokens`: manages named tokens.
 
-use awc::http::Method;
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
-    client::{ClientArgs, ClientError, encode_segment},
+    client::{ClientArgs, ClientError, Precondition, encode_segment},
     format::{self, optional_text},
     output::TextTable,
     prompt,
@@ -102,9 +101,7 @@ impl Tokens {
                     yes,
                 )?;
                 let path = format!("/tokens/{}", encode_segment(&name));
-                server
-                    .send_request::<Value>(Method::DELETE, &path, None::<&Value>)
-                    .await?;
+                server.delete(&path, &Precondition::None).await?;
                 Ok(client
                     .output
                     .format_value(&json!({"revoked": name}), |_| format!("revoked {name}")))

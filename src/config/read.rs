@@ -28,11 +28,33 @@ enum RawValue {
     List(Vec<String>),
 }
 
-fn raw<'de, D: Deserializer<'de>>(
+/// Parses a value with `read`.
+fn value<'de, D, T>(
     from: D,
     expectation: impl Display,
-) -> Result<RawValue, D::Error> {
-    RawValue::deserialize(from).map_err(|_| D::Error::custom(expectation))
+    read: impl FnOnce(RawValue) -> Option<T>,
+) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let raw = RawValue::deserialize(from).ok();
+    raw.and_then(read)
+        .ok_or_else(|| D::Error::custom(expectation))
+}
+
+/// Parses a string with `read`.
+fn text<'de, D, T>(
+    from: D,
+    expectation: impl Display,
+    read: impl FnOnce(&str) -> Option<T>,
+) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    value(from, expectation, |raw| match raw {
+        RawValue::Text(text) => read(&text),
+        RawValue::Flag(_) | RawValue::Number(_) | RawValue::List(_) => None,
+    })
 }
 
 /// Parses a duration; the bounds are milliseconds.
@@ -40,18 +62,15 @@ pub(super) fn wait<'de, D, const MIN: u64, const MAX: u64>(from: D) -> Result<Du
 where
     D: Deserializer<'de>,
 {
-    let [min, max] = [MIN, MAX].map(Duration::from_millis);
-    let expectation = || {
-        let [min, max] = [min, max].map(humantime::format_duration);
-        format!("a duration from {min} to {max} with its unit, such as \"10s\" or \"5m\"")
-    };
-    let RawValue::Text(text) = raw(from, expectation())? else {
-        return Err(D::Error::custom(expectation()));
-    };
-    humantime::parse_duration(&text)
-        .ok()
-        .filter(|duration| (min..=max).contains(duration))
-        .ok_or_else(|| D::Error::custom(expectation()))
+    let allowed = Duration::from_millis(MIN)..=Duration::from_millis(MAX);
+    let min = humantime::format_duration(*allowed.start());
+    let max = humantime::format_duration(*allowed.end());
+    let expectation =
+        format!("a duration from {min} to {max} with its unit, such as \"10s\" or \"5m\"");
+    text(from, expectation, |text| {
+        let duration = humantime::parse_duration(text).ok()?;
+        allowed.contains(&duration).then_some(duration)
+    })
 }
 
 /// Parses a size in bytes.
@@ -60,22 +79,36 @@ where
     D: Deserializer<'de>,
     T: TryFrom<u64>,
 {
-    let expectation = || size_expectation(ByteSize(MIN), ByteSize(MAX));
-    let bytes = match raw(from, expectation())? {
+    let [min, max] = [MIN, MAX].map(ByteSize);
+    let expectation = format!(
+        "a size from {min} to {max}: a number of bytes, or one with its unit, such as \"64 KiB\""
+    );
+    value(from, expectation, |raw| {
+        let bytes = size_of_value(raw).filter(|bytes| (MIN..=MAX).contains(bytes))?;
+        T::try_from(bytes).ok()
+    })
+}
+
+/// The bytes of a number, or of a text such as `64 KiB`.
+fn size_of_value(raw: RawValue) -> Option<u64> {
+    match raw {
         RawValue::Number(bytes) => u64::try_from(bytes).ok(),
         RawValue::Text(text) => ByteSize::from_str(&text).ok().map(|size| size.as_u64()),
         RawValue::Flag(_) | RawValue::List(_) => None,
-    };
-    bytes
-        .filter(|bytes| (MIN..=MAX).contains(bytes))
-        .and_then(|bytes| T::try_from(bytes).ok())
-        .ok_or_else(|| D::Error::custom(expectation()))
+    }
 }
 
-fn size_expectation(min: ByteSize, max: ByteSize) -> String {
-    format!(
-        "a size from {min} to {max}: a number of bytes, or one with its unit, such as \"64 KiB\""
-    )
+/// A whole number. Values of the environment are text.
+fn number_of_value<T: TryFrom<i64> + FromStr>(raw: RawValue) -> Option<T> {
+    match raw {
+        RawValue::Number(number) => T::try_from(number).ok(),
+        RawValue::Text(text) => text.parse().ok(),
+        RawValue::Flag(_) | RawValue::List(_) => None,
+    }
+}
+
+fn is_text(raw: &RawValue, expected: &str) -> bool {
+    matches!(raw, RawValue::Text(text) if text == expected)
 }
 
 pub(super) fn count<'de, D, T, const MIN: u64, const MAX: u64>(from: D) -> Result<T, D::Error>
@@ -83,15 +116,16 @@ where
     D: Deserializer<'de>,
     T: TryFrom<u64>,
 {
-    let expectation = || format!("a whole number from {MIN} to {MAX}");
-    let RawValue::Number(number) = raw(from, expectation())? else {
-        return Err(D::Error::custom(expectation()));
-    };
-    u64::try_from(number)
-        .ok()
-        .filter(|number| (MIN..=MAX).contains(number))
-        .and_then(|number| T::try_from(number).ok())
-        .ok_or_else(|| D::Error::custom(expectation()))
+    let expectation = format!("a whole number from {MIN} to {MAX}");
+    value(from, expectation, |raw| {
+        let RawValue::Number(number) = raw else {
+            return None;
+        };
+        let number = u64::try_from(number).ok()?;
+        T::try_from(number)
+            .ok()
+            .filter(|_| (MIN..=MAX).contains(&number))
+    })
 }
 
 /// The rates of an Azure topic: events and bytes a second.
@@ -103,15 +137,12 @@ pub(super) fn event_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::E
     let expectation = format!(
         "a whole number from 0 to 1000000000, or \"azure\" for {AZURE_EVENTS}; 0 is no limit"
     );
-    let rate = match raw(from, &expectation)? {
-        RawValue::Number(number) => u64::try_from(number).ok(),
-        RawValue::Text(text) if text == "azure" => Some(AZURE_EVENTS),
-        // Values of the environment are text.
-        RawValue::Text(text) => text.parse().ok(),
-        RawValue::Flag(_) | RawValue::List(_) => None,
-    };
-    rate.filter(|rate| *rate <= 1_000_000_000)
-        .ok_or_else(|| D::Error::custom(expectation))
+    value(from, expectation, |raw| {
+        if is_text(&raw, "azure") {
+            return Some(AZURE_EVENTS);
+        }
+        number_of_value(raw).filter(|rate| *rate <= 1_000_000_000)
+    })
 }
 
 /// Parses a rate in bytes a second, or `azure`.
@@ -119,14 +150,12 @@ pub(super) fn byte_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Er
     let max = ByteSize(TIB);
     let azure = ByteSize(AZURE_BYTES).display().si();
     let expectation = format!("a size from 0 B to {max}, or \"azure\" for {azure}; 0 is no limit");
-    let rate = match raw(from, &expectation)? {
-        RawValue::Number(bytes) => u64::try_from(bytes).ok(),
-        RawValue::Text(text) if text == "azure" => Some(AZURE_BYTES),
-        RawValue::Text(text) => ByteSize::from_str(&text).ok().map(|size| size.as_u64()),
-        RawValue::Flag(_) | RawValue::List(_) => None,
-    };
-    rate.filter(|rate| *rate <= TIB)
-        .ok_or_else(|| D::Error::custom(expectation))
+    value(from, expectation, |raw| {
+        if is_text(&raw, "azure") {
+            return Some(AZURE_BYTES);
+        }
+        size_of_value(raw).filter(|rate| *rate <= TIB)
+    })
 }
 
 /// Parses a share from 0 to 1.
@@ -138,49 +167,46 @@ pub(super) fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error>
         Share(f64),
         Text(String),
     }
-    let expectation = "a number from 0 to 1, such as 0.1";
-    let share = match RawNumber::deserialize(from).map_err(|_| D::Error::custom(expectation))? {
-        RawNumber::Share(share) => Some(share),
-        RawNumber::Text(text) => text.parse().ok(),
+    let share = match RawNumber::deserialize(from).ok() {
+        Some(RawNumber::Share(share)) => Some(share),
+        Some(RawNumber::Text(text)) => text.parse().ok(),
+        None => None,
     };
     share
         .filter(|share| (0.0..=1.0).contains(share))
-        .ok_or_else(|| D::Error::custom(expectation))
+        .ok_or_else(|| D::Error::custom("a number from 0 to 1, such as 0.1"))
 }
 
 /// Parses a number of failures; [`None`] for the edition's own.
 pub(super) fn failures<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     let expectation = "a whole number of 1 or more, or \"edition\"";
-    let failures: Option<u32> = match raw(from, expectation)? {
-        RawValue::Number(number) => u32::try_from(number).ok(),
-        RawValue::Text(text) if text == "edition" => return Ok(None),
-        // Values of the environment are text.
-        RawValue::Text(text) => text.parse().ok(),
-        RawValue::Flag(_) | RawValue::List(_) => None,
-    };
-    failures
-        .filter(|failures| *failures > 0)
-        .map(Some)
-        .ok_or_else(|| D::Error::custom(expectation))
+    value(from, expectation, |raw| {
+        if is_text(&raw, "edition") {
+            return Some(None);
+        }
+        number_of_value(raw)
+            .filter(|failures| *failures > 0)
+            .map(Some)
+    })
 }
 
 pub(super) fn flag<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
-    let expectation = "true or false";
-    match raw(from, expectation)? {
-        RawValue::Flag(flag) => Ok(flag),
-        RawValue::Number(_) | RawValue::Text(_) | RawValue::List(_) => {
-            Err(D::Error::custom(expectation))
-        }
-    }
+    value(from, "true or false", |raw| match raw {
+        RawValue::Flag(flag) => Some(flag),
+        RawValue::Number(_) | RawValue::Text(_) | RawValue::List(_) => None,
+    })
 }
 
 /// Parses a boolean, or its text from the environment.
 pub(super) fn flag_or_text<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
-    let expectation = "true or false";
-    match raw(from, expectation)? {
-        RawValue::Flag(flag) => Ok(flag),
-        RawValue::Text(text) => text.parse().map_err(|_| D::Error::custom(expectation)),
-        RawValue::Number(_) | RawValue::List(_) => Err(D::Error::custom(expectation)),
+    value(from, "true or false", flag_of_value)
+}
+
+fn flag_of_value(raw: RawValue) -> Option<bool> {
+    match raw {
+        RawValue::Flag(flag) => Some(flag),
+        RawValue::Text(text) => text.parse().ok(),
+        RawValue::Number(_) | RawValue::List(_) => None,
     }
 }
 
@@ -200,15 +226,15 @@ fn items<'de, D: Deserializer<'de>>(
     separator: char,
     expectation: &str,
 ) -> Result<Vec<String>, D::Error> {
-    match raw(from, expectation)? {
-        RawValue::Text(text) => Ok(text
-            .split(separator)
-            .map(|part| part.trim().to_owned())
-            .filter(|part| !part.is_empty())
-            .collect()),
-        RawValue::List(list) => Ok(list),
-        RawValue::Flag(_) | RawValue::Number(_) => Err(D::Error::custom(expectation)),
-    }
+    value(from, expectation, |raw| match raw {
+        RawValue::Text(text) => {
+            let mut list = split_text(&text, separator);
+            list.retain(|item| !item.is_empty());
+            Some(list)
+        }
+        RawValue::List(list) => Some(list),
+        RawValue::Flag(_) | RawValue::Number(_) => None,
+    })
 }
 
 /// Parses a list without empty strings; from the environment, one string with commas.
@@ -216,15 +242,20 @@ fn filled_items<'de, D: Deserializer<'de>>(
     from: D,
     expectation: &str,
 ) -> Result<Vec<String>, D::Error> {
-    let list: Vec<String> = match raw(from, expectation)? {
-        RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
-        RawValue::List(list) => list,
-        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
-    };
-    if list.iter().any(String::is_empty) {
-        return Err(D::Error::custom(expectation));
-    }
-    Ok(list)
+    value(from, expectation, |raw| {
+        let list = match raw {
+            RawValue::Text(text) => split_text(&text, ','),
+            RawValue::List(list) => list,
+            RawValue::Flag(_) | RawValue::Number(_) => return None,
+        };
+        let has_empty = list.iter().any(String::is_empty);
+        (!has_empty).then_some(list)
+    })
+}
+
+fn split_text(text: &str, separator: char) -> Vec<String> {
+    let parts = text.split(separator);
+    parts.map(|part| part.trim().to_owned()).collect()
 }
 
 /// Parses each item of a list.
@@ -239,17 +270,12 @@ fn parse_items<T, E: Error>(
 
 /// Parses a boolean or `auto`.
 pub(super) fn switch<'de, D: Deserializer<'de>>(from: D) -> Result<AutoSwitch<bool>, D::Error> {
-    let expectation = "true, false or \"auto\"";
-    match raw(from, expectation)? {
-        RawValue::Flag(flag) => Ok(AutoSwitch::Set(flag)),
-        RawValue::Text(text) => match text.as_str() {
-            "auto" => Ok(AutoSwitch::Auto),
-            "true" => Ok(AutoSwitch::Set(true)),
-            "false" => Ok(AutoSwitch::Set(false)),
-            _ => Err(D::Error::custom(expectation)),
-        },
-        RawValue::Number(_) | RawValue::List(_) => Err(D::Error::custom(expectation)),
-    }
+    value(from, "true, false or \"auto\"", |raw| {
+        if is_text(&raw, "auto") {
+            return Some(AutoSwitch::Auto);
+        }
+        flag_of_value(raw).map(AutoSwitch::Set)
+    })
 }
 
 /// Parses a list of networks or `auto`; from the environment, one string with commas.
@@ -320,23 +346,6 @@ fn parse_host(text: &str) -> Option<url::Host> {
         return None;
     }
     url::Host::parse(text).ok()
-}
-
-/// Parses a string with `read`.
-fn text<'de, D, T>(
-    from: D,
-    expectation: &str,
-    read: impl FnOnce(&str) -> Option<T>,
-) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-{
-    match raw(from, expectation)? {
-        RawValue::Text(text) => read(&text).ok_or_else(|| D::Error::custom(expectation)),
-        RawValue::Flag(_) | RawValue::Number(_) | RawValue::List(_) => {
-            Err(D::Error::custom(expectation))
-        }
-    }
 }
 
 /// Parses an address to listen on.

@@ -71,44 +71,32 @@ impl DeclaredResource {
         if let Some(name) = names.iter().find(|name| name.contains(char::is_control)) {
             return Err(DeclarationError::ControlCharacter((*name).to_owned()));
         }
-        let types: Vec<String> = names
-            .iter()
-            .step_by(2)
-            .map(|word| word.to_ascii_lowercase())
-            .collect();
-        let types: Vec<&str> = types.iter().map(String::as_str).collect();
-        let (kind, types): (_, &[&str]) = match types[..] {
-            ["topics"] => (ResourceKind::Topic, &["topics"]),
-            ["domains"] => (ResourceKind::Domain, &["domains"]),
-            ["namespaces"] => (ResourceKind::Namespace, &["namespaces"]),
-            ["namespaces", "topics"] => (ResourceKind::NamespaceTopic, &["namespaces", "topics"]),
-            ["namespaces", "topics", "eventsubscriptions"] => (
-                ResourceKind::Subscription,
-                &["namespaces", "topics", "eventSubscriptions"],
-            ),
-            ["domains", "topics"] => (ResourceKind::DomainTopic, &["domains", "topics"]),
-            ["topics", "eventsubscriptions"] => (
-                ResourceKind::Subscription,
-                &["topics", "eventSubscriptions"],
-            ),
-            ["domains", "eventsubscriptions"] => (
-                ResourceKind::Subscription,
-                &["domains", "eventSubscriptions"],
-            ),
-            ["domains", "topics", "eventsubscriptions"] => (
-                ResourceKind::Subscription,
-                &["domains", "topics", "eventSubscriptions"],
-            ),
-            _ => return Err(DeclarationError::Type(types.join("/"))),
+        let types = names.iter().step_by(2);
+        let types: Vec<String> = types.map(|name| name.to_ascii_lowercase()).collect();
+        let kind = match types.join("/").as_str() {
+            "topics" => ResourceKind::Topic,
+            "domains" => ResourceKind::Domain,
+            "namespaces" => ResourceKind::Namespace,
+            "namespaces/topics" => ResourceKind::NamespaceTopic,
+            "domains/topics" => ResourceKind::DomainTopic,
+            "topics/eventsubscriptions"
+            | "domains/eventsubscriptions"
+            | "domains/topics/eventsubscriptions"
+            | "namespaces/topics/eventsubscriptions" => ResourceKind::Subscription,
+            other => return Err(DeclarationError::Type(other.to_owned())),
         };
-        let names = types.iter().zip(names.iter().skip(1).step_by(2));
-        let names = names
-            .flat_map(|(word, name)| [(*word).to_owned(), (*name).to_owned()])
-            .collect();
+        let mut own_names = Vec::new();
+        for (resource_type, name) in types.into_iter().zip(names.iter().skip(1).step_by(2)) {
+            own_names.push(match resource_type.as_str() {
+                "eventsubscriptions" => "eventSubscriptions".to_owned(),
+                _ => resource_type,
+            });
+            own_names.push((*name).to_owned());
+        }
         Ok(Self {
             kind,
             group: group.clone(),
-            names,
+            names: own_names,
             body,
         })
     }
@@ -143,12 +131,10 @@ impl DeclaredResource {
                 )
             }
             ResourceKind::Subscription => {
-                let of = self.names[..self.names.len() - 2].join("/");
-                let of = of.strip_prefix("topics/").unwrap_or(&of);
-                format!(
-                    "event subscription {} of {of}",
-                    self.names[self.names.len() - 1]
-                )
+                let (parents, own) = self.names.split_at(self.names.len() - 2);
+                let parents = parents.join("/");
+                let topic = parents.strip_prefix("topics/").unwrap_or(&parents);
+                format!("event subscription {} of {topic}", own[1])
             }
         }
     }

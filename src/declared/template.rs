@@ -141,6 +141,41 @@ pub(super) fn read(
     group: &ResourceGroup,
     options: &TemplateOptions,
 ) -> Result<(Vec<DeclaredResource>, TemplateDetails), DeclarationError> {
+    let expansion = expand(template, group, options)?;
+    let (resources, mut foreign) = declare_resources(&expansion)?;
+    let pending = PendingValues::new(expansion.pending, &foreign);
+    foreign.extend(pending.left_out_resources());
+    let unobtainable_outputs = pending.unobtainable_outputs();
+    let is_strict = options.foreign == ForeignResources::Refused;
+    if is_strict && !foreign.is_empty() {
+        return Err(foreign_error(&foreign, options.leave_out_option));
+    }
+    if let Some(resource) = pending.unobtainable_resource() {
+        return Err(DeclarationError::Unobtainable(Box::new(resource.clone())));
+    }
+    if is_strict && let Some(output) = unobtainable_outputs.first() {
+        return Err(DeclarationError::UnobtainableOutput {
+            error: Box::new(DeclarationError::Unobtainable(Box::new(output.clone()))),
+            option: options.leave_out_option,
+        });
+    }
+    let details = TemplateDetails {
+        foreign,
+        pending: pending.obtainable(),
+        unobtainable_outputs,
+        outputs: expansion.outputs,
+        parameters: expansion.parameters,
+        secrets: expansion.secrets,
+    };
+    Ok((resources, details))
+}
+
+/// Evaluates the expressions of a template.
+fn expand(
+    template: &Value,
+    group: &ResourceGroup,
+    options: &TemplateOptions,
+) -> Result<Expansion, DeclarationError> {
     let context = DeploymentContext {
         subscription: group.subscription.clone(),
         resource_group: group.resource_group.clone(),
@@ -152,24 +187,25 @@ pub(super) fn read(
         now: options.now,
         seed: options.seed.clone(),
     };
-    let expansion = expand_template(
-        template,
-        &exact_parameters(template, options)?,
-        &context,
-        &options.states,
-    );
-    let expansion = match expansion {
+    let parameters = exact_parameters(template, options)?;
+    match expand_template(template, &parameters, &context, &options.states) {
         // A parameter's default value needs the environment.
-        Err(EvaluationError::Unknown(needs)) => Expansion {
+        Err(EvaluationError::Unknown(needs)) => Ok(Expansion {
             pending: vec![PendingValue {
                 what: PARAMETERS.to_owned(),
                 owner: Some(PARAMETERS.to_owned()),
                 needs,
             }],
             ..Expansion::default()
-        },
-        expansion => expansion?,
-    };
+        }),
+        expansion => Ok(expansion?),
+    }
+}
+
+/// The resources that this server has, and the foreign ones.
+fn declare_resources(
+    expansion: &Expansion,
+) -> Result<(Vec<DeclaredResource>, Vec<ForeignResource>), DeclarationError> {
     let mut foreign = Vec::new();
     for resource in &expansion.foreign {
         let reason = reason_of_provider(&resource.kind);
@@ -185,32 +221,7 @@ pub(super) fn read(
             declare_resource(resource).map_err(|error| error.with_location(&resource.name))?;
         resources.push(declared);
     }
-    let pending = PendingValues::new(expansion.pending, &foreign);
-    foreign.extend(pending.left_out_resources());
-    if options.foreign == ForeignResources::Refused && !foreign.is_empty() {
-        return Err(foreign_error(&foreign, options.leave_out_option));
-    }
-    let unobtainable_outputs = pending.unobtainable_outputs();
-    if let Some(resource) = pending.unobtainable_resource() {
-        return Err(DeclarationError::Unobtainable(Box::new(resource.clone())));
-    }
-    if options.foreign == ForeignResources::Refused
-        && let Some(output) = unobtainable_outputs.first()
-    {
-        return Err(DeclarationError::UnobtainableOutput {
-            error: Box::new(DeclarationError::Unobtainable(Box::new(output.clone()))),
-            option: options.leave_out_option,
-        });
-    }
-    let details = TemplateDetails {
-        foreign,
-        pending: pending.obtainable(),
-        unobtainable_outputs,
-        outputs: expansion.outputs,
-        parameters: expansion.parameters,
-        secrets: expansion.secrets,
-    };
-    Ok((resources, details))
+    Ok((resources, foreign))
 }
 
 /// The values that need the state of a resource, and which of these states will not exist.

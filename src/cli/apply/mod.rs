@@ -178,10 +178,7 @@ async fn send_step(server: &ServerClient, step: &PlanStep) -> Result<Value, Clie
                 .await
         }
         PlanAction::Delete(precondition) => {
-            let deletion = server
-                .send_change(Method::DELETE, &step.path, precondition, None::<&Value>)
-                .await;
-            match deletion {
+            match server.delete(&step.path, precondition).await {
                 // A domain topic may be deleted with its last event subscription.
                 Err(error)
                     if error.has_status(StatusCode::PRECONDITION_FAILED)
@@ -196,9 +193,7 @@ async fn send_step(server: &ServerClient, step: &PlanStep) -> Result<Value, Clie
 }
 
 async fn is_deleted(server: &ServerClient, path: &str) -> bool {
-    let current = server
-        .fetch_plain::<Value>(Method::GET, path, None::<&Value>)
-        .await;
+    let current = server.get_plain::<Value>(path).await;
     matches!(current, Err(error) if error.has_status(StatusCode::NOT_FOUND))
 }
 

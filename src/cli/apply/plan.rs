@@ -68,8 +68,8 @@ impl ApplyPlan {
             let is_below_new = resource
                 .parent_path()
                 .is_some_and(|parent| new.contains(&parent.to_ascii_lowercase()));
-            let (difference, tag) = if is_below_new {
-                (declared_values(resource), None)
+            let (difference, precondition) = if is_below_new {
+                (declared_values(resource), Precondition::None)
             } else {
                 what_if(server, resource).await?
             };
@@ -82,7 +82,6 @@ impl ApplyPlan {
                 continue;
             }
             let action = if exists {
-                let precondition = tag.map_or(Precondition::None, Precondition::Tag);
                 PlanAction::Change {
                     body,
                     changes,
@@ -237,7 +236,7 @@ fn add_values(at: &str, value: &Value, changes: &mut Vec<ValueChange>) {
 async fn what_if(
     server: &ServerClient,
     resource: &DeclaredResource,
-) -> Result<(Difference, Option<String>), ClientError> {
+) -> Result<(Difference, Precondition), ClientError> {
     let path = format!("{}?whatIf=true", resource.control_path());
     let result = server
         .exchange_json(
@@ -252,7 +251,7 @@ async fn what_if(
         // A domain topic that is created with its first subscription does not exist before.
         Some(domain) if is_missing => {
             let domain = server.get::<Value>(&domain).await;
-            domain.map(|_| (declared_values(resource), None))
+            domain.map(|_| (declared_values(resource), Precondition::None))
         }
         Some(_) | None => server.with_suggestion(&path, result).await,
     };

@@ -61,10 +61,7 @@ async fn fetch_state(server: &ServerClient, key: &StateKey) -> Result<Option<Val
         None => (Method::GET, key.id.clone()),
         Some(action) => (Method::POST, format!("{}/{action}", key.id)),
     };
-    match server
-        .fetch_plain::<Value>(method, &path, None::<&Value>)
-        .await
-    {
+    match server.fetch_plain(method, &path).await {
         Ok(state) => Ok(Some(state)),
         Err(error) if error.has_status(StatusCode::NOT_FOUND) => Ok(None),
         Err(error) => Err(error),

@@ -22,7 +22,7 @@ use super::{
     webhook::{self, SharedLedger, with_ledger},
 };
 use crate::{
-    client::{self, ResourceName, ServerClient},
+    client::{self, Precondition, ResourceName, ServerClient},
     format::{count_with_noun, group_thousands},
     progress::Progress,
     terminal::EndSignals,
@@ -316,9 +316,7 @@ impl ChaosRun {
     /// Deletes what the run created. A missing resource counts as deleted.
     async fn clean_up(&self) -> Result<(), CleanUpError> {
         if self.chaos.faults.has_any() {
-            self.server
-                .send_request::<Value>(Method::DELETE, "/chaos", None::<&Value>)
-                .await?;
+            self.server.delete("/chaos", &Precondition::None).await?;
         }
         let deletion = async {
             for number in 0..self.chaos.subscriptions as usize {
@@ -334,11 +332,7 @@ impl ChaosRun {
     }
 
     async fn delete_resource(&self, path: &str) -> Result<(), client::ClientError> {
-        match self
-            .server
-            .send_request::<Value>(Method::DELETE, path, None::<&Value>)
-            .await
-        {
+        match self.server.delete(path, &Precondition::None).await {
             Ok(_) => Ok(()),
             Err(error) if error.has_status(StatusCode::NOT_FOUND) => Ok(()),
             Err(error) => Err(error),

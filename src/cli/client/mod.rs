@@ -248,8 +248,25 @@ impl ServerClient {
         let result = self
             .exchange_json(Method::GET, path, &Precondition::None, None::<&Value>)
             .await;
-        let (resource, tag) = self.with_suggestion(path, result).await?;
-        Ok((resource, tag.map_or(Precondition::None, Precondition::Tag)))
+        self.with_suggestion(path, result).await
+    }
+
+    /// Sends a GET, without suggestions in the error.
+    pub(crate) async fn get_plain<T: DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> Result<T, ClientError> {
+        self.fetch_plain(Method::GET, path).await
+    }
+
+    /// Deletes a resource that has not changed.
+    pub(crate) async fn delete(
+        &self,
+        path: &str,
+        condition: &Precondition,
+    ) -> Result<Value, ClientError> {
+        self.send_change(Method::DELETE, path, condition, None::<&Value>)
+            .await
     }
 
     /// Sends a request. An empty response is `null`. If the resource does not exist, the error
@@ -292,27 +309,26 @@ impl ServerClient {
         }
     }
 
-    /// Sends a request, without suggestions in the error.
+    /// Sends a request without a body, without suggestions in the error.
     pub(crate) async fn fetch_plain<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
-        body: Option<&impl Serialize>,
     ) -> Result<T, ClientError> {
         let (json, _) = self
-            .exchange_json(method, path, &Precondition::None, body)
+            .exchange_json(method, path, &Precondition::None, None::<&Value>)
             .await?;
         Ok(json)
     }
 
-    /// Sends a request, and returns the response with its ETag.
+    /// Sends a request, and returns the response with the precondition of a later change: its ETag.
     pub(crate) async fn exchange_json<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         condition: &Precondition,
         body: Option<&impl Serialize>,
-    ) -> Result<(T, Option<String>), ClientError> {
+    ) -> Result<(T, Precondition), ClientError> {
         let request = match condition {
             Precondition::None => self.build_request(method, path),
             Precondition::Missing => self
@@ -328,6 +344,7 @@ impl ServerClient {
         };
         let (body, tag) = self.read_response(response).await?;
         let json: &[u8] = if body.is_empty() { b"null" } else { &body };
+        let tag = tag.map_or(Precondition::None, Precondition::Tag);
         Ok((serde_json::from_slice(json)?, tag))
     }
 

@@ -8,7 +8,6 @@ use super::super::{
     Serve,
     output::{CommandError, CommandFailure, CommandOutcome, OutputArgs, Program},
 };
-use gridhook_config::Config;
 
 /// The flags of `cluster check`.
 #[derive(Clone, Debug, clap::Args)]
@@ -50,7 +49,7 @@ impl CommandError for NoCluster {
 impl Check {
     /// Returns the text to print. The exit status is 1 if there are problems.
     pub(in super::super) fn run(self, program: &Program) -> Result<CommandOutcome, CommandFailure> {
-        let config = Config::load(&Serve::with_flags(self.config, None).setting_sources())?;
+        let config = Serve::load_config(self.config, None)?;
         let findings = (program.examine_cluster)(&config);
         let mut findings = findings.ok_or(NoCluster)?;
         if let Err(error) = (program.check)(&config) {

@@ -283,10 +283,7 @@ impl SubscriptionArgs {
             part["destination"]["properties"]["endpointUrl"] = endpoint_url.into();
         }
         // Before its first endpoint validation, a subscription has no status.
-        let status = match server
-            .fetch_plain(Method::GET, &self.path("/status"), None::<&Value>)
-            .await
-        {
+        let status = match server.get_plain(&self.path("/status")).await {
             Ok(status) => status,
             Err(error) if error.has_status(StatusCode::NOT_FOUND) => Value::Null,
             Err(error) => return Err(error),
@@ -358,9 +355,7 @@ impl SubscriptionArgs {
             &format!("Delete {} and its pending deliveries?", self.name()),
             yes,
         )?;
-        server
-            .send_change::<Value>(Method::DELETE, &self.path(""), &tag, None::<&Value>)
-            .await?;
+        server.delete(&self.path(""), &tag).await?;
         Ok(self
             .client
             .output

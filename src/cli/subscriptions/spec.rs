@@ -96,10 +96,21 @@ pub(super) struct SubscriptionSpecArgs {
 
 impl SubscriptionSpecArgs {
     pub(super) fn put_body(&self, kind: ResourceNameKind) -> Result<Value, ClientError> {
-        self.with_flags(read_body(self.body.as_deref())?, kind, None)
+        let body = read_body(self.body.as_deref())?;
+        let has_destination = ["destination", "deliveryWithResourceIdentity"]
+            .iter()
+            .any(|key| !body["properties"][key].is_null());
+        let body = self.with_flags(body, kind, None)?;
+        let is_in_namespace = kind == ResourceNameKind::NamespaceTopic;
+        if !is_in_namespace && self.endpoint.is_none() && !has_destination {
+            let text = "no endpoint; name it with --endpoint URL";
+            return Err(ClientError::Input(text.to_owned()));
+        }
+        Ok(body)
     }
 
-    /// Sets the properties that flags name. `existing` is the current resource in an update.
+    /// Sets the properties that flags name. `existing` is the current resource, if an update has
+    /// read it.
     fn with_flags(
         &self,
         mut body: Value,
@@ -109,14 +120,14 @@ impl SubscriptionSpecArgs {
         let is_pulled = if kind == ResourceNameKind::NamespaceTopic {
             self.is_pulled(&body, existing)?
         } else {
-            self.check_for_topic(&body, existing)?;
+            self.check_for_topic()?;
             false
         };
         let translate = |path: &str| match kind {
             ResourceNameKind::NamespaceTopic => translate_path(path, is_pulled),
             _ => path.to_owned(),
         };
-        let mut properties = self.list_properties();
+        let PropertyList(mut properties) = self.list_properties();
         if kind == ResourceNameKind::NamespaceTopic {
             self.use_namespace_form(&mut properties, &body, existing, is_pulled);
         }
@@ -137,78 +148,59 @@ impl SubscriptionSpecArgs {
     }
 
     /// The properties that flags name, with their paths in the form of topics.
-    fn list_properties(&self) -> Vec<(&'static str, Value)> {
-        let webhook_type = self.endpoint.as_ref().map(|_| "WebHook".into());
-        let blob_type = self.dead_letters.as_ref().map(|_| "StorageBlob".into());
-        let all = [
-            (ENDPOINT_TYPE, webhook_type),
-            (
-                "destination.properties.endpointUrl",
-                text_value(&self.endpoint),
-            ),
-            (
-                "destination.properties.maxEventsPerBatch",
-                self.batch_events.map(Value::from),
-            ),
-            (
-                "destination.properties.preferredBatchSizeInKilobytes",
-                self.batch_kilobytes.map(Value::from),
-            ),
-            (
-                "destination.properties.maxRequestsPerSecond",
-                self.max_requests_per_second.map(Value::from),
-            ),
-            (
-                "destination.properties.responseTimeoutInSeconds",
-                self.response_timeout.map(Value::from),
-            ),
-            ("destination.properties.proxy", text_value(&self.proxy)),
-            ("filter.includedEventTypes", list_value(&self.event_types)),
-            (SUBJECT_BEGINS_WITH, text_value(&self.subject_begins_with)),
-            (SUBJECT_ENDS_WITH, text_value(&self.subject_ends_with)),
-            ("eventDeliverySchema", text_value(&self.delivery_schema)),
-            ("transform.body", text_value(&self.transform)),
-            (
-                "retryPolicy.maxDeliveryAttempts",
-                self.max_attempts.map(Value::from),
-            ),
-            (TIME_TO_LIVE, self.time_to_live.map(Value::from)),
-            ("deadLetterDestination.endpointType", blob_type),
-            (
-                "deadLetterDestination.properties.resourceId",
-                text_value(&self.dead_letters),
-            ),
-            (
-                "deadLetterDestination.properties.blobContainerName",
-                text_value(&self.container),
-            ),
-            ("labels", list_value(&self.labels)),
-            ("expirationTimeUtc", text_value(&self.expires)),
-            ("ordering.key", text_value(&self.ordering_key)),
-            ("ordering.onFailure", text_value(&self.on_failure)),
-            ("startsFrom", text_value(&self.starts_from)),
-            (
-                "queue.receiveLockDurationInSeconds",
-                self.lock.map(Value::from),
-            ),
-        ];
-        all.into_iter()
-            .filter_map(|(path, value)| Some((path, value?)))
-            .collect()
+    fn list_properties(&self) -> PropertyList {
+        let webhook_type = self.endpoint.as_ref().map(|_| "WebHook");
+        let blob_type = self.dead_letters.as_ref().map(|_| "StorageBlob");
+        let mut list = PropertyList::default();
+        list.set(ENDPOINT_TYPE, &webhook_type);
+        list.set("destination.properties.endpointUrl", &self.endpoint);
+        list.set(
+            "destination.properties.maxEventsPerBatch",
+            &self.batch_events,
+        );
+        list.set(
+            "destination.properties.preferredBatchSizeInKilobytes",
+            &self.batch_kilobytes,
+        );
+        list.set(
+            "destination.properties.maxRequestsPerSecond",
+            &self.max_requests_per_second,
+        );
+        list.set(
+            "destination.properties.responseTimeoutInSeconds",
+            &self.response_timeout,
+        );
+        list.set("destination.properties.proxy", &self.proxy);
+        list.set("filter.includedEventTypes", &some_list(&self.event_types));
+        list.set(SUBJECT_BEGINS_WITH, &self.subject_begins_with);
+        list.set(SUBJECT_ENDS_WITH, &self.subject_ends_with);
+        list.set("eventDeliverySchema", &self.delivery_schema);
+        list.set("transform.body", &self.transform);
+        list.set("retryPolicy.maxDeliveryAttempts", &self.max_attempts);
+        list.set(TIME_TO_LIVE, &self.time_to_live);
+        list.set("deadLetterDestination.endpointType", &blob_type);
+        list.set(
+            "deadLetterDestination.properties.resourceId",
+            &self.dead_letters,
+        );
+        list.set(
+            "deadLetterDestination.properties.blobContainerName",
+            &self.container,
+        );
+        list.set("labels", &some_list(&self.labels));
+        list.set("expirationTimeUtc", &self.expires);
+        list.set("ordering.key", &self.ordering_key);
+        list.set("ordering.onFailure", &self.on_failure);
+        list.set("startsFrom", &self.starts_from);
+        list.set("queue.receiveLockDurationInSeconds", &self.lock);
+        list
     }
 
     /// Checks the flags for an event subscription of a topic or a domain.
-    fn check_for_topic(&self, body: &Value, existing: Option<&Value>) -> Result<(), ClientError> {
+    fn check_for_topic(&self) -> Result<(), ClientError> {
         if self.pull || self.lock.is_some() {
             let text = "--pull and --lock are allowed only for topics of namespaces \
                 (namespaces/NAME/topics/NAME)";
-            return Err(ClientError::Input(text.to_owned()));
-        }
-        let has_destination = ["destination", "deliveryWithResourceIdentity"]
-            .iter()
-            .any(|key| !body["properties"][key].is_null());
-        if existing.is_none() && self.endpoint.is_none() && !has_destination {
-            let text = "no endpoint; name it with --endpoint URL";
             return Err(ClientError::Input(text.to_owned()));
         }
         Ok(())
@@ -231,7 +223,7 @@ impl SubscriptionSpecArgs {
         let is_destination = |(path, _): &(&str, Value)| path.starts_with("destination.");
         let problem = if is_pulled && self.transform.is_some() {
             "--transform is not allowed with pull delivery"
-        } else if is_pulled && self.list_properties().iter().any(is_destination) {
+        } else if is_pulled && self.list_properties().0.iter().any(is_destination) {
             "--batch-events, --batch-kilobytes, --max-requests-per-second, --response-timeout and \
              --proxy are not allowed with pull delivery; each receive request sets its batch size \
              and waiting time"
@@ -315,11 +307,7 @@ impl SubscriptionSpecArgs {
         {
             set_value(&mut properties, &[key], value.clone())?;
         }
-        let mut change = self.with_flags(
-            json!({ "properties": properties }),
-            kind,
-            existing.or(Some(&Value::Null)),
-        )?;
+        let mut change = self.with_flags(json!({ "properties": properties }), kind, existing)?;
         let properties = change["properties"].take();
         if properties.is_null() {
             return Err(ClientError::Input(
@@ -347,10 +335,20 @@ fn delivery_mode(resource: &Value) -> Option<&str> {
     properties["deliveryConfiguration"]["deliveryMode"].as_str()
 }
 
-fn text_value(text: &Option<String>) -> Option<Value> {
-    text.clone().map(Value::from)
+/// A list that a flag sets, unless it is empty.
+fn some_list(texts: &[String]) -> Option<Vec<String>> {
+    (!texts.is_empty()).then(|| texts.to_vec())
 }
 
-fn list_value(texts: &[String]) -> Option<Value> {
-    (!texts.is_empty()).then(|| Value::from(texts.to_vec()))
+/// Properties with their paths.
+#[derive(Default)]
+struct PropertyList(Vec<(&'static str, Value)>);
+
+impl PropertyList {
+    /// Adds a property that a flag sets.
+    fn set<T: Clone + Into<Value>>(&mut self, path: &'static str, value: &Option<T>) {
+        if let Some(value) = value {
+            self.0.push((path, value.clone().into()));
+        }
+    }
 }

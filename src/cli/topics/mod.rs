@@ -231,9 +231,7 @@ impl TopicArgs {
             }
         };
         prompt::ask_confirmation(&format!("Delete {name}, its events and {below}?"), yes)?;
-        server
-            .send_change::<Value>(Method::DELETE, &path, &shown, None::<&Value>)
-            .await?;
+        server.delete(&path, &shown).await?;
         Ok(self
             .client
             .output
@@ -305,9 +303,8 @@ pub(super) async fn create_resource(
                 .await
             {
                 Ok((Difference { changes, .. }, tag)) if changes.is_empty() => {
-                    let same = tag.map_or(Precondition::None, Precondition::Tag);
                     let resource = server
-                        .send_change(Method::PUT, path, &same, Some(body))
+                        .send_change(Method::PUT, path, &tag, Some(body))
                         .await?;
                     Ok(Creation {
                         resource,
