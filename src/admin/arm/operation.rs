@@ -13,10 +13,10 @@ use super::{path::ArmPath, routes::Route};
 use crate::{
     AdminError, Control, audit,
     auth::{Access, AdminCaller},
-    merge::PartsMerge,
+    merge::SpreadMerge,
     openapi::{CHANGING, Description, OperationBuilder, SchemaRegistry, error_reference},
     permissions::Permissions,
-    placement::{Merge, SpreadScope},
+    placement::{ResponseMerge, SpreadScope},
 };
 use gridhook_api::what_if::Difference;
 
@@ -249,14 +249,14 @@ impl Operation {
     }
 
     /// For a spread topic, each shard serves a part of the operation.
-    pub(super) const fn in_parts(mut self, merge: PartsMerge) -> Self {
+    pub(super) const fn in_parts(mut self, merge: SpreadMerge) -> Self {
         self.spread = Some(SpreadScope::Parts(merge));
         self
     }
 
     /// For a spread topic, the shard that has what the request is about serves the operation.
     pub(super) const fn served_where_found(mut self) -> Self {
-        self.spread = Some(SpreadScope::All(Merge::Found));
+        self.spread = Some(SpreadScope::All(ResponseMerge::Found));
         self
     }
 

@@ -8,9 +8,10 @@ use crate::{
     audit,
     auth::Access,
     chaos, cluster,
+    merge::JsonMerge,
     openapi::describe,
     placement::{
-        Merge,
+        ResponseMerge::{self, Json},
         ShardScope::{All, ByBody, Control},
     },
     session, store, tokens,
@@ -182,7 +183,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "audit",
         "/audit",
-        All(Merge::Audit),
+        All(Json(JsonMerge::Audit)),
         &[operation(
             GET,
             Access::READ,
@@ -252,7 +253,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "store",
         "/store/check",
-        All(Merge::InTurn),
+        All(ResponseMerge::InTurn),
         &[operation(
             POST,
             Access::OPERATE,
@@ -263,7 +264,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "store",
         "/store/backup",
-        All(Merge::InTurn),
+        All(ResponseMerge::InTurn),
         &[operation(
             POST,
             Access::ADMIN,
@@ -276,7 +277,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     ),
     faults(
         "/chaos",
-        All(Merge::Sum),
+        All(Json(JsonMerge::Chaos)),
         &[
             operation(
                 GET,
@@ -296,7 +297,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     ),
     faults(
         "/chaos/kill",
-        ByBody(Merge::Found),
+        ByBody(ResponseMerge::Found),
         &[operation(
             POST,
             Access::ADMIN,
@@ -311,7 +312,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     ),
     faults(
         "/chaos/poison",
-        ByBody(Merge::Found),
+        ByBody(ResponseMerge::Found),
         &[operation(
             POST,
             Access::ADMIN,
@@ -326,7 +327,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     ),
     faults(
         "/chaos/stall",
-        ByBody(Merge::Each),
+        ByBody(ResponseMerge::Each),
         &[operation(
             POST,
             Access::ADMIN,
@@ -341,7 +342,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     ),
     faults(
         "/chaos/writes",
-        All(Merge::Each),
+        All(ResponseMerge::Each),
         &[operation(
             POST,
             Access::ADMIN,
@@ -356,7 +357,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     ),
     faults(
         "/chaos/responses",
-        ByBody(Merge::Each),
+        ByBody(ResponseMerge::Each),
         &[operation(
             POST,
             Access::ADMIN,
@@ -371,7 +372,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     ),
     faults(
         "/chaos/clock",
-        All(Merge::Each),
+        All(ResponseMerge::Each),
         &[operation(
             POST,
             Access::ADMIN,

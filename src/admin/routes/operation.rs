@@ -13,10 +13,12 @@ use super::{
 use crate::simulate;
 use crate::{
     auth::Access,
-    clock, dead_letters, editions, health, history, jobs, metadata, metrics,
+    clock, dead_letters, editions, health, history, jobs,
+    merge::JsonMerge,
+    metadata, metrics,
     openapi::{self, Query, QueryType, SchemaRegistry, any_object, any_text, describe},
     placement::{
-        Merge,
+        ResponseMerge::{self, Json},
         ShardScope::{All, Any, ByTopic, Control},
     },
     search, server, supervision, tail, top, validate,
@@ -124,7 +126,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     route(
         "metrics",
         "/metrics",
-        All(Merge::Metrics),
+        All(ResponseMerge::Metrics),
         &[operation(
             GET,
             Access::METRICS,
@@ -145,7 +147,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     list(
         "supervision",
         "/top",
-        ByTopic(Merge::Top),
+        ByTopic(Json(JsonMerge::Top)),
         &[operation(
             GET,
             Access::READ.or_portal(),
@@ -159,7 +161,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     route(
         "supervision",
         "/history",
-        ByTopic(Merge::History),
+        ByTopic(Json(JsonMerge::History)),
         &[operation(
             GET,
             Access::READ,
@@ -180,7 +182,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     list(
         "supervision",
         "/tail",
-        ByTopic(Merge::Lines),
+        ByTopic(ResponseMerge::Lines),
         &[headless(operation(
             GET,
             Access::READ,
@@ -204,7 +206,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     route(
         "supervision",
         "/supervision",
-        ByTopic(Merge::Supervision),
+        ByTopic(Json(JsonMerge::Supervision)),
         &[operation(
             GET,
             Access::READ,
@@ -222,7 +224,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     route(
         "supervision",
         "/search",
-        All(Merge::Union),
+        All(Json(JsonMerge::Union)),
         &[operation(
             GET,
             Access::READ,
@@ -240,7 +242,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     list(
         "supervision",
         "/jobs",
-        All(Merge::Jobs),
+        All(Json(JsonMerge::Jobs)),
         &[operation(
             GET,
             Access::READ,
@@ -254,7 +256,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     list(
         "deadLetters",
         "/deadLetters",
-        ByTopic(Merge::DeadLetters),
+        ByTopic(Json(JsonMerge::DeadLetters)),
         &[operation(
             GET,
             Access::READ,
@@ -330,7 +332,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     route(
         "clock",
         "/clock",
-        All(Merge::Clock),
+        All(Json(JsonMerge::Clock)),
         &[
             operation(
                 GET,

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     auth::Access,
     dead_letters, ledger,
-    merge::PartsMerge,
+    merge::SpreadMerge,
     openapi::{CHANGING, Description, Errors, Query, QueryType, READING, SKIP_TOKEN, describe},
     operate, replay, retry,
 };
@@ -103,7 +103,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 )
                 .fails(READING),
         )
-        .in_parts(PartsMerge::DeadLetters)
+        .in_parts(SpreadMerge::DeadLetters)
         .or_portal()],
     ),
     (
@@ -123,7 +123,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
             .returns::<RedriveStartedView>(202, "The redrive that began")
             .fails(CHANGING),
         )
-        .in_parts(PartsMerge::DeadLetters)
+        .in_parts(SpreadMerge::DeadLetterChanges)
         .or_portal()],
     ),
     (
@@ -142,7 +142,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
             )
             .fails(CHANGING),
         )
-        .in_parts(PartsMerge::DeadLetters)],
+        .in_parts(SpreadMerge::DeadLetterChanges)],
     ),
     (
         "/deadLetters/{deadLetterKey}",
@@ -166,7 +166,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 .returns::<LedgerPageView>(200, "A page of lines, with the token of the next page")
                 .fails(READING),
         )
-        .in_parts(PartsMerge::Pages)
+        .in_parts(SpreadMerge::Pages)
         .or_portal()],
     ),
     (
@@ -178,7 +178,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                     .lists::<ReplayView>()
                     .fails(READING),
             )
-            .in_parts(PartsMerge::Replays)
+            .in_parts(SpreadMerge::Replays)
             .or_portal(),
             post(
                 Access::OPERATE,
@@ -192,7 +192,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 .returns::<ReplayView>(201, "The replay that began")
                 .fails(CHANGING),
             )
-            .in_parts(PartsMerge::Replays),
+            .in_parts(SpreadMerge::Replays),
         ],
     ),
     (
@@ -203,7 +203,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 .returns::<ReplayView>(200, "The replay")
                 .fails(READING),
         )
-        .in_parts(PartsMerge::Replays)
+        .in_parts(SpreadMerge::Replays)
         .or_portal()],
     ),
     (
@@ -213,7 +213,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
             on_replay!(JobCommand::Pause),
             replay_command("pauseReplay", "Pause a replay; attempts in flight finish"),
         )
-        .in_parts(PartsMerge::Replays)],
+        .in_parts(SpreadMerge::Replays)],
     ),
     (
         "/replays/{replayId}/resume",
@@ -222,7 +222,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
             on_replay!(JobCommand::Resume),
             replay_command("resumeReplay", "Resume a paused replay"),
         )
-        .in_parts(PartsMerge::Replays)],
+        .in_parts(SpreadMerge::Replays)],
     ),
     (
         "/replays/{replayId}/cancel",
@@ -234,7 +234,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 "Cancel a replay; delivered events stay delivered",
             ),
         )
-        .in_parts(PartsMerge::Replays)],
+        .in_parts(SpreadMerge::Replays)],
     ),
     (
         "/hold",
@@ -246,7 +246,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 "Hold delivery until `resume`; attempts in flight finish",
             ),
         )
-        .in_parts(PartsMerge::Commands)],
+        .in_parts(SpreadMerge::Commands)],
     ),
     (
         "/resume",
@@ -255,7 +255,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
             on_delivery!(Command::Resume),
             command("resume", "Resume delivery after `hold`"),
         )
-        .in_parts(PartsMerge::Commands)],
+        .in_parts(SpreadMerge::Commands)],
     ),
     (
         "/probe",
@@ -267,7 +267,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 "Probe a suspended endpoint now; 409 if it is not suspended",
             ),
         )
-        .in_parts(PartsMerge::Commands)],
+        .in_parts(SpreadMerge::Commands)],
     ),
     (
         "/retry",
@@ -286,7 +286,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
             )
             .fails(CHANGING),
         )
-        .in_parts(PartsMerge::Retries)],
+        .in_parts(SpreadMerge::Retries)],
     ),
     (
         "/release",
@@ -298,7 +298,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 "Release a suspended endpoint as healthy; 409 if it is healthy",
             ),
         )
-        .in_parts(PartsMerge::Commands)],
+        .in_parts(SpreadMerge::Commands)],
     ),
     (
         "/unblock",
@@ -311,6 +311,6 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
             )
             .takes::<UnblockRequest>(false, r#"{"key": "orders/1"}"#),
         )
-        .in_parts(PartsMerge::Commands)],
+        .in_parts(SpreadMerge::Commands)],
     ),
 ];

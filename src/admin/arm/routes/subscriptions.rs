@@ -13,7 +13,7 @@ use super::{
 use crate::{
     auth::Access,
     delivery_request, explain,
-    merge::PartsMerge,
+    merge::SpreadMerge,
     metrics::{self, MetricsView},
     openapi::{
         Description, Query, QueryType, READING, SchemaRegistry, any_text, describe, error_reference,
@@ -197,7 +197,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 8] = [
             }),
             TEST_FILTER,
         )
-        .in_parts(PartsMerge::Tests)
+        .in_parts(SpreadMerge::Tests)
         .or_portal()],
     ),
     (
@@ -217,7 +217,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 8] = [
             .returns::<TransformTestReport>(200, "The result for each event")
             .fails(READING),
         )
-        .in_parts(PartsMerge::Tests)
+        .in_parts(SpreadMerge::Tests)
         .or_portal()],
     ),
     (
@@ -246,7 +246,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 8] = [
             .returns::<SubscriptionStatusView>(200, "The status of the event subscription")
             .fails(READING),
         )
-        .in_parts(PartsMerge::Figures)
+        .in_parts(SpreadMerge::Figures)
         .or_portal()],
     ),
     (
@@ -270,7 +270,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 8] = [
             )
             .fails(READING),
         )
-        .in_parts(PartsMerge::Figures)],
+        .in_parts(SpreadMerge::Metrics)],
     ),
     (
         "/explain",

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     auth::Access,
     events,
-    merge::PartsMerge,
+    merge::SpreadMerge,
     openapi::{
         CHANGING, Description, Errors, Query, QueryType, READING, SchemaRegistry, any_object,
         describe,
@@ -155,7 +155,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
             .returns::<TopicStatusView>(200, "The status of the topic")
             .fails(READING),
         )
-        .in_parts(PartsMerge::Figures)],
+        .in_parts(SpreadMerge::Figures)],
     ),
     (
         "/trace",
@@ -170,7 +170,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
             .returns::<TraceView>(200, "The history of the event")
             .fails(READING),
         )
-        .in_parts(PartsMerge::Pages)],
+        .in_parts(SpreadMerge::Pages)],
     ),
     (
         "/events",
@@ -181,7 +181,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
                 .returns::<EventList>(200, "The page of events")
                 .fails(READING),
         )
-        .in_parts(PartsMerge::Events)],
+        .in_parts(SpreadMerge::Events)],
     ),
     (
         "/events/{sequence}",
@@ -230,7 +230,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
             on_topic!(c, topic => test_filter::test_filter(c, topic, None).await),
             TEST_FILTER,
         )
-        .in_parts(PartsMerge::Tests)],
+        .in_parts(SpreadMerge::Tests)],
     ),
 ];
 
