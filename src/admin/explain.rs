@@ -238,7 +238,7 @@ pub(super) fn event_selector(query: &str) -> AdminResult<EventSelector> {
             "id" => selectors.push(EventSelector::Id(value.into_owned())),
             "sequence" => {
                 let Some(seq) = value.parse().ok().filter(|seq| *seq >= Seq::FIRST.0) else {
-                    let problem = format!("is '{value}'; expected a number of 1 or more");
+                    let problem = format!("is \"{value}\"; expected a number of 1 or more");
                     return refuse_value("sequence", problem);
                 };
                 selectors.push(EventSelector::Seq(Seq(seq)));

@@ -11,13 +11,13 @@ use super::{
     arm::{Call, find_topic, path::TopicPath},
     explain::event_selector,
     ledger_line::LineContext,
-    model::{InvalidRequest, refuse_value},
+    query::Paging,
 };
 use crate::explain::state_view;
 use crate::ledger_line::line_view;
 use gridhook_api::{
     ledger::LineView,
-    trace::{DeliveryHistory, EventView, TOP_MAX, TraceView, Transformed},
+    trace::{DeliveryHistory, EventView, TraceView, Transformed},
 };
 use gridhook_engine::{
     control::registry::{self, EventOccurrence, TraceResult, TraceToken},
@@ -126,11 +126,6 @@ fn next_attempt(line: &LedgerLine) -> Option<gridhook_event::Timestamp> {
         LedgerEvent::Attempted { next, .. } => next,
         _ => None,
     }
-}
-
-pub(super) fn invalid_continuation() -> InvalidRequest {
-    let problem = "is invalid; expected `continue` of the previous response";
-    InvalidRequest::new("continue", problem)
 }
 
 /// A line of a history, with a note if the attempt was made before it was due.
@@ -276,44 +271,4 @@ pub(super) async fn trace_event(call: Call<'_>, path: &TopicPath) -> AdminResult
         events: occurrences.iter().map(event_view).collect(),
         r#continue: next.map(|next| next.to_string()),
     })
-}
-
-/// Page size and start of a page.
-pub(super) struct Paging<M> {
-    pub(super) from: Option<M>,
-    pub(super) top: usize,
-    /// The other parameters of the query.
-    pub(super) rest: String,
-}
-
-impl<M: std::str::FromStr> Paging<M> {
-    pub(super) fn read(query: &str, default: usize) -> AdminResult<Self> {
-        let mut from = None;
-        let mut top = default;
-        let mut rest = url::form_urlencoded::Serializer::new(String::new());
-        for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
-            match key.as_ref() {
-                "continue" => {
-                    from = Some(value.parse().map_err(|_| invalid_continuation())?);
-                }
-                "top" => {
-                    let range = 1..=TOP_MAX;
-                    let Some(given) = value.parse().ok().filter(|top| range.contains(top)) else {
-                        let problem =
-                            format!("is '{value}'; expected a number from 1 to {TOP_MAX}");
-                        return refuse_value("top", problem);
-                    };
-                    top = given;
-                }
-                _ => {
-                    rest.append_pair(&key, &value);
-                }
-            }
-        }
-        Ok(Self {
-            from,
-            top,
-            rest: rest.finish(),
-        })
-    }
 }
