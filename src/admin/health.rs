@@ -23,6 +23,14 @@ use gridhook_cluster::control_of;
 use gridhook_journal as journal;
 use gridhook_store::damage::{DamageSummary, LogGap};
 
+/// The phases by their numbers, in which a server goes through them.
+const PHASES: [StartPhase; 4] = [
+    StartPhase::Recovering,
+    StartPhase::Standby,
+    StartPhase::Serving,
+    StartPhase::Stopping,
+];
+
 /// The state that both probes report.
 pub struct ServerHealth {
     phase: AtomicU8,
@@ -87,13 +95,11 @@ pub struct StartStep {
     progress: Box<dyn Fn() -> Option<StepProgress> + Send + Sync>,
 }
 
-/// Progress of a step, in bytes.
+/// Progress of a step that reads files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepProgress {
-    /// Bytes read so far.
-    pub done: u64,
-    /// Total number of bytes to read.
-    pub of: u64,
+    pub done_bytes: u64,
+    pub total_bytes: u64,
 }
 
 impl StartStep {
@@ -118,7 +124,10 @@ impl fmt::Display for StartStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.what)?;
         match (self.progress)() {
-            Some(StepProgress { done, of }) => write!(f, ", {done} of {of} bytes"),
+            Some(StepProgress {
+                done_bytes,
+                total_bytes,
+            }) => write!(f, ", {done_bytes} of {total_bytes} bytes"),
             None => Ok(()),
         }
     }
@@ -140,7 +149,7 @@ impl ServerHealth {
         let shards = OnceLock::new();
         let stream = OnceLock::new();
         Self {
-            phase: AtomicU8::new(0),
+            phase: AtomicU8::new(StartPhase::Recovering as u8),
             journal,
             damage,
             shards,
@@ -186,41 +195,37 @@ impl ServerHealth {
 
     /// Enters `phase`. An earlier phase is ignored.
     pub fn enter_phase(&self, phase: StartPhase) {
-        let number = match phase {
-            StartPhase::Recovering => 0,
-            StartPhase::Standby => 1,
-            StartPhase::Serving => 2,
-            StartPhase::Stopping => 3,
-        };
-        self.phase.fetch_max(number, Ordering::Relaxed);
+        self.phase.fetch_max(phase as u8, Ordering::Relaxed);
     }
 
     pub fn readiness(&self) -> Readiness {
         let phase = self.phase();
-        let damage = self.damage.get().map(|damage| damage()).unwrap_or_default();
-        let stream = self.stream.get().map(String::as_str);
-        let mut readiness = match self.journal.get() {
-            Some(journal) => readiness(phase, &journal(), stream, &damage),
-            None => Readiness {
-                journal: "opening".to_owned(),
-                ..readiness(phase, &journal::JournalState::Writable, stream, &damage)
-            },
-        };
-        if phase == StartPhase::Serving
-            && let Some(shards) = self.shards.get()
-            && shards().iter().any(|shard| shard.is_cut_off)
-        {
+        let shards = || self.shards.get().map(|shards| shards()).unwrap_or_default();
+        if phase == StartPhase::Standby {
+            return node_readiness(shards());
+        }
+        let mut readiness = self.journal_readiness(phase);
+        if phase == StartPhase::Serving && shards().iter().any(|shard| shard.is_cut_off) {
             readiness.ready = false;
             readiness.problems.insert(0, CUT_OFF.to_owned());
         }
-        if phase == StartPhase::Standby {
-            return node_readiness(self.shards.get().map(|shards| shards()).unwrap_or_default());
+        readiness
+    }
+
+    /// The readiness that follows from the journal, which need not be open.
+    fn journal_readiness(&self, phase: StartPhase) -> Readiness {
+        let damage = self.damage.get().map(|damage| damage()).unwrap_or_default();
+        let stream = self.stream.get().map(String::as_str);
+        let journal = self.journal.get().map(|journal| journal());
+        let state = journal.unwrap_or(journal::JournalState::Writable);
+        let mut readiness = readiness(phase, &state, stream, &damage);
+        if journal.is_none() {
+            readiness.journal = "opening".to_owned();
         }
-        if phase == StartPhase::Recovering
-            && let Some(first) = readiness.problems.first_mut()
-        {
+        if phase == StartPhase::Recovering {
             let step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
-            *first = format!("{first}: {step}");
+            // The first problem is that of the phase.
+            readiness.problems[0] = format!("{}: {step}", readiness.problems[0]);
         }
         readiness
     }
@@ -239,18 +244,13 @@ impl ServerHealth {
         Liveness {
             status: "starting".to_owned(),
             step: Some(step.what.to_owned()),
-            done_bytes: progress.map(|progress| progress.done),
-            total_bytes: progress.map(|progress| progress.of),
+            done_bytes: progress.map(|progress| progress.done_bytes),
+            total_bytes: progress.map(|progress| progress.total_bytes),
         }
     }
 
     pub fn phase(&self) -> StartPhase {
-        match self.phase.load(Ordering::Relaxed) {
-            0 => StartPhase::Recovering,
-            1 => StartPhase::Standby,
-            2 => StartPhase::Serving,
-            _ => StartPhase::Stopping,
-        }
+        PHASES[usize::from(self.phase.load(Ordering::Relaxed))]
     }
 }
 
@@ -304,22 +304,6 @@ pub fn readiness(
     }
 }
 
-fn shard_name(number: usize, is_control: bool) -> String {
-    if is_control {
-        "control".to_owned()
-    } else {
-        number.to_string()
-    }
-}
-
-fn describe_shard(number: usize, is_control: bool) -> String {
-    if is_control {
-        "the control plane".to_owned()
-    } else {
-        format!("shard {number}")
-    }
-}
-
 /// The readiness of a node of a cluster that has joined.
 ///
 /// It is ready while it can serve or forward a request about any shard. One that is cut off from
@@ -327,96 +311,147 @@ fn describe_shard(number: usize, is_control: bool) -> String {
 /// to catch up, or has failed, and serves nothing: the others serve its clients, and a rolling
 /// upgrade waits for it.
 pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
-    let control = control_of(shards.len());
-    let is_control = |number: usize| control == Some(number);
-    let name = |number| shard_name(number, is_control(number));
-    let describe = |number| describe_shard(number, is_control(number));
-    let numbers = |of: &[NodeShard], is_one: fn(&NodeShard) -> bool| {
-        let numbers = of.iter().enumerate().filter(|(_, shard)| is_one(shard));
-        numbers.map(|(number, _)| name(number)).collect::<Vec<_>>()
+    let node = NodeShards {
+        control: control_of(shards.len()),
+        shards,
     };
-    let topic_shards = &shards[..control.unwrap_or(shards.len())];
-    let is_serving = topic_shards.iter().any(|shard| shard.core.is_some());
-    let has_owner = topic_shards.iter().any(|shard| shard.has_owner);
-    let ownerless = numbers(topic_shards, |shard| !shard.has_owner);
-    let is_unruled = control.is_some_and(|control| !shards[control].has_owner);
-    let fetched = numbers(&shards, |shard| shard.state == ShardState::Fetching);
-    let missed = numbers(&shards, |shard| shard.state == ShardState::CatchingUp);
-    let failed = shards.iter().any(|shard| shard.failure.is_some());
-    let is_cut_off = shards.iter().any(|shard| shard.is_cut_off);
-    let is_full = |shard: &NodeShard| shard.core.as_ref().is_some_and(|core| !core.ready);
-    let takes_none = topic_shards.iter().all(is_full);
-    let has_all = fetched.is_empty() && missed.is_empty() && !failed;
-    let mut problems = Vec::new();
-    if is_cut_off {
-        problems.push(CUT_OFF.to_owned());
-    }
-    for (number, shard) in shards.iter().enumerate() {
-        if let Some(cause) = &shard.failure {
-            let name = describe(number);
-            problems.push(format!("this node cannot serve {name}: {cause}"));
-        }
-    }
-    for (numbers, of_several, of_one) in [
-        (
-            &ownerless,
-            "requests wait, because no node of the cluster owns these shards",
-            "requests wait, because no node of the cluster owns the store",
-        ),
-        (
-            &fetched,
-            "this node fetches copies of these shards from their owners",
-            "this node fetches a copy of the store from the owner",
-        ),
-        (
-            &missed,
-            "this node catches up with these shards",
-            "this node catches up with the changelog",
-        ),
-    ] {
-        match (numbers.is_empty(), shards.len()) {
-            (true, _) => {}
-            (false, 1) => problems.push(of_one.to_owned()),
-            (false, _) => problems.push(format!("{of_several}: {}", numbers.join(", "))),
-        }
-    }
-    if is_unruled {
-        problems
-            .push("changes wait, because no node of the cluster owns the control plane".to_owned());
-    }
-    let cores = shards
-        .iter()
-        .enumerate()
-        .filter_map(|(number, shard)| Some((number, shard.core.as_ref()?)));
-    problems.extend(cores.clone().flat_map(|(shard, core)| {
-        core.problems
-            .iter()
-            .map(move |one| format!("{}: {one}", describe(shard)))
-    }));
-    let journals: Vec<&str> = cores.clone().map(|(_, core)| &*core.journal).collect();
-    let journal = journals
-        .iter()
-        .find(|journal| **journal != "writable")
-        .or(journals.first());
+    let journals = || node.cores().map(|(_, core)| core.journal.as_str());
+    let journal = journals()
+        .find(|journal| *journal != "writable")
+        .or_else(|| journals().next());
+    let readiness_of = |number: usize| shard_readiness(number, &node.shards[number]);
     Readiness {
-        ready: has_owner && (has_all || is_serving) && !is_cut_off && !takes_none,
-        phase: if is_serving {
+        ready: node.is_ready(),
+        phase: if node.is_serving() {
             StartPhase::Serving
         } else {
             StartPhase::Standby
         },
-        journal: journal.map_or_else(|| "following".to_owned(), |journal| (*journal).to_owned()),
-        lost_events: cores.map(|(_, core)| core.lost_events).sum(),
-        problems,
-        control_plane: control.map(|number| shard_readiness(number, &shards[number])),
-        shards: match control {
+        journal: journal.unwrap_or("following").to_owned(),
+        lost_events: node.cores().map(|(_, core)| core.lost_events).sum(),
+        problems: node.list_problems(),
+        control_plane: node.control.map(readiness_of),
+        shards: match node.control {
             None => Vec::new(),
-            Some(_) => topic_shards
-                .iter()
-                .enumerate()
-                .map(|(number, shard)| shard_readiness(number, shard))
-                .collect(),
+            Some(control) => (0..control).map(readiness_of).collect(),
         },
+    }
+}
+
+/// The shards of a node. The last one is the control plane, if there are several.
+struct NodeShards {
+    shards: Vec<NodeShard>,
+    control: Option<usize>,
+}
+
+impl NodeShards {
+    fn topic_shards(&self) -> &[NodeShard] {
+        &self.shards[..self.control.unwrap_or(self.shards.len())]
+    }
+
+    /// The cores that serve, by the numbers of their shards.
+    fn cores(&self) -> impl Iterator<Item = (usize, &Readiness)> {
+        let shards = self.shards.iter().enumerate();
+        shards.filter_map(|(number, shard)| Some((number, shard.core.as_ref()?)))
+    }
+
+    fn is_serving(&self) -> bool {
+        self.topic_shards().iter().any(|shard| shard.core.is_some())
+    }
+
+    fn is_cut_off(&self) -> bool {
+        self.shards.iter().any(|shard| shard.is_cut_off)
+    }
+
+    fn is_ready(&self) -> bool {
+        let topic_shards = self.topic_shards();
+        let has_owner = topic_shards.iter().any(|shard| shard.has_owner);
+        let has_all_copies = !self.shards.iter().any(|shard| {
+            shard.failure.is_some()
+                || [ShardState::Fetching, ShardState::CatchingUp].contains(&shard.state)
+        });
+        let stores_nothing = topic_shards
+            .iter()
+            .all(|shard| shard.core.as_ref().is_some_and(|core| !core.ready));
+        has_owner && (has_all_copies || self.is_serving()) && !self.is_cut_off() && !stores_nothing
+    }
+
+    fn list_problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.is_cut_off() {
+            problems.push(CUT_OFF.to_owned());
+        }
+        for (number, shard) in self.shards.iter().enumerate() {
+            if let Some(cause) = &shard.failure {
+                let name = self.describe_shard(number);
+                problems.push(format!("this node cannot serve {name}: {cause}"));
+            }
+        }
+        let is_ownerless =
+            |number: usize, shard: &NodeShard| !shard.has_owner && self.control != Some(number);
+        problems.extend(self.shard_problem(
+            is_ownerless,
+            "requests wait, because no node of the cluster owns these shards",
+            "requests wait, because no node of the cluster owns the store",
+        ));
+        problems.extend(self.shard_problem(
+            |_, shard| shard.state == ShardState::Fetching,
+            "this node fetches copies of these shards from their owners",
+            "this node fetches a copy of the store from the owner",
+        ));
+        problems.extend(self.shard_problem(
+            |_, shard| shard.state == ShardState::CatchingUp,
+            "this node catches up with these shards",
+            "this node catches up with the changelog",
+        ));
+        if self
+            .control
+            .is_some_and(|control| !self.shards[control].has_owner)
+        {
+            let problem = "changes wait, because no node of the cluster owns the control plane";
+            problems.push(problem.to_owned());
+        }
+        for (number, core) in self.cores() {
+            let name = self.describe_shard(number);
+            problems.extend(
+                core.problems
+                    .iter()
+                    .map(|problem| format!("{name}: {problem}")),
+            );
+        }
+        problems
+    }
+
+    /// The problem of the shards that have it: a text for several, followed by their names, or the
+    /// one for a cluster with one shard.
+    fn shard_problem(
+        &self,
+        has_problem: impl Fn(usize, &NodeShard) -> bool,
+        of_several: &str,
+        of_one: &str,
+    ) -> Option<String> {
+        let mut names = Vec::new();
+        for (number, shard) in self.shards.iter().enumerate() {
+            if has_problem(number, shard) {
+                names.push(match self.control {
+                    Some(control) if control == number => "control".to_owned(),
+                    _ => number.to_string(),
+                });
+            }
+        }
+        match (names.is_empty(), self.shards.len()) {
+            (true, _) => None,
+            (false, 1) => Some(of_one.to_owned()),
+            (false, _) => Some(format!("{of_several}: {}", names.join(", "))),
+        }
+    }
+
+    fn describe_shard(&self, number: usize) -> String {
+        if self.control == Some(number) {
+            "the control plane".to_owned()
+        } else {
+            format!("shard {number}")
+        }
     }
 }
 

@@ -56,6 +56,19 @@ const SAVE_EVERY: u32 = 120;
 /// Maximum number of destinations with a course of their own in a report.
 const DESTINATIONS: usize = 4;
 
+// Positions of the counters of a sample.
+const PUBLISHED: usize = 0;
+const DELIVERED: usize = 1;
+const FAILED_REQUESTS: usize = 2;
+const GIVEN_UP: usize = 3;
+const REFUSED_REQUESTS: usize = 4;
+const BUSY_REQUESTS: usize = 5;
+const UNANSWERED_REQUESTS: usize = 6;
+
+// Positions of the gauges of a sample.
+const BACKLOG: usize = 0;
+const PENDING: usize = 1;
+
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Scope {
     Server,
@@ -198,15 +211,15 @@ impl Control {
         let topics = self.registry.list_topics();
         for topic in &topics {
             let mut of_topic = Sample::default();
-            of_topic.counters[0] = topic.accepted_totals().count;
+            of_topic.counters[PUBLISHED] = topic.accepted_totals().count;
             for snapshot in topic.snapshots() {
                 let key = SubscriptionKey {
                     partition: topic.partition(),
                     subscription: snapshot.number(),
                 };
                 let sample = sample_of(&snapshot);
-                // The first counter is the topic's own.
-                add(&mut of_topic, &sample, 1);
+                // Published events are counted by the topic.
+                add(&mut of_topic, &sample, DELIVERED);
                 let counters = &snapshot.counters;
                 activities.push(Activity {
                     key,
@@ -216,7 +229,7 @@ impl Control {
                     samples.push((Scope::Subscription(key), sample));
                 }
             }
-            add(&mut server, &of_topic, 0);
+            add(&mut server, &of_topic, PUBLISHED);
             if state.selection.is_topic_named(topic.partition()) {
                 samples.push((Scope::Topic(topic.partition()), of_topic));
             }
@@ -263,20 +276,17 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 fn sample_of(snapshot: &SubscriptionSnapshot) -> Sample {
     let counters = &snapshot.counters;
-    let mut sample = Sample {
-        counters: [
-            // Also what it has not read, as while its endpoint is suspended.
-            counters.passed + snapshot.backlog,
-            counters.delivered,
-            counters.requests_failed,
-            counters.dead_lettered + counters.dropped,
-            snapshot.failures.refused,
-            snapshot.failures.busy,
-            snapshot.failures.unanswered,
-        ],
-        gauges: [snapshot.backlog, counters.pending],
-        ..Sample::default()
-    };
+    let mut sample = Sample::default();
+    // Also what it has not read, as while its endpoint is suspended.
+    sample.counters[PUBLISHED] = counters.passed + snapshot.backlog;
+    sample.counters[DELIVERED] = counters.delivered;
+    sample.counters[FAILED_REQUESTS] = counters.requests_failed;
+    sample.counters[GIVEN_UP] = counters.dead_lettered + counters.dropped;
+    sample.counters[REFUSED_REQUESTS] = snapshot.failures.refused;
+    sample.counters[BUSY_REQUESTS] = snapshot.failures.busy;
+    sample.counters[UNANSWERED_REQUESTS] = snapshot.failures.unanswered;
+    sample.gauges[BACKLOG] = snapshot.backlog;
+    sample.gauges[PENDING] = counters.pending;
     sample
         .responses
         .iter_mut()
@@ -337,16 +347,16 @@ pub(super) async fn get_history(request: HttpRequest, control: web::Data<Control
         since: control.exposition.started().to_string(),
         from: Timestamp(0).after(Duration::from_secs(from)).to_string(),
         step_seconds: RESOLUTIONS[resolution].0,
-        published: column(|step| Some(step.counters[0])),
-        delivered: column(|step| Some(step.counters[1])),
-        failed_requests: column(|step| Some(step.counters[2])),
-        given_up: column(|step| Some(step.counters[3])),
-        refused_requests: column(|step| Some(step.counters[4])),
-        busy_requests: column(|step| Some(step.counters[5])),
-        unanswered_requests: column(|step| Some(step.counters[6])),
+        published: column(|step| Some(step.counters[PUBLISHED])),
+        delivered: column(|step| Some(step.counters[DELIVERED])),
+        failed_requests: column(|step| Some(step.counters[FAILED_REQUESTS])),
+        given_up: column(|step| Some(step.counters[GIVEN_UP])),
+        refused_requests: column(|step| Some(step.counters[REFUSED_REQUESTS])),
+        busy_requests: column(|step| Some(step.counters[BUSY_REQUESTS])),
+        unanswered_requests: column(|step| Some(step.counters[UNANSWERED_REQUESTS])),
         destinations,
-        backlog: column(|step| Some(step.gauges[0])),
-        pending: column(|step| Some(step.gauges[1])),
+        backlog: column(|step| Some(step.gauges[BACKLOG])),
+        pending: column(|step| Some(step.gauges[PENDING])),
         response_p50_milliseconds: millis(0),
         response_p99_milliseconds: millis(1),
     })
@@ -377,7 +387,7 @@ fn busiest_destinations(
         };
         let delivered: Vec<Option<u32>> = steps
             .iter()
-            .map(|step| step.as_ref().map(|step| step.counters[1]))
+            .map(|step| step.as_ref().map(|step| step.counters[DELIVERED]))
             .collect();
         let sum: u64 = delivered
             .iter()

@@ -12,7 +12,7 @@ use super::{
     ledger_line::{LineContext, OutcomeFilter},
     model::{InvalidRequest, parse_instant},
     newest_lines::read_newest_lines,
-    trace::{self, Paging},
+    query::{self, Paging},
 };
 use crate::ledger_line::line_view;
 use gridhook_api::ledger::LedgerPageView;
@@ -65,7 +65,7 @@ pub(super) async fn ledger(call: Call<'_>) -> AdminResult {
         }
         LedgerOrder::Newest => {
             let key = subscription.key();
-            let before = start.map_or(Ok(to), |start| instant_of(&start))?;
+            let before = start.map_or(Ok(to), |start| parse_instant_token(&start))?;
             let page =
                 read_newest_lines(call.control, &[key], from, before.min(to), top, is_wanted)
                     .await?;
@@ -95,10 +95,10 @@ pub(super) async fn ledger(call: Call<'_>) -> AdminResult {
 }
 
 /// The time in a token of a page of the newest lines.
-fn instant_of(token: &[u8]) -> Result<Timestamp, InvalidRequest> {
+fn parse_instant_token(token: &[u8]) -> Result<Timestamp, InvalidRequest> {
     match token.try_into() {
         Ok(bytes) => Ok(Timestamp(u64::from_be_bytes(bytes))),
-        Err(_) => Err(trace::invalid_continuation()),
+        Err(_) => Err(query::invalid_continuation()),
     }
 }
 

@@ -8,7 +8,10 @@ use gridhook_event::Lane;
 use gridhook_policy::{
     filter::FilterResult,
     outcome::{Outcome, Reason},
-    record::{Excerpt, ExcerptKey, LedgerEntry, LedgerEvent, LedgerLine, SeqRun, lease::LeaseStep},
+    record::{
+        Excerpt, ExcerptKey, LedgerEntry, LedgerEvent, LedgerLine, SeqRun,
+        lease::{LeaseStep, StepKind},
+    },
 };
 
 /// Records that belong to lines.
@@ -33,20 +36,10 @@ pub(crate) fn line_view(line: &LedgerLine, context: LineContext<'_>) -> LineView
         .excerpt_key()
         .and_then(|key| context.excerpts?.get(&key));
     let mut view = LineView {
-        // The merge of several shards sets it.
-        shard: None,
         at: at.to_string(),
         lane: lane_name(*lane),
         step: step_name(event).to_owned(),
-        text: String::new(),
         attempt: Some(*attempt).filter(|attempt| *attempt > 0),
-        outcome: None,
-        status: None,
-        milliseconds: None,
-        next_attempt: None,
-        reason: None,
-        file: None,
-        filter: None,
         response: excerpt.map(
             |Excerpt {
                  has_response,
@@ -62,6 +55,7 @@ pub(crate) fn line_view(line: &LedgerLine, context: LineContext<'_>) -> LineView
         events: entry.event_count(),
         first_sequence: runs.first().map_or(0, |run| run.first.0),
         last_sequence: runs.last().map_or(0, |run| run.end_seq().0 - 1),
+        ..LineView::default()
     };
     match event {
         LedgerEvent::Filtered { version } => {
@@ -209,11 +203,12 @@ pub(crate) fn filter_sentence(view: &LedgerFilter) -> String {
     }
 }
 
-/// The name of a lane.
+/// The head of a request or a response, unless it is empty.
 fn shown_head(head: Option<&String>) -> Option<String> {
     head.filter(|head| !head.is_empty()).cloned()
 }
 
+/// The name of a lane.
 fn lane_name(lane: Lane) -> String {
     match lane {
         Lane::LIVE => "live".to_owned(),
@@ -224,8 +219,8 @@ fn lane_name(lane: Lane) -> String {
     }
 }
 
-/// The steps, as lines have them and requests name them.
-const STEPS: [&str; 17] = [
+/// The steps other than those of leases, as lines have them and requests name them.
+const STEPS: [&str; 12] = [
     "filtered",
     "delivered",
     "deferred",
@@ -238,11 +233,6 @@ const STEPS: [&str; 17] = [
     "written",
     "lost",
     "redriven",
-    "received",
-    "renewed",
-    "acknowledged",
-    "released",
-    "lockExpired",
 ];
 
 pub(super) fn step_name(event: &LedgerEvent) -> &'static str {
@@ -281,7 +271,12 @@ pub(super) struct OutcomeFilter(String);
 
 impl OutcomeFilter {
     pub(super) fn read(given: &str) -> Result<Self, InvalidRequest> {
-        let mut names: Vec<String> = STEPS.map(str::to_owned).into();
+        let lease_steps = StepKind::ALL.map(StepKind::name);
+        let mut names: Vec<String> = STEPS
+            .into_iter()
+            .chain(lease_steps)
+            .map(str::to_owned)
+            .collect();
         let outcomes = Outcome::all().map(|outcome| outcome.to_string());
         for name in outcomes.chain(Reason::all().map(|reason| reason.to_string())) {
             // A failed transformation is an outcome and a reason.

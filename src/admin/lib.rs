@@ -123,7 +123,7 @@ pub use self::{
     editions::EditionTables,
     error::AdminError,
     history::{FILE as HISTORY_FILE, record_history},
-    placement::{Merge, Placement, SpreadScope, TopicName, placement, placement_of_body},
+    placement::{Placement, ResponseMerge, SpreadScope, TopicName, placement, placement_of_body},
     routes::{GridhookRoute, Operation},
     shard::{FollowDelay, ShardOwners, ShardPlacement},
 };

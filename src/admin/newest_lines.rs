@@ -6,6 +6,8 @@
 use crate::AdminResult;
 use std::{cmp::Reverse, time::Duration};
 
+use tracing::warn;
+
 use super::Control;
 use gridhook_event::{SubscriptionKey, Timestamp};
 use gridhook_policy::record::{LedgerEntry, LedgerLine};
@@ -16,7 +18,7 @@ const RANGES: usize = 64;
 /// Length of the first range of time that is read.
 const RANGE: Duration = Duration::from_secs(3600);
 
-/// The shortest range of time that is read: no instant has more lines than one read.
+/// The shortest range of time that is read. Lines of one instant are few enough for one read.
 pub(crate) const INSTANT: Duration = Duration::from_micros(1);
 
 pub(crate) struct NewestLines {
@@ -50,6 +52,9 @@ pub(crate) async fn read_newest_lines(
         match read.await? {
             None if range > INSTANT => range = (range / 8).max(INSTANT),
             found => {
+                if found.is_none() {
+                    warn!(at = %from, "an instant has too many lines of ledgers; they are not listed");
+                }
                 let found = found.unwrap_or_default();
                 range = if found.is_empty() {
                     range.saturating_mul(8)

@@ -10,41 +10,34 @@ use url::form_urlencoded;
 use super::{
     ChaosMode, GridhookRoute,
     arm::path::{self, ArmPath},
-    merge::PartsMerge,
+    merge::{JsonMerge, SpreadMerge},
 };
 use gridhook_record::topic::{TopicKind, key, key_in_namespace};
 
 /// How the responses of all shards become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Merge {
-    /// JSON whose lists are joined.
-    Union,
+pub enum ResponseMerge {
+    Json(JsonMerge),
     /// The shards are asked in turn for the one that has it.
     Found,
     /// All shards carry out the request; the first response counts.
     Each,
-    /// By the rules of the response of `/top`.
-    Top,
-    /// By the rules of the response of `/history`.
-    History,
-    /// By the rules of the response of `/jobs`.
-    Jobs,
-    /// By the rules of the response of `/deadLetters`.
-    DeadLetters,
-    /// By the rules of the response of `/audit`.
-    Audit,
-    /// By the rules of the response of `/supervision`.
-    Supervision,
-    /// By the rules of the response of `/clock`.
-    Clock,
-    /// Numbers are added, lists are joined.
-    Sum,
     /// Lines of JSON, as they come.
     Lines,
     /// Lines of JSON of one shard after the other.
     InTurn,
     /// The metrics of the shards that the node owns.
     Metrics,
+}
+
+impl ResponseMerge {
+    /// Whether the request is sent to the shard with the control plane, too.
+    pub fn has_control(self) -> bool {
+        matches!(
+            self,
+            Self::Json(JsonMerge::Audit | JsonMerge::Clock) | Self::InTurn
+        )
+    }
 }
 
 /// The column of a table of routes: which shards a path concerns.
@@ -54,11 +47,11 @@ pub(super) enum ShardScope {
     Any,
     /// The shard with the control plane.
     Control,
-    All(Merge),
+    All(ResponseMerge),
     /// The shard of the topic in the query; all shards if the query names none.
-    ByTopic(Merge),
+    ByTopic(ResponseMerge),
     /// The shard of the topic in the body; all shards if the body names none.
-    ByBody(Merge),
+    ByBody(ResponseMerge),
 }
 
 /// A topic that may be spread, as a request names it.
@@ -103,8 +96,8 @@ pub enum SpreadScope {
     /// The shard that the request names, or else the one that leads the topic.
     One,
     /// All shards, each with a part of the response.
-    Parts(PartsMerge),
-    All(Merge),
+    Parts(SpreadMerge),
+    All(ResponseMerge),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,9 +109,9 @@ pub enum Placement {
     Named(String),
     /// The shard of this topic, or the shards in the scope if the topic is spread.
     Topic(TopicName, SpreadScope),
-    All(Merge),
+    All(ResponseMerge),
     /// The shard that [`placement_of_body`] finds.
-    ByBody(Merge),
+    ByBody(ResponseMerge),
 }
 
 static PATTERNS: LazyLock<Vec<(ResourceDef, &'static GridhookRoute)>> = LazyLock::new(|| {
@@ -155,7 +148,7 @@ pub fn placement(method: &Method, path: &str, query: &str) -> Placement {
 
 /// Chooses the shards for a request that may name a topic in its body. A body that cannot be read
 /// goes to any shard, which refuses it.
-pub fn placement_of_body(merge: Merge, body: &[u8]) -> Placement {
+pub fn placement_of_body(merge: ResponseMerge, body: &[u8]) -> Placement {
     #[derive(Deserialize)]
     struct Named {
         topic: Option<String>,
@@ -170,7 +163,7 @@ pub fn placement_of_body(merge: Merge, body: &[u8]) -> Placement {
     }
 }
 
-fn topic_in(query: &str, merge: Merge) -> Option<Placement> {
+fn topic_in(query: &str, merge: ResponseMerge) -> Option<Placement> {
     let (_, topic) = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "topic")?;
     Some(match name_in(&topic) {
         Placed::Topic(topic) => Placement::Topic(topic, SpreadScope::All(merge)),

@@ -1,9 +1,9 @@
 //! Check and backup of the store of the running server.
 //!
-//! Both take long. The response is a stream of JSON lines: `{"progress": "…"}` when the work advances,
-//! at most one in 250 ms, and at the end one line with `report`, with `backup` too after a backup, or with `error`. The work runs
-//! on its own thread, one operation at a time. It is canceled when the client disconnects: the
-//! first line that cannot be sent ends it.
+//! Both take long. The response is a stream of JSON lines: `{"progress": "…"}` when the work
+//! advances, at most one in 250 ms, and at the end one line with `report`, with `backup` too after
+//! a backup, or with `error`. The work runs on its own thread, one operation at a time. It is
+//! canceled when the client disconnects: the first line that cannot be sent ends it.
 
 use crate::AdminResult;
 use std::{ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};

@@ -8,13 +8,13 @@ use crate::{AdminResult, respond_json};
 use std::sync::Arc;
 
 use super::{
-    arm::Call, explain::event_selector, ledger_line::LineContext, model::InvalidRequest, query,
+    arm::Call, explain::event_selector, ledger_line::LineContext, query::Paging,
 };
 use crate::explain::state_view;
 use crate::ledger_line::line_view;
 use gridhook_api::{
     ledger::LineView,
-    trace::{DeliveryHistory, EventView, TOP_MAX, TraceView, Transformed},
+    trace::{DeliveryHistory, EventView, TraceView, Transformed},
 };
 use gridhook_engine::{
     control::registry::{EventOccurrence, TraceResult, TraceToken},
@@ -123,11 +123,6 @@ fn next_attempt(line: &LedgerLine) -> Option<gridhook_event::Timestamp> {
         LedgerEvent::Attempted { next, .. } => next,
         _ => None,
     }
-}
-
-pub(super) fn invalid_continuation() -> InvalidRequest {
-    let problem = "is invalid; expected `continue` of the previous response";
-    InvalidRequest::new("continue", problem)
 }
 
 /// A line of a history, with a note if the attempt was made before it was due.
@@ -274,38 +269,4 @@ pub(super) async fn trace_event(call: Call<'_>) -> AdminResult {
         events: occurrences.iter().map(event_view).collect(),
         r#continue: next.map(|next| next.to_string()),
     })
-}
-
-/// Page size and start of a page.
-pub(super) struct Paging<M> {
-    pub(super) from: Option<M>,
-    pub(super) top: usize,
-    /// The other parameters of the query.
-    pub(super) rest: String,
-}
-
-impl<M: std::str::FromStr> Paging<M> {
-    pub(super) fn read(text: &str, default: usize) -> AdminResult<Self> {
-        let mut from = None;
-        let mut top = default;
-        let mut rest = url::form_urlencoded::Serializer::new(String::new());
-        for (key, value) in url::form_urlencoded::parse(text.as_bytes()) {
-            match key.as_ref() {
-                "continue" => {
-                    from = Some(value.parse().map_err(|_| invalid_continuation())?);
-                }
-                "top" => {
-                    top = query::parse_number("top", Some(&value), top, 1..=TOP_MAX, "lines")?;
-                }
-                _ => {
-                    rest.append_pair(&key, &value);
-                }
-            }
-        }
-        Ok(Self {
-            from,
-            top,
-            rest: rest.finish(),
-        })
-    }
 }

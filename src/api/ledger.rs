@@ -26,7 +26,7 @@ pub struct LedgerPageView {
 }
 
 /// A line of the ledger.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = LedgerLine)]
 pub struct LineView {

@@ -149,7 +149,7 @@ pub struct CountersView {
     pub matched: u64,
     /// Events that the endpoint accepted or a client acknowledged
     pub delivered: u64,
-    /// Events that were attempted at least once and have not ended
+    /// Events that were attempted or held back and have not ended
     pub pending: u64,
     /// Events that were given up and have a dead-letter destination
     pub dead_lettered: u64,
@@ -161,7 +161,7 @@ pub struct CountersView {
     pub requests: u64,
     /// Of `requests`, those that failed
     pub requests_failed: u64,
-    /// Number of events delivered by a late response
+    /// Requests that succeeded after the response timeout
     pub late: u64,
 }
 

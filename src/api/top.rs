@@ -110,7 +110,7 @@ pub struct TopReport {
     pub window_seconds: Option<f64>,
     /// Event subscriptions that the figures include
     pub subscriptions: usize,
-    /// Number of suspended event subscriptions
+    /// Number of event subscriptions whose endpoint is suspended or probed
     pub suspended: usize,
     /// Number of held event subscriptions
     pub held: usize,
@@ -120,7 +120,7 @@ pub struct TopReport {
     pub in_flight: usize,
     /// Number of events behind the newest one
     pub backlog: u64,
-    /// Events that were attempted at least once and have not ended
+    /// Events that were attempted or held back and have not ended
     pub pending: u64,
     /// Events that were given up and have a dead-letter destination
     pub dead_lettered: u64,
@@ -178,7 +178,7 @@ pub struct TopLine {
     pub backlog: u64,
     /// Age of the oldest unread event in seconds
     pub oldest_unread_age_seconds: Option<u64>,
-    /// Events that were attempted at least once and have not ended
+    /// Events that were attempted or held back and have not ended
     pub pending: u64,
     /// Time of the next due event
     pub next_due: Option<String>,

@@ -37,7 +37,7 @@ pub(super) fn recovery_progress(store: &Path) -> Option<StepProgress> {
         let name = path.file_name()?.to_string_lossy().into_owned();
         reading = reading.max(Some((name, at)));
     }
-    let of = logs.iter().map(|(_, bytes)| bytes).sum();
+    let total_bytes = logs.iter().map(|(_, bytes)| bytes).sum();
     let (reading, at) = reading?;
     // The names are numbers with leading zeros, and the logs are read in that order.
     let before: u64 = logs
@@ -46,7 +46,7 @@ pub(super) fn recovery_progress(store: &Path) -> Option<StepProgress> {
         .map(|(_, bytes)| bytes)
         .sum();
     Some(StepProgress {
-        done: (before + at).min(of),
-        of,
+        done_bytes: (before + at).min(total_bytes),
+        total_bytes,
     })
 }

@@ -93,7 +93,10 @@ fn a_server_never_goes_back_to_an_earlier_phase() {
 fn a_start_says_what_it_does_and_how_far_it_is() {
     let vitals = ServerHealth::starting();
     vitals.set_step(StartStep::with_progress("the store is opened", || {
-        Some(StepProgress { done: 3, of: 7 })
+        Some(StepProgress {
+            done_bytes: 3,
+            total_bytes: 7,
+        })
     }));
     let readiness = vitals.readiness();
     assert!(!readiness.ready);

@@ -7,11 +7,11 @@ use actix_web::http::Method;
 use expect_test::expect;
 use gridhook::{
     admin::{
-        ChaosMode, GridhookRoute, Merge, Placement,
+        ChaosMode, GridhookRoute, Placement, ResponseMerge,
         arm::routes::{ArmRoute, ROUTES},
         merge::{
-            PartRequest, PartsMerge, ShardResponse, SpreadShards, add_work, merge_expositions,
-            shard_in, shard_in_path,
+            JsonMerge, PartRequest, ShardResponse, SpreadMerge, SpreadShards, add_work,
+            merge_expositions, shard_in_path, take_shard_parameter,
         },
         placement, placement_of_body,
     },
@@ -92,12 +92,13 @@ impl Stores {
         let whole = self.whole.call("GET", target, Value::Null).await;
         assert_eq!(whole.status, 200, "{target}: {}", whole.text);
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let Placement::All(merge) = placement(&Method::GET, path, query) else {
+        let Placement::All(ResponseMerge::Json(merge)) = placement(&Method::GET, path, query)
+        else {
             panic!("{path} is of one shard")
         };
         let mut answers = Vec::new();
         for (shard, store) in self.shards.iter().enumerate() {
-            let query = merge.query_of_shard(query, shard).expect("it is asked");
+            let query = merge.query_for_shard(query, shard).expect("it is asked");
             let response = store.part(&format!("{path}?{query}")).await;
             assert_eq!(response.status, 200, "{target}: {}", response.text);
             answers.push(ShardResponse {
@@ -250,7 +251,7 @@ async fn merged_top(stores: &[ControlFixture], query: &str) -> Value {
         let body = response.text.into();
         responses.push(ShardResponse { shard, body });
     }
-    Merge::Top
+    JsonMerge::Top
         .merge_responses(query, &responses, &[])
         .expect("a report")
 }
@@ -311,7 +312,7 @@ async fn a_report_names_the_shards_that_are_missing() {
         shard: 0,
         body: stores.shards[0].part("/jobs").await.text.into(),
     };
-    let merged = Merge::Jobs
+    let merged = JsonMerge::Jobs
         .merge_responses("", &[response], &[1])
         .expect("a response");
     assert_eq!(merged["missingShards"], json!([1]));
@@ -332,7 +333,7 @@ proptest! {
         let mut query = format!("top={top}");
         for _ in 0..100 {
             let answers: Vec<ShardResponse> = trails.iter().enumerate().filter_map(|(shard, trail)| {
-                let of_shard = Merge::Audit.query_of_shard(&query, shard)?;
+                let of_shard = JsonMerge::Audit.query_for_shard(&query, shard)?;
                 let before = of_shard.split('&').find_map(|pair| pair.strip_prefix("continue=")?.parse().ok());
                 let rest: Vec<_> = trail.iter().filter(|(number, _)| before.is_none_or(|before: u64| *number < before)).collect();
                 let entry = |(number, at): &&(u64, i64)| json!({
@@ -345,7 +346,7 @@ proptest! {
                 let body = json!({"value": value, "continue": next}).to_string();
                 Some(ShardResponse { shard, body: body.into() })
             }).collect();
-            let page = Merge::Audit.merge_responses(&query, &answers, &[]).expect("answers of shards");
+            let page = JsonMerge::Audit.merge_responses(&query, &answers, &[]).expect("answers of shards");
             let entries = page["value"].as_array().expect("entries");
             prop_assert!(entries.len() <= top);
             seen.extend(entries.iter().map(|entry| (entry["path"].to_string(), entry["number"].as_u64().expect("a number"))));
@@ -390,7 +391,7 @@ fn histories_are_added_where_their_times_are_the_same() {
             body: body.into(),
         })
         .collect();
-    let merged = Merge::History
+    let merged = JsonMerge::History
         .merge_responses("", &answers, &[])
         .expect("answers of shards");
     assert_eq!(merged["from"], "2026-01-01T00:00:05Z");
@@ -519,7 +520,7 @@ fn assert_scopes_are_listed(scopes: RouteScopes) {
         GET /eventSubscriptions/eventSubscriptionName/deadLetters: Parts(DeadLetters)
         GET /eventSubscriptions/eventSubscriptionName/explain: All(Found)
         GET /eventSubscriptions/eventSubscriptionName/ledger: Parts(Pages)
-        GET /eventSubscriptions/eventSubscriptionName/metrics: Parts(Figures)
+        GET /eventSubscriptions/eventSubscriptionName/metrics: Parts(Metrics)
         GET /eventSubscriptions/eventSubscriptionName/replays/replayId: Parts(Replays)
         GET /eventSubscriptions/eventSubscriptionName/replays: Parts(Replays)
         GET /eventSubscriptions/eventSubscriptionName/request: One
@@ -528,8 +529,8 @@ fn assert_scopes_are_listed(scopes: RouteScopes) {
         GET /events: Parts(Events)
         GET /status: Parts(Figures)
         GET /trace: Parts(Pages)
-        POST /eventSubscriptions/eventSubscriptionName/deadLetters/purge: Parts(DeadLetters)
-        POST /eventSubscriptions/eventSubscriptionName/deadLetters/redrive: Parts(DeadLetters)
+        POST /eventSubscriptions/eventSubscriptionName/deadLetters/purge: Parts(DeadLetterChanges)
+        POST /eventSubscriptions/eventSubscriptionName/deadLetters/redrive: Parts(DeadLetterChanges)
         POST /eventSubscriptions/eventSubscriptionName/hold: Parts(Commands)
         POST /eventSubscriptions/eventSubscriptionName/probe: Parts(Commands)
         POST /eventSubscriptions/eventSubscriptionName/release: Parts(Commands)
@@ -576,7 +577,7 @@ fn a_request_without_a_topic_in_its_path_goes_to_the_owner_of_its_topic_or_to_al
     ] {
         lines.push(format!(
             "{body}: {:?}",
-            placement_of_body(Merge::Found, body.as_bytes())
+            placement_of_body(ResponseMerge::Found, body.as_bytes())
         ));
     }
     expect![[r#"
@@ -586,17 +587,17 @@ fn a_request_without_a_topic_in_its_path_goes_to_the_owner_of_its_topic_or_to_al
         /metadata/endpoints: Any
         /eventsubscriptions/{eventSubscriptionName}/validate: Control
         /metrics: All(Metrics)
-        /top: All(Top)
-        /history: All(History)
+        /top: All(Json(Top))
+        /history: All(Json(History))
         /tail: All(Lines)
-        /supervision: All(Supervision)
-        /search: All(Union)
-        /jobs: All(Jobs)
-        /deadLetters: All(DeadLetters)
+        /supervision: All(Json(Supervision))
+        /search: All(Json(Union))
+        /jobs: All(Json(Jobs))
+        /deadLetters: All(Json(DeadLetters))
         /server: Any
         /editions: Any
         /simulate: Any
-        /clock: All(Clock)
+        /clock: All(Json(Clock))
         /cluster/status: Control
         /cluster/ownership: Control
         /cluster/move: Control
@@ -605,23 +606,23 @@ fn a_request_without_a_topic_in_its_path_goes_to_the_owner_of_its_topic_or_to_al
         /ui/session: Control
         /sessions: Control
         /sessions/{sessionId}: Control
-        /audit: All(Audit)
+        /audit: All(Json(Audit))
         /tokens: Control
         /tokens/{tokenName}: Control
         /store/check: All(InTurn)
         /store/backup: All(InTurn)
-        /chaos: All(Sum)
+        /chaos: All(Json(Chaos))
         /chaos/kill: ByBody(Found)
         /chaos/poison: ByBody(Found)
         /chaos/stall: ByBody(Each)
         /chaos/writes: All(Each)
         /chaos/responses: ByBody(Each)
         /chaos/clock: All(Each)
-        /top?by=name&topic=/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/Orders: Topic(TopicName { namespace: None, name: "Orders" }, All(Top))
+        /top?by=name&topic=/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/Orders: Topic(TopicName { namespace: None, name: "Orders" }, All(Json(Top)))
         /tail?topic=/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces/plant/topics/heat: Topic(TopicName { namespace: Some("plant"), name: "heat" }, All(Lines))
-        /supervision?topic=namespace:plant:heat: Topic(TopicName { namespace: Some("plant"), name: "heat" }, All(Supervision))
+        /supervision?topic=namespace:plant:heat: Topic(TopicName { namespace: Some("plant"), name: "heat" }, All(Json(Supervision)))
         /supervision?topic=domain:shop: Named("shop")
-        /supervision?topic=orders: Topic(TopicName { namespace: None, name: "orders" }, All(Supervision))
+        /supervision?topic=orders: Topic(TopicName { namespace: None, name: "orders" }, All(Json(Supervision)))
         /subscriptions/s/providers/microsoft.eventgrid/TOPICS: Control
         /unknown: Any
         {"actor": "topic", "topic": "orders", "by": "panic"}: Named("orders")
@@ -632,7 +633,7 @@ fn a_request_without_a_topic_in_its_path_goes_to_the_owner_of_its_topic_or_to_al
 
 /// Requests a part from each shard, and merges the responses.
 fn in_parts(
-    merge: PartsMerge,
+    merge: SpreadMerge,
     asked: &PartRequest,
     answer: impl Fn(usize, &PartRequest) -> Value,
 ) -> Value {
@@ -641,7 +642,7 @@ fn in_parts(
         count: 3,
     };
     let of_shard = |shard| {
-        let part = merge.request_of(shard, shards, asked)?;
+        let part = merge.request_for_shard(shard, shards, asked)?;
         Some(ShardResponse {
             shard,
             body: answer(shard, &part).to_string().into(),
@@ -669,7 +670,7 @@ fn the_figures_of_the_parts_of_a_spread_topic_are_added() {
         json!({"state": "probing", "cause": "busy", "consecutiveSuspensions": 3}),
     ];
     let merged = in_parts(
-        PartsMerge::Figures,
+        SpreadMerge::Figures,
         &asked("/status", "", ""),
         |shard, _| {
             json!({
@@ -699,13 +700,13 @@ fn each_figure_of_the_metrics_and_the_log_of_a_spread_topic_has_its_own_rule() {
         json!({"health": "suspended", "cause": "TimedOut", "since": "at 3", "until": "at 9"}),
     ];
     let metrics = in_parts(
-        PartsMerge::Figures,
+        SpreadMerge::Metrics,
         &asked("/metrics", "", ""),
         |shard, _| json!({"topic": "orders", "counts": {}, "state": states[shard]}),
     );
     assert_eq!(metrics["state"], states[2], "one part has the worst health");
     let metrics = in_parts(
-        PartsMerge::Figures,
+        SpreadMerge::Metrics,
         &asked("/metrics", "", ""),
         |shard, _| {
             json!({
@@ -726,7 +727,7 @@ fn each_figure_of_the_metrics_and_the_log_of_a_spread_topic_has_its_own_rule() {
     });
     assert_eq!(metrics, expected);
     let status = in_parts(
-        PartsMerge::Figures,
+        SpreadMerge::Figures,
         &asked("/status", "", ""),
         |shard, _| {
             json!({
@@ -743,7 +744,7 @@ fn each_figure_of_the_metrics_and_the_log_of_a_spread_topic_has_its_own_rule() {
         })
     );
     let trace = in_parts(
-        PartsMerge::Pages,
+        SpreadMerge::Pages,
         &asked("/trace", "", ""),
         |shard, _| json!({"topic": "orders", "logFromSequence": 3 + 4 * shard, "logBeforeSequence": 20 - shard, "events": []}),
     );
@@ -752,7 +753,7 @@ fn each_figure_of_the_metrics_and_the_log_of_a_spread_topic_has_its_own_rule() {
         json!({"topic": "orders", "logFromSequence": 3, "logBeforeSequence": 20, "events": []})
     );
     let healthy = in_parts(
-        PartsMerge::Figures,
+        SpreadMerge::Figures,
         &asked("/status", "", ""),
         |shard, _| json!({"subscription": "all", "health": {"state": "healthy", "failures": (7 * shard) % 8}}),
     );
@@ -770,7 +771,7 @@ fn pages_of_the_parts_of_a_spread_topic_have_each_line_once() {
     let mut query = "top=2".to_owned();
     loop {
         let page = in_parts(
-            PartsMerge::Pages,
+            SpreadMerge::Pages,
             &asked("/ledger", &query, ""),
             |shard, part| {
                 let from = part
@@ -816,7 +817,7 @@ fn pages_of_the_events_of_a_spread_topic_are_in_the_order_of_time() {
     let mut query = "top=4".to_owned();
     loop {
         let page = in_parts(
-            PartsMerge::Events,
+            SpreadMerge::Events,
             &asked("/events", &query, ""),
             |shard, part| {
                 let log = logs[shard];
@@ -864,8 +865,9 @@ fn each_shard_of_a_spread_topic_tests_its_part_of_the_newest_events_and_one_test
         count: 3,
     };
     let bodies = |body: &str| -> Vec<Option<Value>> {
-        let part =
-            |shard| PartsMerge::Tests.request_of(shard, shards, &asked("/testFilter", "", body));
+        let part = |shard| {
+            SpreadMerge::Tests.request_for_shard(shard, shards, &asked("/testFilter", "", body))
+        };
         (0..3)
             .map(|shard| part(shard).map(|part| serde_json::from_slice(&part.body).expect("JSON")))
             .collect()
@@ -887,7 +889,7 @@ fn only_the_leader_of_a_spread_topic_looks_at_files_of_dead_letters() {
         leader: 1,
         count: 3,
     };
-    let of = |merge: PartsMerge, asked: &PartRequest| {
+    let of = |merge: SpreadMerge, asked: &PartRequest| {
         let shown = |part: PartRequest| {
             format!(
                 "{}?{} {}",
@@ -900,14 +902,14 @@ fn only_the_leader_of_a_spread_topic_looks_at_files_of_dead_letters() {
         };
         let parts = (0..3).map(|shard| {
             merge
-                .request_of(shard, shards, asked)
+                .request_for_shard(shard, shards, asked)
                 .map_or_else(|| "-".to_owned(), shown)
         });
         parts.collect::<Vec<_>>().join("\n")
     };
-    let letters =
-        |query: &str, body: &str| of(PartsMerge::DeadLetters, &asked("/deadLetters", query, body));
-    let replays = |path: &str, body: &str| of(PartsMerge::Replays, &asked(path, "", body));
+    let letters = |query: &str| of(SpreadMerge::DeadLetters, &asked("/deadLetters", query, ""));
+    let redrives = |body: &str| of(SpreadMerge::DeadLetterChanges, &asked("/redrive", "", body));
+    let replays = |path: &str, body: &str| of(SpreadMerge::Replays, &asked(path, "", body));
     expect![[r#"
         /deadLetters?%24top=5&stage=waiting
         /deadLetters?%24top=5
@@ -915,12 +917,12 @@ fn only_the_leader_of_a_spread_topic_looks_at_files_of_dead_letters() {
         -
         /deadLetters?stage=written
         -
-        /deadLetters? {"all":true,"filter":{"stage":"waiting"},"rate":1.0}
-        /deadLetters? {"all":true,"rate":1.0}
-        /deadLetters? {"all":true,"filter":{"stage":"waiting"},"rate":1.0}
+        /redrive? {"all":true,"filter":{"stage":"waiting"},"rate":1.0}
+        /redrive? {"all":true,"rate":1.0}
+        /redrive? {"all":true,"filter":{"stage":"waiting"},"rate":1.0}
         -
-        /deadLetters? {"keys":["file~1"]}
-        /deadLetters? {"keys":["waiting~1~2~3"]}
+        /redrive? {"keys":["file~1"]}
+        /redrive? {"keys":["waiting~1~2~3"]}
         /replays? {"eventsPerSecond":2.0}
         /replays? {"eventsPerSecond":2.0}
         /replays? {"eventsPerSecond":2.0}
@@ -932,10 +934,10 @@ fn only_the_leader_of_a_spread_topic_looks_at_files_of_dead_letters() {
         -"#]]
     .assert_eq(
         &[
-            letters("%24top=5", ""),
-            letters("stage=written", ""),
-            letters("", r#"{"all": true, "rate": 3}"#),
-            letters("", r#"{"keys": ["file~1", "2:waiting~1~2~3"]}"#),
+            letters("%24top=5"),
+            letters("stage=written"),
+            redrives(r#"{"all": true, "rate": 3}"#),
+            redrives(r#"{"keys": ["file~1", "2:waiting~1~2~3"]}"#),
             replays("/replays", r#"{"eventsPerSecond": 6}"#),
             replays("/replays/2%3A5%2C0:7/pause", ""),
             replays("/replays/5", ""),
@@ -947,7 +949,10 @@ fn only_the_leader_of_a_spread_topic_looks_at_files_of_dead_letters() {
         Some((2, "/x/deadLetters/waiting~1".to_owned()))
     );
     assert_eq!(shard_in_path("/x/deadLetters/file~1"), None);
-    assert_eq!(shard_in("id=a&shard=3"), Some((3, "id=a".to_owned())));
+    assert_eq!(
+        take_shard_parameter("id=a&shard=3"),
+        Some((3, "id=a".to_owned()))
+    );
 }
 
 #[test]

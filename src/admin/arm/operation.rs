@@ -13,11 +13,11 @@ use super::{check_seen, find_topic, no_subscription, path::ArmPath, routes::ArmR
 use crate::{
     AdminError, Control, audit,
     auth::{Access, AdminCaller},
-    merge::PartsMerge,
+    merge::SpreadMerge,
     model::{parse_body, read},
     openapi::{CHANGING, Description, OperationBuilder, SchemaRegistry, error_reference},
     permissions::Permissions,
-    placement::{Merge, SpreadScope},
+    placement::{ResponseMerge, SpreadScope},
 };
 use gridhook_api::what_if::Difference;
 use gridhook_engine::control::registry::TopicHandle;
@@ -264,14 +264,14 @@ impl ArmOperation {
     }
 
     /// For a spread topic, each shard serves a part of the operation.
-    pub(super) const fn in_parts(mut self, merge: PartsMerge) -> Self {
+    pub(super) const fn in_parts(mut self, merge: SpreadMerge) -> Self {
         self.spread = Some(SpreadScope::Parts(merge));
         self
     }
 
     /// For a spread topic, the shard that has what the request is about serves the operation.
     pub(super) const fn served_where_found(mut self) -> Self {
-        self.spread = Some(SpreadScope::All(Merge::Found));
+        self.spread = Some(SpreadScope::All(ResponseMerge::Found));
         self
     }
 

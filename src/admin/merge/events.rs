@@ -1,13 +1,11 @@
 //! The newest events of all parts of a spread topic.
 
-use std::cmp::Reverse;
-
 use serde_json::{Map, Value};
 
 use super::{
     ShardResponse,
-    pages::{parse_instant, top_in},
-    parts::Places,
+    pages::{NewestPage, merge_newest_pages, parse_instant, top_in},
+    parts::{Places, ShardPlace},
 };
 use crate::events::TOP;
 use gridhook_api::events::{EventLine, EventList};
@@ -30,9 +28,8 @@ pub(super) fn merge_newest(
     responses: &[ShardResponse],
     shards: usize,
 ) -> serde_json::Result<Value> {
-    let places_in_query = Places::in_query(query, POSITION);
-    let mut places = vec![None; shards];
-    let mut all = Vec::<(usize, Option<String>, EventLine)>::new();
+    let places = Places::read_query(query, POSITION);
+    let mut pages = Vec::new();
     for response in responses {
         let EventList {
             events,
@@ -40,47 +37,29 @@ pub(super) fn merge_newest(
             log_before_sequence,
             ..
         } = response.read()?;
-        let begin = || log_before_sequence.map(|end| end.to_string());
-        // A shard without an event on this page begins the next one where it began this one.
-        places[response.shard] = match places_in_query
+        let place = places
             .as_ref()
-            .and_then(|given| given.place_of_shard(response.shard))
-        {
-            _ if events.is_empty() => before.clone(),
-            Some(Some(place)) => Some(place),
-            Some(None) | None => begin(),
+            .map(|places| places.place_of_shard(response.shard));
+        let begin = match place {
+            Some(ShardPlace::At(place)) => Some(place),
+            _ => log_before_sequence.map(|end| end.to_string()),
         };
-        let last = events.len().saturating_sub(1);
-        all.extend(events.into_iter().enumerate().map(|(at, event)| {
-            let next = if at == last {
-                before.clone()
-            } else {
-                Some(event.sequence.to_string())
-            };
-            (
-                response.shard,
-                next,
-                EventLine {
-                    shard: Some(response.shard),
-                    ..event
-                },
-            )
-        }));
+        pages.push(NewestPage {
+            shard: response.shard,
+            items: events,
+            begin,
+            next: before,
+        });
     }
-    all.sort_by_key(|(shard, _, event)| {
-        (
-            Reverse(parse_instant(&event.at)),
-            *shard,
-            Reverse(event.sequence),
-        )
+    let order = |event: &EventLine| (parse_instant(&event.at), event.sequence);
+    let (newest, before) = merge_newest_pages(pages, shards, top_in(query, TOP), order);
+    let events = newest.into_iter().map(|(shard, event)| EventLine {
+        shard: Some(shard),
+        ..event
     });
-    all.truncate(top_in(query, TOP));
-    for (shard, next, _) in &all {
-        places[*shard].clone_from(next);
-    }
     serde_json::to_value(EventList {
-        events: all.into_iter().map(|(.., event)| event).collect(),
-        before: Places::join_places(&places),
+        events: events.collect(),
+        before,
         log_from_sequence: None,
         log_before_sequence: None,
     })

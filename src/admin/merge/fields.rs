@@ -101,7 +101,7 @@ merged_fields! { ORDER: OrderStatusView = OrderStatusView {
 } }
 
 merged_fields! { PACE: PaceView = PaceView {
-    rate: Sum, healthy_rate: Sum, concurrency: Sum, events_per_request: First, max_requests_per_second: First,
+    rate: Sum, healthy_rate: Sum, concurrency: Sum, events_per_request: Largest, max_requests_per_second: First,
     response_timeout_in_seconds: First,
 } }
 
@@ -190,24 +190,6 @@ merged_fields! { SUPERVISION: SupervisionReport = SupervisionReport {
 merged_fields! { CHAOS: ChaosReport = ChaosReport { active: Items, injected: Fields(&INJECTIONS) } }
 
 impl MergedFields {
-    /// The one of these tables that has most of the fields of an object. Shards of another
-    /// version may have others.
-    pub(super) fn choose_table(
-        tables: &[&'static Self],
-        object: &Map<String, Value>,
-    ) -> Option<&'static Self> {
-        let count_fields = |table: &Self| {
-            let keys = object.keys();
-            keys.filter(|key| table.find_rule(key).is_some()).count()
-        };
-        // Of tables that know as many fields, the first one counts: `max_by_key` returns the last.
-        tables
-            .iter()
-            .rev()
-            .max_by_key(|table| count_fields(table))
-            .copied()
-    }
-
     /// Merges a part of the type of this table.
     ///
     /// # Errors
@@ -221,22 +203,9 @@ impl MergedFields {
         if let (Value::Object(merged), Value::Object(more)) =
             (&mut merged, serde_json::to_value(more)?)
         {
-            self.join_fields(merged, more);
+            join_fields(&[self], merged, more);
         }
         serde_json::from_value(merged)
-    }
-
-    /// Merges the fields of a part.
-    pub(super) fn join_fields(&self, all: &mut Map<String, Value>, more: Map<String, Value>) {
-        let is_worse = health_severity(more.get("health")) > health_severity(all.get("health"));
-        for (key, value) in more {
-            let rule = self.find_rule(&key);
-            let known = all.entry(key).or_insert(Value::Null);
-            match rule.unwrap_or(First) {
-                OfWorstHealth if is_worse => *known = value,
-                rule => rule.join_values(known, value),
-            }
-        }
     }
 
     fn find_rule(&self, key: &str) -> Option<FieldRule> {
@@ -244,6 +213,24 @@ impl MergedFields {
             .iter()
             .find(|(field, _)| is_name_of(field, key))
             .map(|(_, rule)| *rule)
+    }
+}
+
+/// Merges the fields of a part by these tables, in which a field has the same rule wherever it
+/// occurs. Shards of another version may have fields that no table has.
+pub(super) fn join_fields(
+    tables: &[&MergedFields],
+    all: &mut Map<String, Value>,
+    more: Map<String, Value>,
+) {
+    let is_worse = health_severity(more.get("health")) > health_severity(all.get("health"));
+    for (key, value) in more {
+        let rule = tables.iter().find_map(|table| table.find_rule(&key));
+        let known = all.entry(key).or_insert(Value::Null);
+        match rule.unwrap_or(First) {
+            OfWorstHealth if is_worse => *known = value,
+            rule => rule.join_values(known, value),
+        }
     }
 }
 
@@ -278,31 +265,29 @@ impl FieldRule {
             Self::First | Self::OfWorstHealth => {}
             Self::Sum => add(all, &more),
             Self::SumOfEach => join_entries(all, more, add_value),
-            Self::Largest if more.as_f64() > all.as_f64() => *all = more,
-            Self::Smallest if more.as_f64() < all.as_f64() => *all = more,
-            Self::Earliest if instant_of(&more) < instant_of(all) => *all = more,
-            Self::Latest if instant_of(&more) > instant_of(all) => *all = more,
-            Self::Any if more == true => *all = more,
-            Self::JobState if more == "running" => *all = more,
-            Self::LargestBy(key) if more[key].as_f64() > all[key].as_f64() => *all = more,
-            Self::Largest
-            | Self::Smallest
-            | Self::Earliest
-            | Self::Latest
-            | Self::Any
-            | Self::JobState
-            | Self::LargestBy(_) => {}
+            Self::Largest => replace_if(more.as_f64() > all.as_f64(), all, more),
+            Self::Smallest => replace_if(more.as_f64() < all.as_f64(), all, more),
+            Self::Earliest => replace_if(instant_of(&more) < instant_of(all), all, more),
+            Self::Latest => replace_if(instant_of(&more) > instant_of(all), all, more),
+            Self::Any => replace_if(more == true, all, more),
+            Self::JobState => replace_if(more == "running", all, more),
+            Self::LargestBy(key) => {
+                replace_if(more[key].as_f64() > all[key].as_f64(), all, more);
+            }
             Self::JobIds => *all = format!("{},{}", text_of(all), text_of(&more)).into(),
-            Self::Items => all
-                .as_array_mut()
-                .into_iter()
-                .for_each(|all| all.extend(items_of(&more))),
+            Self::Items => {
+                if let Value::Array(all) = all {
+                    all.extend(items_of(&more));
+                }
+            }
             Self::ItemsBy(key, fields) => {
-                join_items(all, &more, key, |all, more| fields.join_fields(all, more))
+                join_items(all, &more, key, |all, more| {
+                    join_fields(&[fields], all, more)
+                });
             }
             Self::Fields(fields) => {
                 if let (Value::Object(all), Value::Object(more)) = (all, more) {
-                    fields.join_fields(all, more);
+                    join_fields(&[fields], all, more);
                 }
             }
             Self::FieldsOfEach(fields) => {
@@ -311,6 +296,12 @@ impl FieldRule {
                 });
             }
         }
+    }
+}
+
+fn replace_if(is_better: bool, all: &mut Value, more: Value) {
+    if is_better {
+        *all = more;
     }
 }
 

@@ -19,63 +19,73 @@ const OF_PROCESS: [&str; 6] = [
 /// The last line of OpenMetrics.
 const END: &str = "# EOF";
 
+#[derive(Default)]
 struct Family<'a> {
+    is_of_process: bool,
     head: Vec<&'a str>,
     samples: String,
 }
 
+#[derive(Default)]
+struct Families<'a> {
+    families: Vec<Family<'a>>,
+    /// The positions of the families, by name.
+    positions: HashMap<&'a str, usize>,
+}
+
+impl<'a> Families<'a> {
+    /// Adds a line such as `# HELP NAME TEXT`. Returns the position of its family.
+    fn add_head(&mut self, line: &'a str) -> usize {
+        let name = line.split(' ').nth(2).unwrap_or_default();
+        let position = *self.positions.entry(name).or_insert_with(|| {
+            self.families.push(Family {
+                is_of_process: OF_PROCESS.iter().any(|prefix| name.starts_with(prefix)),
+                ..Family::default()
+            });
+            self.families.len() - 1
+        });
+        let head = &mut self.families[position].head;
+        if !head.contains(&line) {
+            head.push(line);
+        }
+        position
+    }
+}
+
 /// The expositions of shards, by their numbers, as one.
 pub fn merge_expositions(of_shards: &[(usize, &str)]) -> String {
-    let (mut families, mut index): (Vec<Family<'_>>, HashMap<&str, usize>) =
-        (Vec::new(), HashMap::new());
+    let mut all = Families::default();
     let mut has_end = false;
-    for (at, (shard, text)) in of_shards.iter().enumerate() {
+    for (position, (shard, text)) in of_shards.iter().enumerate() {
         let shard = shard.to_string();
         let mut current = None;
-        for line in text.lines() {
+        for line in text.lines().filter(|line| !line.is_empty()) {
             if line == END {
                 has_end = true;
-            } else if let Some(head) = line.strip_prefix("# ") {
-                let name = head.split(' ').nth(1).unwrap_or_default();
-                let number = *index.entry(name).or_insert_with(|| {
-                    families.push(Family {
-                        head: Vec::new(),
-                        samples: String::new(),
-                    });
-                    families.len() - 1
-                });
-                let family = &mut families[number];
-                if !family.head.contains(&line) {
-                    family.head.push(line);
+            } else if line.starts_with("# ") {
+                current = Some(all.add_head(line));
+            } else if let Some(current) = current {
+                let family = &mut all.families[current];
+                if !family.is_of_process {
+                    push_labelled(&mut family.samples, line, &shard);
+                } else if position == 0 {
+                    family.samples.extend([line, "\n"]);
                 }
-                current = Some((
-                    number,
-                    OF_PROCESS
-                        .iter()
-                        .any(|of_process| name.starts_with(of_process)),
-                ));
-            } else if let Some((number, of_process)) = current.filter(|_| !line.is_empty()) {
-                let samples = &mut families[number].samples;
-                match (of_process, at) {
-                    (true, 0) => samples.push_str(line),
-                    (true, _) => continue,
-                    (false, _) => push_labelled(samples, line, &shard),
-                }
-                samples.push('\n');
             }
         }
     }
-    let mut all = String::new();
-    for Family { head, samples } in families {
-        head.into_iter().for_each(|line| all.extend([line, "\n"]));
-        all.push_str(&samples);
+    let mut text = String::new();
+    for Family { head, samples, .. } in all.families {
+        head.into_iter().for_each(|line| text.extend([line, "\n"]));
+        text.push_str(&samples);
     }
     if has_end {
-        all.extend([END, "\n"]);
+        text.extend([END, "\n"]);
     }
-    all
+    text
 }
 
+/// Adds a sample with the label `shard`.
 fn push_labelled(to: &mut String, sample: &str, shard: &str) {
     let Some((name, labels)) = sample
         .split_once('{')
@@ -83,8 +93,8 @@ fn push_labelled(to: &mut String, sample: &str, shard: &str) {
     else {
         let (name, value) = sample.split_once(' ').unwrap_or((sample, ""));
         // Writing to a string does not fail.
-        write!(to, "{name}{{shard=\"{shard}\"}} {value}").ok();
+        writeln!(to, "{name}{{shard=\"{shard}\"}} {value}").ok();
         return;
     };
-    write!(to, "{name}{{shard=\"{shard}\",{labels}").ok();
+    writeln!(to, "{name}{{shard=\"{shard}\",{labels}").ok();
 }

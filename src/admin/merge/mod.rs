@@ -1,8 +1,10 @@
 //! The responses of the shards of a cluster as one.
 //!
-//! A node sends a request to each shard, and merges the responses; merging is pure. A list with pages needs
-//! the response of every shard, because a page without one of them would look as if resources were
+//! A node sends a request to each shard, and merges the responses. A list with pages needs the
+//! response of every shard, because a page without one of them would look as if resources were
 //! gone. A report is given without those that have no owner, and names them.
+//!
+//! Merging is pure: it reads the request and the responses only.
 
 mod events;
 mod fields;
@@ -18,10 +20,11 @@ use serde_json::{Map, Value};
 pub(super) use self::fields::{FieldRule, MergedFields, merged_fields};
 pub use self::metrics::merge_expositions;
 pub(super) use self::parts::id_of_shard;
-pub use self::parts::{PartRequest, PartsMerge, SpreadShards, shard_in, shard_in_path};
+pub use self::parts::{
+    PartRequest, SpreadMerge, SpreadShards, shard_in_path, take_shard_parameter,
+};
 pub use self::reports::add_work;
 pub(super) use self::reports::{LINES_MAX, PartLine, TopPart};
-use super::Merge;
 
 #[derive(Clone, Debug)]
 pub struct ShardResponse {
@@ -37,57 +40,46 @@ impl ShardResponse {
     }
 }
 
-impl Merge {
+/// How the JSON responses of all shards become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JsonMerge {
+    /// Lists are joined.
+    Union,
+    /// By the rules of the response of `/top`.
+    Top,
+    /// By the rules of the response of `/history`.
+    History,
+    /// By the rules of the response of `/jobs`.
+    Jobs,
+    /// By the rules of the response of `/deadLetters`.
+    DeadLetters,
+    /// By the rules of the response of `/audit`.
+    Audit,
+    /// By the rules of the response of `/supervision`.
+    Supervision,
+    /// By the rules of the response of `/clock`.
+    Clock,
+    /// By the rules of the response of `/chaos`.
+    Chaos,
+}
+
+impl JsonMerge {
     /// Whether a response needs all shards; if not, it is given without those that have no owner.
     pub fn needs_all(self) -> bool {
-        match self {
-            Self::Union
-            | Self::Found
-            | Self::Each
-            | Self::DeadLetters
-            | Self::Audit
-            | Self::InTurn => true,
-            Self::Top
-            | Self::History
-            | Self::Jobs
-            | Self::Supervision
-            | Self::Clock
-            | Self::Sum
-            | Self::Lines
-            | Self::Metrics => false,
-        }
+        matches!(self, Self::Union | Self::DeadLetters | Self::Audit)
     }
 
-    /// Whether the shard with the control plane is asked, too.
-    pub fn has_control(self) -> bool {
-        match self {
-            Self::Audit | Self::Clock | Self::InTurn => true,
-            Self::Union
-            | Self::Found
-            | Self::Each
-            | Self::DeadLetters
-            | Self::Top
-            | Self::History
-            | Self::Jobs
-            | Self::Supervision
-            | Self::Sum
-            | Self::Lines
-            | Self::Metrics => false,
-        }
-    }
-
-    /// The query for a shard, if it is asked at all: where each shard has a place of its own in a
-    /// list, the query has all of them.
-    pub fn query_of_shard(self, query: &str, shard: usize) -> Option<String> {
+    /// The query for a shard; [`None`] if the shard has no further items. The position in the query
+    /// of `/audit` has a part for each shard.
+    pub fn query_for_shard(self, query: &str, shard: usize) -> Option<String> {
         if self == Self::Audit {
-            parts::query_at(query, "continue", shard)
+            parts::query_for_shard(query, "continue", shard)
         } else {
             Some(query.to_owned())
         }
     }
 
-    /// The JSON response, from those of all shards but the missing ones, in the order of their
-    /// numbers.
+    /// The response, from those of all shards but the missing ones, in the order of their numbers.
     ///
     /// # Errors
     /// If a response is not what such a request has.
@@ -99,21 +91,14 @@ impl Merge {
     ) -> serde_json::Result<Value> {
         let mut merged = match self {
             Self::Audit => pages::merge_audit(query, responses)?,
-            Self::DeadLetters => pages::dead_letters(query, responses)?,
+            Self::DeadLetters => pages::merge_dead_letters(query, responses)?,
             Self::Top => reports::merge_top(query, responses)?,
             Self::History => reports::merge_history(responses)?,
             Self::Jobs => reports::merge_jobs(query, responses)?,
             Self::Supervision => reports::merge_supervision(query, responses)?,
             Self::Clock => reports::merge_clocks(responses)?,
-            Self::Sum => fold_responses(responses, |all, more| {
-                FieldRule::Fields(&fields::CHAOS).join_values(all, more)
-            })?,
+            Self::Chaos => reports::join_reports(&fields::CHAOS, responses)?,
             Self::Union => fold_responses(responses, pages::union_values)?,
-            Self::Found | Self::Each | Self::Lines | Self::InTurn | Self::Metrics => responses
-                .first()
-                .map(ShardResponse::read)
-                .transpose()?
-                .unwrap_or_default(),
         };
         if let Some(report) = merged.as_object_mut().filter(|_| !missing.is_empty()) {
             report.insert("missingShards".to_owned(), missing.into());

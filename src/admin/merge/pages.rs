@@ -54,60 +54,91 @@ pub(super) fn top_in(query: &str, default: usize) -> usize {
 /// The default of `top` of the trail and of dead letters.
 const TOP: usize = 100;
 
+/// A page of a shard, the newest items first.
+pub(super) struct NewestPage<T> {
+    pub(super) shard: usize,
+    pub(super) items: Vec<T>,
+    /// The place at which the page began.
+    pub(super) begin: Option<String>,
+    /// The place after its last item.
+    pub(super) next: Option<String>,
+}
+
+/// The `top` newest items with their shards, and where all shards continue. `order` returns time
+/// and number of an item; a page that begins at a number has the items before it.
+pub(super) fn merge_newest_pages<T>(
+    pages: Vec<NewestPage<T>>,
+    shards: usize,
+    top: usize,
+    order: impl Fn(&T) -> (Option<Timestamp>, u64),
+) -> (Vec<(usize, T)>, Option<String>) {
+    let mut places = vec![None; shards];
+    let mut all = Vec::new();
+    for page in pages {
+        // A shard without an item on this page begins the next one where it began this one.
+        places[page.shard] = if page.items.is_empty() {
+            page.next.clone()
+        } else {
+            page.begin
+        };
+        let last = page.items.len().saturating_sub(1);
+        for (at, item) in page.items.into_iter().enumerate() {
+            let (time, number) = order(&item);
+            let next = if at == last {
+                page.next.clone()
+            } else {
+                Some(number.to_string())
+            };
+            all.push(((Reverse(time), page.shard, Reverse(number)), next, item));
+        }
+    }
+    all.sort_by_key(|(key, ..)| *key);
+    all.truncate(top);
+    let mut newest = Vec::with_capacity(all.len());
+    for ((_, shard, _), next, item) in all {
+        places[shard] = next;
+        newest.push((shard, item));
+    }
+    (newest, Places::join_places(&places))
+}
+
 /// The newest operations. Each shard has a trail and numbers of its own.
 pub(super) fn merge_audit(query: &str, responses: &[ShardResponse]) -> serde_json::Result<Value> {
     let shards = responses.last().map_or(0, |last| last.shard + 1);
-    let mut places = vec![None; shards];
-    let mut all = Vec::new();
+    let mut pages = Vec::new();
     for response in responses {
         let AuditPageView { value, r#continue } = response.read()?;
-        // If none of its entries is on the page, its next page begins with them again.
-        let first = value.first().map(|entry| (entry.number + 1).to_string());
-        places[response.shard] = first.or_else(|| r#continue.clone());
-        let count = value.len();
-        let entries = value.into_iter().enumerate().map(|(at, entry)| {
-            // Where its shard continues after this entry.
-            let next = if at + 1 == count {
-                r#continue.clone()
-            } else {
-                Some(entry.number.to_string())
-            };
-            (response.shard, next, entry)
+        pages.push(NewestPage {
+            shard: response.shard,
+            begin: value.first().map(|entry| (entry.number + 1).to_string()),
+            items: value,
+            next: r#continue,
         });
-        all.extend(entries);
     }
-    all.sort_by_key(|(shard, _, entry)| {
-        (
-            Reverse(parse_instant(&entry.at)),
-            *shard,
-            Reverse(entry.number),
-        )
-    });
-    all.truncate(top_in(query, TOP));
-    for (shard, next, _) in &all {
-        places[*shard].clone_from(next);
-    }
-    let value: Vec<AuditEntry> = all.into_iter().map(|(.., entry)| entry).collect();
+    let order = |entry: &AuditEntry| (parse_instant(&entry.at), entry.number);
+    let (newest, r#continue) = merge_newest_pages(pages, shards, top_in(query, TOP), order);
     serde_json::to_value(AuditPageView {
-        value,
-        r#continue: Places::join_places(&places),
+        value: newest.into_iter().map(|(_, entry)| entry).collect(),
+        r#continue,
     })
 }
 
-/// The newest dead letters. What a shard has not looked through yet is left to the next page.
-pub(super) fn dead_letters(query: &str, responses: &[ShardResponse]) -> serde_json::Result<Value> {
+/// The newest dead letters. Lines older than the oldest time that every shard has read are left to
+/// the next page.
+pub(super) fn merge_dead_letters(
+    query: &str,
+    responses: &[ShardResponse],
+) -> serde_json::Result<Value> {
     let mut now = String::new();
     let mut all = Vec::<NewDeadLetterView>::new();
     let mut before = None::<i128>;
     for response in responses {
-        let NewestDeadLettersView {
-            now: at,
-            value,
-            r#continue,
-        } = response.read()?;
-        now = at;
-        all.extend(value);
-        before = before.max(r#continue.and_then(|before| before.parse().ok()));
+        let page: NewestDeadLettersView = response.read()?;
+        // The latest: points in time of one format are in the order of their texts.
+        now = now.max(page.now);
+        all.extend(page.value);
+        // The shard with the latest time has read least.
+        before = before.max(page.r#continue.and_then(|before| before.parse().ok()));
     }
     let micros = |line: &NewDeadLetterView| {
         parse_instant(&line.line.at).map(|at| i128::from(at.as_microsecond()))

@@ -8,7 +8,7 @@
 //! - Dead letters in files belong to the event subscription and not to a shard, so that only the
 //!   leader looks at files. The others look at those that wait for one.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -17,16 +17,18 @@ use url::form_urlencoded;
 
 use super::{
     ShardResponse, events,
-    fields::{self, MergedFields},
+    fields::{self, MergedFields, join_fields},
     pages::parse_instant,
 };
 use crate::metrics::METRICS;
 
 /// How the responses of the shards of a spread topic become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PartsMerge {
+pub enum SpreadMerge {
     /// Figures, also without the shards that do not respond.
     Figures,
+    /// The metrics of an event subscription, also without the shards that do not respond.
+    Metrics,
     /// Operations that each shard carries out, with figures of what it did.
     Commands,
     /// Histories of events and lines of the ledger, in pages.
@@ -35,7 +37,10 @@ pub enum PartsMerge {
     Events,
     /// Tests with given events, or with the newest of each shard.
     Tests,
+    /// Dead letters, in pages.
     DeadLetters,
+    /// Redrives and purges of dead letters.
+    DeadLetterChanges,
     Replays,
     Retries,
 }
@@ -56,6 +61,13 @@ pub struct SpreadShards {
     pub count: usize,
 }
 
+/// Where a list continues in a shard.
+pub(super) enum ShardPlace {
+    Beginning,
+    At(String),
+    End,
+}
+
 /// The place of each shard in a list; [`None`] at the end of its part. Without a position, all are
 /// at the beginning.
 pub(super) struct Places(Option<Vec<Option<String>>>);
@@ -65,22 +77,21 @@ impl Places {
         let Some(position) = position else {
             return Some(Self(None));
         };
-        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(position).ok()?)
-            .ok()
-            .map(|places| Self(Some(places)))
+        let places = URL_SAFE_NO_PAD.decode(position).ok()?;
+        serde_json::from_slice(&places).ok().map(Self)
     }
 
     /// The places in a parameter of a query, if it is valid.
-    pub(super) fn in_query(query: &str, name: &str) -> Option<Self> {
+    pub(super) fn read_query(query: &str, name: &str) -> Option<Self> {
         Self::read(query_parameter(query, name).as_deref())
     }
 
-    /// The place of a shard that is not at its end: [`None`] within at the beginning.
-    pub(super) fn place_of_shard(&self, shard: usize) -> Option<Option<String>> {
-        match &self.0 {
-            None => Some(None),
-            Some(places) => places.get(shard).cloned().flatten().map(Some),
-        }
+    pub(super) fn place_of_shard(&self, shard: usize) -> ShardPlace {
+        let Some(places) = &self.0 else {
+            return ShardPlace::Beginning;
+        };
+        let place = places.get(shard).cloned().flatten();
+        place.map_or(ShardPlace::End, ShardPlace::At)
     }
 
     pub(super) fn join_places(places: &[Option<String>]) -> Option<String> {
@@ -95,14 +106,14 @@ pub(crate) fn id_of_shard(shard: usize, id: &str) -> String {
 }
 
 /// The shard that the parameter `shard` of a query names, and the query without it.
-pub fn shard_in(query: &str) -> Option<(usize, String)> {
+pub fn take_shard_parameter(query: &str) -> Option<(usize, String)> {
     let shard = query_parameter(query, "shard")?.parse().ok()?;
     Some((shard, with_parameter(query, "shard", None)))
 }
 
 /// The shard that an id in a path names, and the path with the id that this shard has.
 pub fn shard_in_path(path: &str) -> Option<(usize, String)> {
-    let (before, id, after) = id_in(path, "/deadLetters/")?;
+    let (before, id, after) = find_id_after(path, "/deadLetters/")?;
     let (shard, id) = decode_id(id)
         .split_once(':')
         .map(|(shard, id)| (shard.to_owned(), id.to_owned()))?;
@@ -110,7 +121,7 @@ pub fn shard_in_path(path: &str) -> Option<(usize, String)> {
 }
 
 /// An id behind a keyword in a path, with what is before and after it.
-fn id_in<'a>(path: &'a str, keyword: &str) -> Option<(&'a str, &'a str, &'a str)> {
+fn find_id_after<'a>(path: &'a str, keyword: &str) -> Option<(&'a str, &'a str, &'a str)> {
     let lower = path.to_ascii_lowercase();
     let start = lower.rfind(&keyword.to_ascii_lowercase())? + keyword.len();
     let end = path[start..]
@@ -141,108 +152,61 @@ fn with_parameter(query: &str, name: &str, value: Option<&str>) -> String {
     pairs.finish()
 }
 
-impl PartsMerge {
+impl SpreadMerge {
     pub fn needs_all(self) -> bool {
-        match self {
-            Self::Figures => false,
-            Self::Commands
-            | Self::Pages
-            | Self::Events
-            | Self::Tests
-            | Self::DeadLetters
-            | Self::Replays
-            | Self::Retries => true,
-        }
+        !matches!(self, Self::Figures | Self::Metrics)
     }
 
     /// The tables of the types that responses of this kind have.
     fn field_tables(self) -> Vec<&'static MergedFields> {
         match self {
-            Self::Figures => vec![
-                &fields::SUBSCRIPTION_STATUS,
-                &fields::TOPIC_STATUS,
-                &METRICS,
-            ],
+            Self::Figures => vec![&fields::SUBSCRIPTION_STATUS, &fields::TOPIC_STATUS],
+            Self::Metrics => vec![&METRICS],
             Self::Commands => vec![&fields::SUBSCRIPTION_STATUS],
             Self::Pages => vec![&fields::TRACE, &fields::LEDGER],
             // `events::merge_newest` merges them.
             Self::Events => vec![],
             Self::Tests => vec![&fields::FILTER_TEST, &fields::TRANSFORM_TEST],
-            Self::DeadLetters => vec![
-                &fields::DEAD_LETTERS,
-                &fields::PURGED,
-                &fields::REDRIVE_STARTED,
-            ],
+            Self::DeadLetters => vec![&fields::DEAD_LETTERS],
+            Self::DeadLetterChanges => vec![&fields::PURGED, &fields::REDRIVE_STARTED],
             Self::Replays => vec![&fields::REPLAY, &fields::REPLAYS, &fields::REPLAY_DRY_RUN],
             Self::Retries => vec![&fields::RETRIED],
         }
     }
 
+    /// The field with the position of the next page.
+    fn position_field(self) -> Option<&'static str> {
+        match self {
+            Self::Pages => Some("continue"),
+            Self::DeadLetters => Some(LINK),
+            Self::DeadLetterChanges | Self::Retries => Some("next"),
+            _ => None,
+        }
+    }
+
     /// The request to one shard; [`None`] if that shard is not asked.
-    pub fn request_of(
+    pub fn request_for_shard(
         self,
         shard: usize,
         shards: SpreadShards,
         asked: &PartRequest,
     ) -> Option<PartRequest> {
-        let mut of_shard = asked.clone();
         match self {
-            Self::Figures | Self::Commands => {}
-            Self::Pages => of_shard.query = query_at(&asked.query, "continue", shard)?,
-            Self::Events => of_shard.query = query_at(&asked.query, events::POSITION, shard)?,
-            Self::Tests => match events::newest_in(&asked.body) {
-                Some((mut body, last)) => {
-                    body.insert("last".to_owned(), last.div_ceil(shards.count as u64).into());
-                    of_shard.body = Value::from(body).to_string().into();
-                }
-                // Each shard would return the same result.
-                None => return (shard == shards.leader).then_some(of_shard),
-            },
-            Self::DeadLetters => {
-                of_shard.query = query_at(&asked.query, "$skipToken", shard)?;
-                if !asked.body.is_empty() {
-                    of_shard.body = dead_letters_of(shard, shards, &asked.body)?;
-                } else if shard != shards.leader {
-                    match query_parameter(&asked.query, "stage").as_deref() {
-                        Some("written") => return None,
-                        Some(_) => {}
-                        None => {
-                            of_shard.query =
-                                with_parameter(&of_shard.query, "stage", Some("waiting"))
-                        }
-                    }
-                }
+            Self::Figures | Self::Metrics | Self::Commands => Some(asked.clone()),
+            Self::Pages => with_query(asked, query_for_shard(&asked.query, "continue", shard)?),
+            Self::Events => {
+                let query = query_for_shard(&asked.query, events::POSITION, shard)?;
+                with_query(asked, query)
             }
-            Self::Replays => {
-                if let Some((before, ids, after)) = id_in(&asked.path, "/replays/") {
-                    let ids = decode_id(ids);
-                    let id = ids
-                        .split(',')
-                        .filter_map(|id| id.split_once(':'))
-                        .find(|(of, _)| *of == shard.to_string());
-                    match id {
-                        Some((_, id)) => of_shard.path = format!("{before}{id}{after}"),
-                        // The leader reported that there is none.
-                        None if shard == shards.leader && !ids.contains(':') => {}
-                        None => return None,
-                    }
-                }
-                of_shard.body = with_change(&asked.body, |body| {
-                    divide_limit(body, "eventsPerSecond", shards.count)
-                });
-            }
-            Self::Retries => {
-                let Some(Value::Object(mut body)) = read(&asked.body) else {
-                    return (shard == shards.leader).then_some(of_shard);
-                };
-                if body.contains_key("sequences") {
-                    return (shard == shards.leader).then_some(of_shard);
-                }
-                body_at(&mut body, shard)?;
-                of_shard.body = Value::from(body).to_string().into();
-            }
+            Self::Tests => test_for_shard(shard, shards, asked),
+            Self::DeadLetters => dead_letters_for_shard(shard, shards, asked),
+            Self::DeadLetterChanges => with_body(
+                asked,
+                dead_letter_change_for_shard(shard, shards, &asked.body)?,
+            ),
+            Self::Replays => replay_for_shard(shard, shards, asked),
+            Self::Retries => retry_for_shard(shard, shards, asked),
         }
-        Some(of_shard)
     }
 
     /// Merges the responses of the shards that were asked and have one.
@@ -259,89 +223,152 @@ impl PartsMerge {
         if self == Self::Events {
             return events::merge_newest(&asked.query, responses, shards.count);
         }
-        let mut all = None::<Map<String, Value>>;
+        let mut merged = None::<Map<String, Value>>;
         let mut places = vec![None; shards.count];
+        let position_field = self.position_field();
         let tables = self.field_tables();
         for response in responses {
             let mut part: Map<String, Value> = response.read()?;
-            places[response.shard] = position_in(&part);
+            places[response.shard] = position_field.and_then(|field| read_position(&part, field));
             // Given events are of no shard.
             if self != Self::Tests || responses.len() > 1 {
                 mark_shard(&mut part, self, shards, response.shard);
             }
-            match (&mut all, MergedFields::choose_table(&tables, &part)) {
-                (Some(all), Some(fields)) => fields.join_fields(all, part),
-                (Some(_), None) => {}
-                (all @ None, _) => *all = Some(part),
+            match &mut merged {
+                Some(merged) => join_fields(&tables, merged, part),
+                None => merged = Some(part),
             }
         }
-        let Some(mut all) = all else {
+        let Some(mut merged) = merged else {
             return Ok(Value::Null);
         };
-        if let Some(position) = Places::join_places(&places) {
-            set_position(&mut all, asked, &position);
+        if let (Some(field), Some(position)) = (position_field, Places::join_places(&places)) {
+            set_position(&mut merged, field, asked, position);
         }
-        if let Some(Value::Array(lines)) = all.get_mut("lines") {
-            sort_by_time(lines);
+        if let Some(Value::Array(lines)) = merged.get_mut("lines") {
+            sort_by_time(lines, &asked.query);
         }
         if !missing.is_empty() {
-            all.insert("missingShards".to_owned(), missing.into());
+            merged.insert("missingShards".to_owned(), missing.into());
         }
-        Ok(all.into())
+        Ok(merged.into())
     }
 }
 
-/// Lines of several shards in the order that each of them has.
-fn sort_by_time(lines: &mut [Value]) {
+fn with_query(asked: &PartRequest, query: String) -> Option<PartRequest> {
+    Some(PartRequest {
+        query,
+        ..asked.clone()
+    })
+}
+
+fn with_body(asked: &PartRequest, body: impl Into<Bytes>) -> Option<PartRequest> {
+    Some(PartRequest {
+        body: body.into(),
+        ..asked.clone()
+    })
+}
+
+fn test_for_shard(shard: usize, shards: SpreadShards, asked: &PartRequest) -> Option<PartRequest> {
+    let Some((mut body, last)) = events::newest_in(&asked.body) else {
+        // Each shard would return the same result.
+        return (shard == shards.leader).then(|| asked.clone());
+    };
+    body.insert("last".to_owned(), last.div_ceil(shards.count as u64).into());
+    with_body(asked, Value::from(body).to_string())
+}
+
+/// Only the leader looks at files.
+fn dead_letters_for_shard(
+    shard: usize,
+    shards: SpreadShards,
+    asked: &PartRequest,
+) -> Option<PartRequest> {
+    let query = query_for_shard(&asked.query, "$skipToken", shard)?;
+    if shard == shards.leader {
+        return with_query(asked, query);
+    }
+    match query_parameter(&asked.query, "stage").as_deref() {
+        Some("written") => None,
+        Some(_) => with_query(asked, query),
+        None => with_query(asked, with_parameter(&query, "stage", Some("waiting"))),
+    }
+}
+
+fn replay_for_shard(
+    shard: usize,
+    shards: SpreadShards,
+    asked: &PartRequest,
+) -> Option<PartRequest> {
+    let mut request = asked.clone();
+    if let Some((before, ids, after)) = find_id_after(&asked.path, "/replays/") {
+        let ids = decode_id(ids);
+        let id = ids
+            .split(',')
+            .filter_map(|id| id.split_once(':'))
+            .find(|(number, _)| *number == shard.to_string());
+        match id {
+            Some((_, id)) => request.path = format!("{before}{id}{after}"),
+            // An id without a shard: the leader responds that there is no such job.
+            None if shard == shards.leader && !ids.contains(':') => {}
+            None => return None,
+        }
+    }
+    if let Some(Value::Object(mut body)) = parse_json(&asked.body) {
+        divide_limit(&mut body, "eventsPerSecond", shards.count);
+        request.body = Value::from(body).to_string().into();
+    }
+    Some(request)
+}
+
+fn retry_for_shard(shard: usize, shards: SpreadShards, asked: &PartRequest) -> Option<PartRequest> {
+    match parse_json(&asked.body) {
+        Some(Value::Object(mut body)) if !body.contains_key("sequences") => {
+            set_body_position(&mut body, shard)?;
+            with_body(asked, Value::from(body).to_string())
+        }
+        // Sequences are of the shard that the request names, by default of the leader.
+        _ => (shard == shards.leader).then(|| asked.clone()),
+    }
+}
+
+/// Sorts lines of the ledger by time, in the order that the query names.
+fn sort_by_time(lines: &mut [Value], query: &str) {
     let at = |line: &Value| parse_instant(line.get("at")?.as_str()?);
-    let shard = |line: &Value| line.get("shard").cloned();
-    let of_one = lines
-        .windows(2)
-        .filter(|two| shard(&two[0]) == shard(&two[1]));
-    let order = of_one
-        .map(|two| at(&two[0]).cmp(&at(&two[1])))
-        .find(|order| order.is_ne());
-    match order {
-        Some(Ordering::Greater) => lines.sort_by_key(|line| std::cmp::Reverse(at(line))),
-        Some(Ordering::Less | Ordering::Equal) | None => lines.sort_by_key(at),
+    match query_parameter(query, "order").as_deref() {
+        Some("newest") => lines.sort_by_key(|line| Reverse(at(line))),
+        _ => lines.sort_by_key(at),
     }
 }
 
-pub(super) fn query_at(query: &str, name: &str, shard: usize) -> Option<String> {
-    match Places::in_query(query, name) {
-        Some(places) => Some(with_parameter(
-            query,
-            name,
-            places.place_of_shard(shard)?.as_deref(),
-        )),
+/// The query for a shard, with its own position; [`None`] if the shard has no further items.
+pub(super) fn query_for_shard(query: &str, name: &str, shard: usize) -> Option<String> {
+    let Some(places) = Places::read_query(query, name) else {
         // The shard refuses what is no position.
-        None => Some(query.to_owned()),
+        return Some(query.to_owned());
+    };
+    match places.place_of_shard(shard) {
+        ShardPlace::Beginning => Some(with_parameter(query, name, None)),
+        ShardPlace::At(place) => Some(with_parameter(query, name, Some(&place))),
+        ShardPlace::End => None,
     }
 }
 
-fn body_at(body: &mut Map<String, Value>, shard: usize) -> Option<()> {
-    let given = body.get("after").and_then(Value::as_str).map(str::to_owned);
-    if let Some(places) = Places::read(given.as_deref()) {
-        match places.place_of_shard(shard)? {
-            Some(place) => body.insert("after".to_owned(), place.into()),
-            None => body.remove("after"),
+/// Replaces the position in a body by that of a shard; [`None`] if the shard has no further items.
+fn set_body_position(body: &mut Map<String, Value>, shard: usize) -> Option<()> {
+    let given = body.get("after").and_then(Value::as_str);
+    if let Some(places) = Places::read(given) {
+        match places.place_of_shard(shard) {
+            ShardPlace::Beginning => body.remove("after"),
+            ShardPlace::At(place) => body.insert("after".to_owned(), place.into()),
+            ShardPlace::End => return None,
         };
     }
     Some(())
 }
 
-fn read(body: &Bytes) -> Option<Value> {
+fn parse_json(body: &Bytes) -> Option<Value> {
     serde_json::from_slice(body).ok()
-}
-
-fn with_change(body: &Bytes, change: impl FnOnce(&mut Map<String, Value>)) -> Bytes {
-    match read(body) {
-        Some(Value::Object(mut object)) => {
-            change(&mut object);
-            Value::from(object).to_string().into()
-        }
-        Some(_) | None => body.clone(),
-    }
 }
 
 fn divide_limit(body: &mut Map<String, Value>, key: &str, count: usize) {
@@ -351,43 +378,29 @@ fn divide_limit(body: &mut Map<String, Value>, key: &str, count: usize) {
 }
 
 /// The body of a redrive or a purge for a shard.
-fn dead_letters_of(shard: usize, shards: SpreadShards, body: &Bytes) -> Option<Bytes> {
+fn dead_letter_change_for_shard(shard: usize, shards: SpreadShards, body: &Bytes) -> Option<Bytes> {
     let is_leader = shard == shards.leader;
-    let Some(Value::Object(mut body)) = read(body) else {
+    let Some(Value::Object(mut body)) = parse_json(body) else {
         return is_leader.then(|| body.clone());
     };
-    body_at(&mut body, shard)?;
+    set_body_position(&mut body, shard)?;
     divide_limit(&mut body, "rate", shards.count);
     if !is_leader {
         // The total is that of all shards, and their progress is added.
         body.remove("total");
     }
     if let Some(Value::Array(keys)) = body.get_mut("keys") {
-        keys.retain_mut(|key| {
-            let prefix_and_key = key.as_str().and_then(|key| key.split_once(':'));
-            let of = prefix_and_key
-                .and_then(|(of, rest)| Some((of.parse::<usize>().ok()?, rest.to_owned())));
-            match of {
-                Some((of, rest)) if of == shard => {
-                    *key = rest.into();
-                    true
-                }
-                Some(_) => false,
-                None => is_leader,
-            }
-        });
+        keys.retain_mut(|key| keep_key_of_shard(key, shard, is_leader));
         if keys.is_empty() {
             return None;
         }
     } else if !is_leader {
-        let filter = body.entry("filter").or_insert_with(|| json!({}));
+        let filter = body.entry("filter").or_insert(Value::Null);
         match filter.get("stage").and_then(Value::as_str) {
             Some("written") => return None,
             Some(_) => {}
+            None if filter.is_null() => *filter = json!({"stage": "waiting"}),
             None => {
-                if filter.is_null() {
-                    *filter = json!({});
-                }
                 if let Value::Object(filter) = filter {
                     filter.insert("stage".to_owned(), "waiting".into());
                 }
@@ -397,63 +410,65 @@ fn dead_letters_of(shard: usize, shards: SpreadShards, body: &Bytes) -> Option<B
     Some(Value::from(body).to_string().into())
 }
 
-/// The position at which a shard continues.
-fn position_in(part: &Map<String, Value>) -> Option<String> {
-    let text = |key: &str| part.get(key).and_then(Value::as_str);
-    let in_link = || query_parameter(text("nextLink")?.split_once('?')?.1, "$skipToken");
-    text("continue")
-        .or_else(|| text("next"))
-        .map(str::to_owned)
-        .or_else(in_link)
+/// Whether a shard has the dead letter with a key. Removes the number of the shard from the key.
+fn keep_key_of_shard(key: &mut Value, shard: usize, is_leader: bool) -> bool {
+    let split = key.as_str().and_then(|key| key.split_once(':'));
+    let numbered =
+        split.and_then(|(number, id)| Some((number.parse::<usize>().ok()?, id.to_owned())));
+    let Some((number, id)) = numbered else {
+        return is_leader;
+    };
+    *key = id.into();
+    number == shard
 }
 
-fn set_position(all: &mut Map<String, Value>, asked: &PartRequest, position: &str) {
-    if let Some((path, _)) = all
-        .get("nextLink")
-        .and_then(Value::as_str)
-        .and_then(|link| link.split_once('?'))
-    {
-        let link = format!(
-            "{path}?{}",
-            with_parameter(&asked.query, "$skipToken", Some(position))
-        );
-        all.insert("nextLink".to_owned(), link.into());
-    } else {
-        let key = if all.contains_key("continue") {
-            "continue"
-        } else {
-            "next"
-        };
-        all.insert(key.to_owned(), position.into());
+/// The field with the link to the next page.
+const LINK: &str = "nextLink";
+
+/// The position at which a shard continues.
+fn read_position(part: &Map<String, Value>, field: &str) -> Option<String> {
+    let text = part.get(field)?.as_str()?;
+    if field == LINK {
+        return query_parameter(text.split_once('?')?.1, "$skipToken");
     }
+    Some(text.to_owned())
+}
+
+fn set_position(
+    merged: &mut Map<String, Value>,
+    field: &str,
+    asked: &PartRequest,
+    position: String,
+) {
+    let link = merged.get(LINK).and_then(Value::as_str);
+    let text = match link.and_then(|link| link.split_once('?')) {
+        Some((path, _)) => {
+            let query = with_parameter(&asked.query, "$skipToken", Some(&position));
+            format!("{path}?{query}")
+        }
+        None => position,
+    };
+    merged.insert(field.to_owned(), text.into());
 }
 
 /// Adds the shard to each item of the lists, and to its id.
 fn mark_shard(
     part: &mut Map<String, Value>,
-    merge: PartsMerge,
+    merge: SpreadMerge,
     shards: SpreadShards,
     shard: usize,
 ) {
     let id = match merge {
-        PartsMerge::Replays => Some("id"),
-        PartsMerge::DeadLetters if shard != shards.leader => Some("key"),
-        PartsMerge::DeadLetters
-        | PartsMerge::Figures
-        | PartsMerge::Commands
-        | PartsMerge::Pages
-        | PartsMerge::Events
-        | PartsMerge::Tests
-        | PartsMerge::Retries => None,
+        SpreadMerge::Replays => Some("id"),
+        SpreadMerge::DeadLetters if shard != shards.leader => Some("key"),
+        _ => None,
     };
     mark_id(part, id, shard);
     for list in ["value", "events", "lines", "jobs", "results"] {
         let items = part.get_mut(list).and_then(Value::as_array_mut);
         for item in items.into_iter().flatten().filter_map(Value::as_object_mut) {
-            if !item.contains_key("timeseries") {
-                item.insert("shard".to_owned(), shard.into());
-                mark_id(item, id, shard);
-            }
+            item.insert("shard".to_owned(), shard.into());
+            mark_id(item, id, shard);
         }
     }
 }

@@ -155,7 +155,7 @@ fn join_ranks(known: &mut [f64; 3], more: [f64; 3], by: SortOrder) {
     }
 }
 
-fn join_reports<T: DeserializeOwned>(
+pub(super) fn join_reports<T: DeserializeOwned>(
     fields: &'static MergedFields,
     responses: &[ShardResponse],
 ) -> serde_json::Result<T> {

@@ -146,7 +146,8 @@ const METRICS: [SubscriptionMetric; 35] = [
         for an empty backlog.", |f, now| Some(seconds_sample(f.state.unread_age(now)))),
     gauge("gridhook_subscription_time_to_live_seconds", "Time to live of events.",
         |f, _| f.state.time_to_live.map(seconds_sample)),
-    gauge("gridhook_subscription_pending_events", "Events that wait for a retry.",
+    gauge("gridhook_subscription_pending_events", "Events that were attempted or \
+        held back and have not ended.",
         |f, _| count_sample(f.state.pending)),
     gauge("gridhook_subscription_next_due_time_seconds", "Time of the next retry.",
         |f, _| f.state.next_due.map(date_sample)),

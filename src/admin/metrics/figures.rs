@@ -21,9 +21,9 @@ use gridhook_subscription::SubscriptionMeasures;
 const UNRECORDED: &str = "Unrecorded";
 
 /// Counts that are combined field by field.
-pub(super) trait Merge: Clone + Default {
+pub(super) trait CombineCounts: Clone + Default {
     /// Combines each count with the same count of `other`.
-    fn merge_with(&mut self, other: &Self, how: fn(u64, u64) -> u64);
+    fn combine_with(&mut self, other: &Self, how: fn(u64, u64) -> u64);
 }
 
 /// Figures that never fall.
@@ -66,8 +66,8 @@ impl TopicCounters {
     }
 }
 
-impl Merge for TopicCounters {
-    fn merge_with(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
+impl CombineCounts for TopicCounters {
+    fn combine_with(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
         self.events = how(self.events, other.events);
         self.bytes = how(self.bytes, other.bytes);
         self.publishing.unmatched = how(self.publishing.unmatched, other.publishing.unmatched);
@@ -198,7 +198,7 @@ impl SubscriptionFigures {
 
     /// Adds the figures of another.
     pub(super) fn add(&mut self, other: &Self) {
-        self.sums.merge_with(&other.sums, u64::saturating_add);
+        self.sums.combine_with(&other.sums, u64::saturating_add);
         self.state.add(&other.state);
     }
 }
@@ -249,8 +249,8 @@ impl SubscriptionGauges {
     }
 }
 
-impl Merge for SubscriptionCounters {
-    fn merge_with(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
+impl CombineCounts for SubscriptionCounters {
+    fn combine_with(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
         merge_counters(&mut self.counters, &other.counters, how);
         merge_counters(&mut self.replayed, &other.replayed, how);
         merge_map(&mut self.counts.failed, &other.counts.failed, how);

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Exposition,
-    figures::{Merge, SubscriptionFigures, TopicCounters, ends_by_cause},
+    figures::{CombineCounts, SubscriptionFigures, TopicCounters, ends_by_cause},
     process::ProcessFigures,
     series::{Activity, SeriesLimits, SeriesSelection},
 };
@@ -319,7 +319,7 @@ fn sum_topics(
                     ..TopicFigures::default()
                 });
         let counters = TopicCounters::from_topic(topic);
-        figures.sums.merge_with(&counters, u64::saturating_add);
+        figures.sums.combine_with(&counters, u64::saturating_add);
         figures.subscriptions += topic.subscription_count() as u64;
         let crowded_partition = topic.crowded_partition();
         figures.full += u64::from(crowded_partition.is_some_and(|partition| partition.is_full));

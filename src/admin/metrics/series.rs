@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::figures::{Merge, SubscriptionCounters, SubscriptionFigures, TopicCounters};
+use super::figures::{CombineCounts, SubscriptionCounters, SubscriptionFigures, TopicCounters};
 use gridhook_event::{PartitionId, SubscriptionKey, Timestamp};
 
 const HALF_LIFE_SECONDS: f64 = 600.0;
@@ -177,7 +177,7 @@ impl SeriesSelection {
                     .entry(rest)
                     .or_default()
                     .minus
-                    .merge_with(&sums, u64::saturating_add);
+                    .combine_with(&sums, u64::saturating_add);
             }
         }
     }
@@ -201,15 +201,15 @@ impl SeriesSelection {
     }
 }
 
-impl<T: Merge> RestCounters<T> {
+impl<T: CombineCounts> RestCounters<T> {
     /// Turns the sum of the present members into counters that never fall.
     fn report_sums(&mut self, sums: &mut T) {
-        sums.merge_with(&self.plus, u64::saturating_add);
-        sums.merge_with(&self.minus, u64::saturating_sub);
+        sums.combine_with(&self.plus, u64::saturating_add);
+        sums.combine_with(&self.minus, u64::saturating_sub);
         if let Some(mut difference) = self.last.take() {
-            difference.merge_with(sums, u64::saturating_sub);
-            self.plus.merge_with(&difference, u64::saturating_add);
-            sums.merge_with(&difference, u64::saturating_add);
+            difference.combine_with(sums, u64::saturating_sub);
+            self.plus.combine_with(&difference, u64::saturating_add);
+            sums.combine_with(&difference, u64::saturating_add);
         }
         self.last = Some(sums.clone());
     }

@@ -10,8 +10,8 @@ use super::figures::{
 };
 use crate::merge::{
     FieldRule::{
-        Any, Earliest, Fields, FieldsOfEach, First, ItemsBy, Largest, Latest, OfWorstHealth, Sum,
-        SumOfEach,
+        Any, Earliest, Fields, FieldsOfEach, First, ItemsBy, Largest, Latest, OfWorstHealth,
+        Smallest, Sum, SumOfEach,
     },
     merged_fields,
 };
@@ -67,7 +67,7 @@ struct StateView {
     backlog_age_seconds: f64,
     /// Time to live of events, in seconds
     time_to_live_seconds: f64,
-    /// Events that were attempted at least once and have not ended
+    /// Events that were attempted or held back and have not ended
     pending: u64,
     /// Time of the next due event
     next_due: Option<String>,
@@ -98,13 +98,13 @@ struct CountersView {
     matched: u64,
     /// Events that the endpoint accepted or a client acknowledged
     delivered: u64,
-    /// Events that ended because their event subscription was deleted
+    /// Events that ended because their event subscription was deleted or their job canceled
     canceled: u64,
     /// Number of delivered events of replays and redrives
     replayed: u64,
-    /// Number of events delivered by a late response
+    /// Requests that succeeded after the response timeout
     late: u64,
-    /// Number of attempts since the event subscription was created
+    /// Requests to the endpoint by outcome
     attempts: BTreeMap<String, u64>,
     /// Number of dead-lettered events by reason
     dead_lettered: BTreeMap<String, u64>,
@@ -181,9 +181,9 @@ struct BucketView {
 merged_fields! { STATE: StateView = StateView {
     health: OfWorstHealth, held: Any, cause: OfWorstHealth, since: OfWorstHealth, until: OfWorstHealth,
     consecutive_suspensions: Largest,
-    failures: Largest, backlog: Sum, backlog_age_seconds: Largest, time_to_live_seconds: First,
+    failures: Largest, backlog: Sum, backlog_age_seconds: Largest, time_to_live_seconds: Smallest,
     pending: Sum, next_due: Earliest,
-    dead_letters_waiting: Sum, in_flight: Sum, late_requests: Sum, concurrency_limit: Sum, events_per_request: First,
+    dead_letters_waiting: Sum, in_flight: Sum, late_requests: Sum, concurrency_limit: Sum, events_per_request: Largest,
     requests_per_second: Sum,
 } }
 

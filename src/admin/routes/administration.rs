@@ -8,9 +8,10 @@ use crate::{
     audit,
     auth::Access,
     chaos, cluster,
+    merge::JsonMerge,
     openapi::describe,
     placement::{
-        Merge,
+        ResponseMerge::{self, Json},
         ShardScope::{All, ByBody, Control},
     },
     session, store, tokens,
@@ -183,7 +184,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "audit",
         "/audit",
-        All(Merge::Audit),
+        All(Json(JsonMerge::Audit)),
         &[operation(
             GET,
             Access::READ,
@@ -253,7 +254,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "store",
         "/store/check",
-        All(Merge::InTurn),
+        All(ResponseMerge::InTurn),
         &[operation(
             POST,
             Access::OPERATE,
@@ -264,7 +265,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "store",
         "/store/backup",
-        All(Merge::InTurn),
+        All(ResponseMerge::InTurn),
         &[operation(
             POST,
             Access::ADMIN,
@@ -278,7 +279,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "chaos",
         "/chaos",
-        All(Merge::Sum),
+        All(Json(JsonMerge::Chaos)),
         &[
             operation(
                 GET,
@@ -300,7 +301,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "chaos",
         "/chaos/kill",
-        ByBody(Merge::Found),
+        ByBody(ResponseMerge::Found),
         &[operation(
             POST,
             Access::ADMIN,
@@ -317,7 +318,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "chaos",
         "/chaos/poison",
-        ByBody(Merge::Found),
+        ByBody(ResponseMerge::Found),
         &[operation(
             POST,
             Access::ADMIN,
@@ -334,7 +335,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "chaos",
         "/chaos/stall",
-        ByBody(Merge::Each),
+        ByBody(ResponseMerge::Each),
         &[operation(
             POST,
             Access::ADMIN,
@@ -351,7 +352,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "chaos",
         "/chaos/writes",
-        All(Merge::Each),
+        All(ResponseMerge::Each),
         &[operation(
             POST,
             Access::ADMIN,
@@ -368,7 +369,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "chaos",
         "/chaos/responses",
-        ByBody(Merge::Each),
+        ByBody(ResponseMerge::Each),
         &[operation(
             POST,
             Access::ADMIN,
@@ -385,7 +386,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "chaos",
         "/chaos/clock",
-        All(Merge::Each),
+        All(ResponseMerge::Each),
         &[operation(
             POST,
             Access::ADMIN,

@@ -13,10 +13,12 @@ use super::{
 use crate::simulate;
 use crate::{
     auth::Access,
-    clock, dead_letters, editions, health, history, jobs, metadata, metrics,
+    clock, dead_letters, editions, health, history, jobs,
+    merge::JsonMerge,
+    metadata, metrics,
     openapi::{self, Query, QueryType, SchemaRegistry, any_object, any_text, describe},
     placement::{
-        Merge,
+        ResponseMerge::{self, Json},
         ShardScope::{All, Any, ByTopic, Control},
     },
     search, server, supervision, tail, top, validate,
@@ -128,7 +130,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     route(
         "metrics",
         "/metrics",
-        All(Merge::Metrics),
+        All(ResponseMerge::Metrics),
         &[operation(
             GET,
             Access::METRICS,
@@ -149,7 +151,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     route(
         "supervision",
         "/top",
-        ByTopic(Merge::Top),
+        ByTopic(Json(JsonMerge::Top)),
         &[operation(
             GET,
             Access::READ.or_portal(),
@@ -164,7 +166,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     route(
         "supervision",
         "/history",
-        ByTopic(Merge::History),
+        ByTopic(Json(JsonMerge::History)),
         &[operation(
             GET,
             Access::READ,
@@ -185,7 +187,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     route(
         "supervision",
         "/tail",
-        ByTopic(Merge::Lines),
+        ByTopic(ResponseMerge::Lines),
         &[operation(
             GET,
             Access::READ,
@@ -211,7 +213,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     route(
         "supervision",
         "/supervision",
-        ByTopic(Merge::Supervision),
+        ByTopic(Json(JsonMerge::Supervision)),
         &[operation(
             GET,
             Access::READ,
@@ -229,7 +231,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     route(
         "supervision",
         "/search",
-        All(Merge::Union),
+        All(Json(JsonMerge::Union)),
         &[operation(
             GET,
             Access::READ,
@@ -247,7 +249,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     route(
         "supervision",
         "/jobs",
-        All(Merge::Jobs),
+        All(Json(JsonMerge::Jobs)),
         &[operation(
             GET,
             Access::READ,
@@ -262,7 +264,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     route(
         "deadLetters",
         "/deadLetters",
-        ByTopic(Merge::DeadLetters),
+        ByTopic(Json(JsonMerge::DeadLetters)),
         &[operation(
             GET,
             Access::READ,
@@ -339,7 +341,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     route(
         "clock",
         "/clock",
-        All(Merge::Clock),
+        All(Json(JsonMerge::Clock)),
         &[
             operation(
                 GET,

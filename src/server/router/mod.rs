@@ -46,8 +46,8 @@ use super::{
     front::hop::{self, ListenerSide},
 };
 use gridhook_admin::{
-    Merge, Placement, SpreadScope, TopicName,
-    merge::{shard_in, shard_in_path},
+    Placement, ResponseMerge, SpreadScope, TopicName,
+    merge::{shard_in_path, take_shard_parameter},
     placement_of_body,
 };
 use gridhook_cluster::shard_of;
@@ -136,7 +136,7 @@ impl ThreadRouter {
     }
 
     /// The shards that a request of all concerns.
-    fn shards_to_merge(&self, merge: Merge) -> Range<usize> {
+    fn shards_to_merge(&self, merge: ResponseMerge) -> Range<usize> {
         if merge.has_control() {
             0..self.shards.len()
         } else {
@@ -387,26 +387,18 @@ impl ThreadRouter {
 
     async fn merge_responses(
         self: Rc<Self>,
-        merge: Merge,
+        merge: ResponseMerge,
         request: HttpRequest,
         body: Bytes,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
         match merge {
-            Merge::Found => self.find_response(&request, &body, side).await,
-            Merge::Each => self.do_on_each(&request, &body, side).await,
-            Merge::Metrics => self.merge_metrics(&request, side).await,
-            Merge::Lines => self.stream_lines(request, side).await,
-            Merge::InTurn => self.in_turn(request, body, side).await,
-            Merge::Union
-            | Merge::Top
-            | Merge::History
-            | Merge::Jobs
-            | Merge::DeadLetters
-            | Merge::Audit
-            | Merge::Supervision
-            | Merge::Clock
-            | Merge::Sum => self.merge_json(merge, &request, &body, side).await,
+            ResponseMerge::Found => self.find_response(&request, &body, side).await,
+            ResponseMerge::Each => self.do_on_each(&request, &body, side).await,
+            ResponseMerge::Metrics => self.merge_metrics(&request, side).await,
+            ResponseMerge::Lines => self.stream_lines(request, side).await,
+            ResponseMerge::InTurn => self.in_turn(request, body, side).await,
+            ResponseMerge::Json(merge) => self.merge_json(merge, &request, &body, side).await,
         }
     }
 
@@ -433,7 +425,7 @@ impl ThreadRouter {
 
 /// The shard that a request about a spread topic names, and the path and query for it.
 fn addressed_shard(request: &HttpRequest, scope: SpreadScope) -> Option<(usize, String)> {
-    if let Some((shard, query)) = shard_in(request.query_string()) {
+    if let Some((shard, query)) = take_shard_parameter(request.query_string()) {
         return Some((shard, target_at(request.path(), &query)));
     }
     let (shard, path) = shard_in_path(request.path()).filter(|_| scope == SpreadScope::One)?;

@@ -22,8 +22,8 @@ use crate::{
     front::hop::{self, ListenerSide},
 };
 use gridhook_admin::{
-    Merge,
-    merge::{PartRequest, PartsMerge, ShardResponse, SpreadShards, merge_expositions},
+    ResponseMerge,
+    merge::{JsonMerge, PartRequest, ShardResponse, SpreadMerge, SpreadShards, merge_expositions},
 };
 
 /// The maximum size of a response that is merged.
@@ -230,15 +230,15 @@ impl ThreadRouter {
     /// The responses of all shards as one JSON document.
     pub(super) async fn merge_json(
         self: Rc<Self>,
-        merge: Merge,
+        merge: JsonMerge,
         request: &HttpRequest,
         body: &Bytes,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let query = request.query_string();
         let mut targets = Vec::new();
-        for shard in self.shards_to_merge(merge) {
-            if let Some(query) = merge.query_of_shard(query, shard) {
+        for shard in self.shards_to_merge(ResponseMerge::Json(merge)) {
+            if let Some(query) = merge.query_for_shard(query, shard) {
                 targets.push((shard, target_at(request.path(), &query)));
             }
         }
@@ -274,7 +274,7 @@ impl ThreadRouter {
     /// make, as one. A shard that has no part refuses the request.
     pub(super) async fn merge_parts(
         &self,
-        merge: PartsMerge,
+        merge: SpreadMerge,
         leader: usize,
         request: &HttpRequest,
         body: Bytes,
@@ -331,7 +331,7 @@ impl ThreadRouter {
     /// Sends a request to each shard of a spread topic that may have a part of the response.
     async fn request_parts(
         &self,
-        merge: PartsMerge,
+        merge: SpreadMerge,
         shards: SpreadShards,
         part_request: &PartRequest,
         request: &HttpRequest,
@@ -339,7 +339,7 @@ impl ThreadRouter {
     ) -> PartResults {
         let mut targets = Vec::new();
         for shard in 0..shards.count {
-            if let Some(part) = merge.request_of(shard, shards, part_request) {
+            if let Some(part) = merge.request_for_shard(shard, shards, part_request) {
                 targets.push((shard, target_at(&part.path, &part.query), part.body));
             }
         }

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     auth::Access,
     dead_letters, ledger,
-    merge::PartsMerge,
+    merge::SpreadMerge,
     openapi::{CHANGING, Description, Errors, Query, QueryType, READING, SKIP_TOKEN, describe},
     operate, replay, retry,
 };
@@ -102,7 +102,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
                 )
                 .fails(READING),
         )
-        .in_parts(PartsMerge::DeadLetters)
+        .in_parts(SpreadMerge::DeadLetters)
         .or_portal()],
     ),
     (
@@ -122,7 +122,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
             .returns::<RedriveStartedView>(202, "The redrive that began")
             .fails(CHANGING),
         )
-        .in_parts(PartsMerge::DeadLetters)
+        .in_parts(SpreadMerge::DeadLetterChanges)
         .or_portal()],
     ),
     (
@@ -141,7 +141,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
             )
             .fails(CHANGING),
         )
-        .in_parts(PartsMerge::DeadLetters)],
+        .in_parts(SpreadMerge::DeadLetterChanges)],
     ),
     (
         "/deadLetters/{deadLetterKey}",
@@ -165,7 +165,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
                 .returns::<LedgerPageView>(200, "A page of lines, with the token of the next page")
                 .fails(READING),
         )
-        .in_parts(PartsMerge::Pages)
+        .in_parts(SpreadMerge::Pages)
         .or_portal()],
     ),
     (
@@ -177,7 +177,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
                     .lists::<ReplayView>()
                     .fails(READING),
             )
-            .in_parts(PartsMerge::Replays)
+            .in_parts(SpreadMerge::Replays)
             .or_portal(),
             post(
                 Access::OPERATE,
@@ -191,7 +191,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
                 .returns::<ReplayView>(201, "The replay that began")
                 .fails(CHANGING),
             )
-            .in_parts(PartsMerge::Replays),
+            .in_parts(SpreadMerge::Replays),
         ],
     ),
     (
@@ -202,7 +202,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
                 .returns::<ReplayView>(200, "The replay")
                 .fails(READING),
         )
-        .in_parts(PartsMerge::Replays)
+        .in_parts(SpreadMerge::Replays)
         .or_portal()],
     ),
     (
@@ -212,7 +212,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
             handler!(call => replay::command_job(call, JobCommand::Pause)),
             replay_command("pauseReplay", "Pause a replay; attempts in flight finish"),
         )
-        .in_parts(PartsMerge::Replays)],
+        .in_parts(SpreadMerge::Replays)],
     ),
     (
         "/replays/{replayId}/resume",
@@ -221,7 +221,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
             handler!(call => replay::command_job(call, JobCommand::Resume)),
             replay_command("resumeReplay", "Resume a paused replay"),
         )
-        .in_parts(PartsMerge::Replays)],
+        .in_parts(SpreadMerge::Replays)],
     ),
     (
         "/replays/{replayId}/cancel",
@@ -233,7 +233,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
                 "Cancel a replay; delivered events stay delivered",
             ),
         )
-        .in_parts(PartsMerge::Replays)],
+        .in_parts(SpreadMerge::Replays)],
     ),
     (
         "/hold",
@@ -245,7 +245,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
                 "Hold delivery until `resume`; attempts in flight finish",
             ),
         )
-        .in_parts(PartsMerge::Commands)],
+        .in_parts(SpreadMerge::Commands)],
     ),
     (
         "/resume",
@@ -254,7 +254,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
             handler!(call => operate::send_command(call, Command::Resume)),
             command("resume", "Resume delivery after `hold`"),
         )
-        .in_parts(PartsMerge::Commands)],
+        .in_parts(SpreadMerge::Commands)],
     ),
     (
         "/probe",
@@ -266,7 +266,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
                 "Probe a suspended endpoint now; 409 if it is not suspended",
             ),
         )
-        .in_parts(PartsMerge::Commands)],
+        .in_parts(SpreadMerge::Commands)],
     ),
     (
         "/retry",
@@ -285,7 +285,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
             )
             .fails(CHANGING),
         )
-        .in_parts(PartsMerge::Retries)],
+        .in_parts(SpreadMerge::Retries)],
     ),
     (
         "/release",
@@ -297,7 +297,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
                 "Release a suspended endpoint as healthy; 409 if it is healthy",
             ),
         )
-        .in_parts(PartsMerge::Commands)],
+        .in_parts(SpreadMerge::Commands)],
     ),
     (
         "/unblock",
@@ -310,6 +310,6 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
             )
             .takes::<UnblockRequest>(false, r#"{"key": "orders/1"}"#),
         )
-        .in_parts(PartsMerge::Commands)],
+        .in_parts(SpreadMerge::Commands)],
     ),
 ];

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     auth::Access,
     delivery_request, explain,
-    merge::PartsMerge,
+    merge::SpreadMerge,
     metrics::{self, MetricsView},
     openapi::{
         Description, Query, QueryType, READING, SchemaRegistry, any_text, describe, error_reference,
@@ -187,7 +187,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[ArmOperation]); 8] = [
             handler!(test_filter::test_filter),
             TEST_FILTER,
         )
-        .in_parts(PartsMerge::Tests)
+        .in_parts(SpreadMerge::Tests)
         .or_portal()],
     ),
     (
@@ -207,7 +207,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[ArmOperation]); 8] = [
             .returns::<TransformTestReport>(200, "The result for each event")
             .fails(READING),
         )
-        .in_parts(PartsMerge::Tests)
+        .in_parts(SpreadMerge::Tests)
         .or_portal()],
     ),
     (
@@ -236,7 +236,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[ArmOperation]); 8] = [
             .returns::<SubscriptionStatusView>(200, "The status of the event subscription")
             .fails(READING),
         )
-        .in_parts(PartsMerge::Figures)
+        .in_parts(SpreadMerge::Figures)
         .or_portal()],
     ),
     (
@@ -260,7 +260,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[ArmOperation]); 8] = [
             )
             .fails(READING),
         )
-        .in_parts(PartsMerge::Figures)],
+        .in_parts(SpreadMerge::Metrics)],
     ),
     (
         "/explain",

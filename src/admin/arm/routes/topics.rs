@@ -14,7 +14,7 @@ use super::{
 use crate::{
     auth::Access,
     events,
-    merge::PartsMerge,
+    merge::SpreadMerge,
     openapi::{
         CHANGING, Description, Errors, Query, QueryType, READING, SchemaRegistry, any_object,
         describe,
@@ -150,7 +150,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[ArmOperation]); 8] = [
             .returns::<TopicStatusView>(200, "The status of the topic")
             .fails(READING),
         )
-        .in_parts(PartsMerge::Figures)],
+        .in_parts(SpreadMerge::Figures)],
     ),
     (
         "/trace",
@@ -165,7 +165,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[ArmOperation]); 8] = [
             .returns::<TraceView>(200, "The history of the event")
             .fails(READING),
         )
-        .in_parts(PartsMerge::Pages)],
+        .in_parts(SpreadMerge::Pages)],
     ),
     (
         "/events",
@@ -176,7 +176,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[ArmOperation]); 8] = [
                 .returns::<EventList>(200, "The page of events")
                 .fails(READING),
         )
-        .in_parts(PartsMerge::Events)],
+        .in_parts(SpreadMerge::Events)],
     ),
     (
         "/events/{sequence}",
@@ -225,7 +225,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[ArmOperation]); 8] = [
             handler!(test_filter::test_filter),
             TEST_FILTER,
         )
-        .in_parts(PartsMerge::Tests)],
+        .in_parts(SpreadMerge::Tests)],
     ),
 ];
 

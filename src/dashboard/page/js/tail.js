@@ -1,6 +1,12 @@
 // The live tail: one stream of the server for all tabs of a browser. One tab reads it and passes it on; the others listen.
 //
 // A browser opens six connections to a server at most, so that a stream for each tab would stop the seventh tab.
+//
+// Messages between the tabs, by their `kind`:
+// request: a tab asks for lines that its filter lets through (`alive`), or no longer.
+// reader: a tab reads the stream, and goes on to say so.
+// lines: the reader passes lines on. Each tab applies its own filter.
+// state: the reader tells how the stream is.
 import { sendRequest } from './api.js';
 import { parseJson } from './json.js';
 
@@ -31,13 +37,13 @@ export function followTail(filter, on) {
   let isOver = false;
   let reads = false;
   let isAsleep = false;
-  let heard = 0;
+  let lastHeard = 0;
   /** @type {AbortController | null} */
   let stream = null;
   /** @type {(() => void) | null} */
   let release = null;
   /** @type {string | null | undefined} the query of the stream; null while nobody listens */
-  let present;
+  let currentQuery;
   let isSettled = false;
 
   const publishFilter = () => channel.postMessage({ kind: 'request', from: self, filter, alive: !isAsleep && !isOver });
@@ -64,7 +70,7 @@ export function followTail(filter, on) {
   };
 
   /** The server applies what the filters of all tabs have in common, each tab the rest. */
-  const common = () => {
+  const commonQuery = () => {
     const all = [...(isAsleep ? [] : [filter]), ...[...requests.values()].map((one) => one.filter)];
     const query = new URLSearchParams();
     for (const name of FILTERS) {
@@ -76,11 +82,11 @@ export function followTail(filter, on) {
     return all.length === 0 ? null : query.toString();
   };
 
-  const settle = () => {
+  const applyFilters = () => {
     if (!reads || !isSettled || isOver) return;
-    const next = common();
-    if (next === present) return;
-    present = next;
+    const next = commonQuery();
+    if (next === currentQuery) return;
+    currentQuery = next;
     stream?.abort();
     if (next === null) tellAll({ kind: 'asleep' });
     else read(next);
@@ -94,19 +100,19 @@ export function followTail(filter, on) {
   };
 
   const read = async (query) => {
-    const own = new AbortController();
-    stream = own;
-    for (let failures = 0; !own.signal.aborted; ) {
+    const abort = new AbortController();
+    stream = abort;
+    for (let failures = 0; !abort.signal.aborted; ) {
       try {
         tellAll({ kind: 'connecting' });
-        const response = await sendRequest('GET', `/tail${query ? `?${query}` : ''}`, { signal: own.signal });
+        const response = await sendRequest('GET', `/tail${query ? `?${query}` : ''}`, { signal: abort.signal });
         tellAll({ kind: 'open' });
         failures = 0;
-        await pump(response.body.pipeThrough(new TextDecoderStream()).getReader(), own.signal);
-        if (own.signal.aborted) return;
+        await pump(response.body.pipeThrough(new TextDecoderStream()).getReader(), abort.signal);
+        if (abort.signal.aborted) return;
         tellAll({ kind: 'lost', text: 'The server ended the stream.' });
       } catch (error) {
-        if (own.signal.aborted) return;
+        if (abort.signal.aborted) return;
         tellAll({
           kind: 'lost',
           text: error.status ? `${error.status} ${error.message}` : 'The server cannot be reached.',
@@ -143,21 +149,21 @@ export function followTail(filter, on) {
   };
 
   /** Makes this tab the reader. It waits a moment for the filters of the other tabs. */
-  const lead = () => {
+  const becomeReader = () => {
     if (isOver || reads) return Promise.resolve();
     reads = true;
     channel.postMessage({ kind: 'reader', from: self });
     setTimeout(() => {
       isSettled = true;
-      settle();
+      applyFilters();
     }, 60);
     return new Promise((done) => (release = () => done(undefined)));
   };
 
-  const yieldTo = () => {
+  const stopReading = () => {
     reads = false;
     isSettled = false;
-    present = undefined;
+    currentQuery = undefined;
     stream?.abort();
     release?.();
   };
@@ -166,14 +172,14 @@ export function followTail(filter, on) {
     if (data.kind === 'request') {
       if (data.alive) requests.set(data.from, { filter: data.filter, at: Date.now() });
       else requests.delete(data.from);
-      settle();
+      applyFilters();
       if (reads && data.alive) channel.postMessage({ kind: 'state', state: last });
       return;
     }
-    heard = Date.now();
+    lastHeard = Date.now();
     if (data.kind === 'reader') {
       // Without locks two tabs may start at once: the one with the lower id continues.
-      if (reads && data.from < self) yieldTo();
+      if (reads && data.from < self) stopReading();
       if (!reads) publishFilter();
     } else if (reads) return;
     else if (data.kind === 'lines') take(data.texts);
@@ -181,15 +187,16 @@ export function followTail(filter, on) {
   };
 
   const lock = new AbortController();
-  if (navigator.locks) navigator.locks.request('gridhook.tail', { signal: lock.signal }, lead).catch(() => undefined);
-  else setTimeout(() => (Date.now() - heard > 400 ? lead() : undefined), 450 + Math.random() * 200);
+  if (navigator.locks)
+    navigator.locks.request('gridhook.tail', { signal: lock.signal }, becomeReader).catch(() => undefined);
+  else setTimeout(() => (Date.now() - lastHeard > 400 ? becomeReader() : undefined), 450 + Math.random() * 200);
 
   const beat = setInterval(() => {
     if (reads) {
       channel.postMessage({ kind: 'reader', from: self });
       for (const [tab, { at }] of requests) if (Date.now() - at > 10 * BEAT) requests.delete(tab);
-      settle();
-    } else if (!navigator.locks && Date.now() - heard > SILENT) lead();
+      applyFilters();
+    } else if (!navigator.locks && Date.now() - lastHeard > SILENT) becomeReader();
   }, BEAT);
 
   let sleeps = 0;
@@ -200,12 +207,12 @@ export function followTail(filter, on) {
         isAsleep = true;
         publishFilter();
         on.state({ kind: 'asleep', reads });
-        settle();
+        applyFilters();
       }, HIDDEN);
     } else if (isAsleep) {
       isAsleep = false;
       publishFilter();
-      settle();
+      applyFilters();
     }
   };
   document.addEventListener('visibilitychange', onHidden);
