@@ -37,8 +37,8 @@ pub enum Merge {
     Supervision,
     /// By the rules of the response of `/clock`.
     Clock,
-    /// Numbers are added, lists are joined.
-    Sum,
+    /// By the rules of the response of `/chaos`.
+    Chaos,
     /// Lines of JSON, as they come.
     Lines,
     /// Lines of JSON of one shard after the other.

@@ -509,7 +509,7 @@ fn a_request_without_a_topic_in_its_path_goes_to_the_owner_of_its_topic_or_to_al
         /tokens/{tokenName}: Control
         /store/check: All(InTurn)
         /store/backup: All(InTurn)
-        /chaos: All(Sum)
+        /chaos: All(Chaos)
         /chaos/kill: ByBody(Found)
         /chaos/poison: ByBody(Found)
         /chaos/stall: ByBody(Each)

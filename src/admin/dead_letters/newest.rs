@@ -125,24 +125,18 @@ fn find_candidates(
     let mut candidates = Candidates::new();
     for topic in control.registry.list_topics() {
         let partition = topic.partition();
-        if of_topic
-            .as_ref()
-            .is_some_and(|(wanted, _)| *wanted != partition)
-        {
+        if of_topic.as_ref().is_some_and(|(of, _)| *of != partition) {
             continue;
         }
+        let wanted = of_topic.as_ref().and_then(|(_, wanted)| wanted.as_deref());
         for snapshot in topic.snapshots() {
             let record = snapshot.record();
-            let of = record.filter.domain_topic.as_deref();
-            let wanted = of_topic.as_ref().and_then(|(_, wanted)| wanted.as_deref());
-            let is_of =
-                wanted.is_none_or(|wanted| of.is_some_and(|of| of.eq_ignore_ascii_case(wanted)));
+            let name = record.filter.domain_topic.as_deref();
+            let is_in_topic = wanted
+                .is_none_or(|wanted| name.is_some_and(|name| name.eq_ignore_ascii_case(wanted)));
             let has_any = record.dead_letter.is_some() || snapshot.counters.dead_lettered > 0;
-            if is_of && has_any && contains(record.name.as_str(), &search) {
-                let key = SubscriptionKey {
-                    partition,
-                    subscription: record.number,
-                };
+            if is_in_topic && has_any && contains(record.name.as_str(), &search) {
+                let key = topic.subscription_key(record.number);
                 candidates.insert(key, (Arc::clone(&topic), record));
             }
         }

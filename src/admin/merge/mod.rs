@@ -52,7 +52,7 @@ impl Merge {
             | Self::Jobs
             | Self::Supervision
             | Self::Clock
-            | Self::Sum
+            | Self::Chaos
             | Self::Lines
             | Self::Metrics => false,
         }
@@ -70,7 +70,7 @@ impl Merge {
             | Self::History
             | Self::Jobs
             | Self::Supervision
-            | Self::Sum
+            | Self::Chaos
             | Self::Lines
             | Self::Metrics => false,
         }
@@ -105,7 +105,7 @@ impl Merge {
             Self::Jobs => reports::merge_jobs(query, responses)?,
             Self::Supervision => reports::merge_supervision(query, responses)?,
             Self::Clock => reports::merge_clocks(responses)?,
-            Self::Sum => fold_responses(responses, |all, more| {
+            Self::Chaos => fold_responses(responses, |all, more| {
                 FieldRule::Fields(&fields::CHAOS).join_values(all, more)
             })?,
             Self::Union => fold_responses(responses, pages::union_values)?,

@@ -363,7 +363,7 @@ impl ThreadRouter {
             | Merge::Audit
             | Merge::Supervision
             | Merge::Clock
-            | Merge::Sum => self.merge_json(merge, &request, &body, side).await,
+            | Merge::Chaos => self.merge_json(merge, &request, &body, side).await,
         }
     }
 
