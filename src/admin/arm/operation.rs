@@ -28,10 +28,7 @@ use gridhook_record::{
     subscription::{ChangeStamp, SubscriptionRecord, SystemData},
 };
 
-/// The response of a handler, which borrows from its input.
-pub(super) type HandlerFuture<'a> = LocalBoxFuture<'a, AdminResult>;
-
-type Handler = for<'a> fn(Call<'a>) -> HandlerFuture<'a>;
+type Handler = for<'a> fn(Call<'a>) -> LocalBoxFuture<'a, AdminResult>;
 
 /// The changes that a PUT or PATCH would make.
 type DifferenceHandler = for<'a> fn(Call<'a>) -> LocalBoxFuture<'a, AdminResult<Difference>>;
