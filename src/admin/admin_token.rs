@@ -28,6 +28,9 @@ const TOKEN_BYTES: usize = 32;
 /// Maximum length of a token; the rest of a longer file is ignored.
 const TOKEN_LEN_MAX: u64 = 4096;
 
+/// The name of the admin token in errors.
+const ADMIN_TOKEN: &str = "the admin token";
+
 /// Mode of files that only the server's user may read.
 const PRIVATE: u32 = 0o600;
 
@@ -62,20 +65,22 @@ impl fmt::Debug for AdminToken {
 }
 
 impl AdminToken {
-    /// A token for another purpose than operating.
+    /// The token of a setting for another purpose than operating.
     ///
     /// # Errors
     /// If a header cannot carry it.
-    pub fn from_text(text: &str) -> io::Result<Self> {
-        Self::new(text, TokenOrigin::Configured)
+    pub fn from_setting(setting: &str, text: &str) -> io::Result<Self> {
+        Self::new(setting, text, TokenOrigin::Configured)
     }
 
-    fn new(text: &str, origin: TokenOrigin) -> io::Result<Self> {
+    fn new(name: &str, text: &str, origin: TokenOrigin) -> io::Result<Self> {
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "the admin token is empty or has a character that no header can carry; expected \
-                 visible ASCII characters without spaces",
+                format!(
+                    "{name} is empty or has a character that no header can carry; expected \
+                     visible ASCII characters without spaces"
+                ),
             ));
         }
         Ok(Self {
@@ -130,7 +135,7 @@ pub fn token_path(data_dir: &Path) -> PathBuf {
 /// there. The data folder exists and belongs to the server alone.
 pub fn load_or_create(configured: Option<&str>, data_dir: &Path) -> io::Result<AdminToken> {
     if let Some(given) = configured.filter(|given| !given.is_empty()) {
-        return AdminToken::new(given, TokenOrigin::Configured);
+        return AdminToken::new(ADMIN_TOKEN, given, TokenOrigin::Configured);
     }
     let path = token_path(data_dir);
     match File::open(&path) {
@@ -177,11 +182,12 @@ fn read_token_file(file: File, path: &Path) -> io::Result<AdminToken> {
     file.take(TOKEN_LEN_MAX)
         .read_to_string(&mut text)
         .map_err(about)?;
-    AdminToken::new(text.trim(), TokenOrigin::Stored).map_err(about)
+    AdminToken::new(ADMIN_TOKEN, text.trim(), TokenOrigin::Stored).map_err(about)
 }
 
 fn create_token(data_dir: &Path) -> io::Result<AdminToken> {
     let token = AdminToken::new(
+        ADMIN_TOKEN,
         &random_text(TOKEN_BYTES, &URL_SAFE_NO_PAD).map_err(io::Error::other)?,
         TokenOrigin::Generated,
     )?;

@@ -44,7 +44,7 @@ use gridhook_record::{
 pub enum Role {
     /// Use the operations for portal links.
     Portal,
-    /// Read the metrics of the server.
+    /// Read the metrics of the server. `metrics.token` has this role, and no named token.
     Metrics,
     /// Read everything except secrets.
     Read,
@@ -91,22 +91,17 @@ impl Access {
         role: None,
         is_for_portals: false,
     };
-    pub(super) const METRICS: Self = Self {
-        role: Some(Role::Metrics),
-        is_for_portals: false,
-    };
-    pub(super) const READ: Self = Self {
-        role: Some(Role::Read),
-        is_for_portals: false,
-    };
-    pub(super) const OPERATE: Self = Self {
-        role: Some(Role::Operate),
-        is_for_portals: false,
-    };
-    pub(super) const ADMIN: Self = Self {
-        role: Some(Role::Admin),
-        is_for_portals: false,
-    };
+    pub(super) const METRICS: Self = Self::needing(Role::Metrics);
+    pub(super) const READ: Self = Self::needing(Role::Read);
+    pub(super) const OPERATE: Self = Self::needing(Role::Operate);
+    pub(super) const ADMIN: Self = Self::needing(Role::Admin);
+
+    const fn needing(role: Role) -> Self {
+        Self {
+            role: Some(role),
+            is_for_portals: false,
+        }
+    }
 
     /// Also admits the holders of portal links.
     pub(super) const fn or_portal(self) -> Self {

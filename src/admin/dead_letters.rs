@@ -193,28 +193,18 @@ pub(super) async fn purge(call: Call<'_>) -> AdminResult {
     if !body.dry_run {
         record_intent().await;
     }
-    let PurgeProgress {
-        dead_letters,
-        problems,
-        next,
-    } = dead_letters
+    let progress = dead_letters
         .purge_page(&location, &query, at, body.dry_run)
         .await?;
     if !body.dry_run {
         info!(
             topic = call.path.topic()?.topic_key(),
             subscription = call.path.subscription()?,
-            dead_letters,
+            dead_letters = progress.dead_letters,
             "dead letters purged"
         );
     }
-    let next = next.map(|next| next.to_string());
-    respond_json(&PurgedView {
-        dead_letters,
-        dry_run: body.dry_run,
-        problems: problem_views(problems),
-        next,
-    })
+    respond_json(&purged_view(progress, body.dry_run))
 }
 
 /// `POST …/deadLetters/redrive`: 202 with the started job, or 200 with the count of a dry run.
@@ -228,18 +218,7 @@ pub(super) async fn redrive(call: Call<'_>) -> AdminResult {
     if body.dry_run {
         let caller = compute_caller(call.caller());
         let count = redrives.count_page(&location, &query, at, (&control.compute, &caller));
-        let PurgeProgress {
-            dead_letters,
-            problems,
-            next,
-        } = count.await?;
-        let next = next.map(|next| next.to_string());
-        return respond_json(&PurgedView {
-            dead_letters,
-            dry_run: true,
-            problems: problem_views(problems),
-            next,
-        });
+        return respond_json(&purged_view(count.await?, true));
     }
     let rate = body.rate.map(parse_rate).transpose()?;
     let topic = call.path.topic()?.topic_key();
@@ -275,6 +254,15 @@ pub(super) async fn redrive(call: Call<'_>) -> AdminResult {
     }
     info!(topic, subscription, job = lane.0, "redrive started");
     Ok(HttpResponse::Accepted().json(RedriveStartedView { job: lane.0 }))
+}
+
+fn purged_view(progress: PurgeProgress, dry_run: bool) -> PurgedView {
+    PurgedView {
+        dead_letters: progress.dead_letters,
+        dry_run,
+        problems: problem_views(progress.problems),
+        next: progress.next.map(|next| next.to_string()),
+    }
 }
 
 fn parse_rate(asked: f64) -> Result<Rate, InvalidRequest> {

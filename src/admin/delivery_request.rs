@@ -66,9 +66,8 @@ pub(super) async fn show_request(call: Call<'_>) -> AdminResult {
         .ok_or_else(|| call.no_subscription())?;
     let wall = call.control.clock.wall_time();
     let attempts_before = query.attempt.saturating_sub(1);
-    let view = call.control.compute_for(call.caller(), |meter| {
-        rebuild_request(topic, plan, first..end, (attempts_before, wall), meter)
-    });
+    let view = call
+        .compute(|meter| rebuild_request(topic, plan, first..end, (attempts_before, wall), meter));
     respond_json(&view.await??)
 }
 

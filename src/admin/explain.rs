@@ -174,7 +174,7 @@ pub(super) async fn explain(call: Call<'_>) -> AdminResult {
     let now = call.control.clock.now();
     let topic_handle = Arc::clone(&topic);
     let explain = |_| async move { topic_handle.explain_event(&name, selector, now).await };
-    let answer = call.control.compute_for(call.caller(), explain).await??;
+    let answer = call.compute(explain).await??;
     match answer.ok_or_else(|| call.no_subscription())? {
         ExplainResult::Found(report) => {
             let EventReport {

@@ -9,7 +9,6 @@ use serde::Deserialize;
 use super::{Control, merge, permissions::Permissions, query};
 use crate::replay::replay_view;
 use gridhook_api::jobs::{JobsReport, OpenJob};
-use gridhook_event::SubscriptionKey;
 
 /// Default number of listed jobs.
 pub(super) const TOP: usize = 100;
@@ -50,10 +49,7 @@ pub(super) async fn list_jobs(request: HttpRequest, control: web::Data<Control>)
     let open = all.len();
     let mut jobs = Vec::new();
     for (topic, record, job) in all.into_iter().take(top) {
-        let key = SubscriptionKey {
-            partition: topic.partition(),
-            subscription: record.number,
-        };
+        let key = topic.subscription_key(record.number);
         let total = control.redrive_total(key, &job).await;
         let of_topic = topic.record();
         let mut job = replay_view(&job, total, now);

@@ -109,7 +109,7 @@ use self::{
     chaos::injector::FaultInjector,
     health::ServerHealth,
     metrics::{Exposition, MetricSources, MetricsAccess, SeriesLimits},
-    model::{Editions, system_data},
+    model::Editions,
     response::{AdminResult, respond_json, respond_nothing},
 };
 pub use self::{
@@ -135,7 +135,6 @@ use gridhook_engine::control::{audit::AuditTrail, registry::Registry};
 use gridhook_publish::auth::{
     bearer::TokenIssuer, failed_auth::FailedAuthLimiter, host::ReachedUrls,
 };
-use gridhook_record::subscription::{ChangeStamp, SystemData};
 use gridhook_repair::backup::Backups;
 use gridhook_subscription::event_feed::SUBSCRIBERS_MAX;
 
@@ -311,24 +310,6 @@ impl Control {
             None
         };
         reached.unwrap_or_else(|| self.public_url.trim_end_matches('/').to_owned())
-    }
-
-    /// The system data of a change by `caller`. `before` is the changed resource with its system
-    /// data.
-    fn stamp_change(
-        &self,
-        caller: &AdminCaller,
-        before: Option<Option<&SystemData>>,
-    ) -> Option<SystemData> {
-        let (by, kind) = caller.identity();
-        Some(system_data::after_change(
-            ChangeStamp {
-                by: by.to_owned(),
-                kind,
-                at: self.clock.now(),
-            },
-            before,
-        ))
     }
 
     /// The lock of changes of a topic: a change reads the record and writes the whole of it, so

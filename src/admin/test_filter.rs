@@ -130,9 +130,7 @@ pub(super) async fn test_filter(call: Call<'_>) -> AdminResult {
         return refuse_value("filter", problem);
     };
     check_sample(call.permissions, &sample)?;
-    let report = call.control.compute_for(call.caller(), |meter| {
-        report_filter(topic, sample, filter, meter)
-    });
+    let report = call.compute(|meter| report_filter(topic, sample, filter, meter));
     Ok(report_response(report.await??))
 }
 
@@ -163,9 +161,7 @@ pub(super) async fn test_transform(call: Call<'_>) -> AdminResult {
     let program = compile_program(transform, &record)?;
     check_sample(call.permissions, &sample)?;
     let schema = record.delivery_schema;
-    let report = call.control.compute_for(call.caller(), |meter| {
-        report_transform(topic, sample, (program, schema), meter)
-    });
+    let report = call.compute(|meter| report_transform(topic, sample, (program, schema), meter));
     Ok(report_response(report.await??))
 }
 

@@ -77,8 +77,8 @@ impl Reference<'_> {
         }
     }
 
-    /// The setting that names who may use the thing.
-    fn setting_name(&self) -> &'static str {
+    /// What permits its use to others than operators of the whole server.
+    fn permission_name(&self) -> &'static str {
         match self {
             Self::NamespaceTopic(_) => "the role publish of the token for that topic",
             Self::Service(_) | Self::Proxy(_) => "used_by of its table in delivery.resources",
@@ -87,6 +87,7 @@ impl Reference<'_> {
             }
             Self::Certificate(_) => "delivery.client_certificates_used_by",
             Self::Audience(_) => "delivery.identity_audiences",
+            // `permits_use` never refuses them.
             Self::Secrets => "nothing",
         }
     }
@@ -172,7 +173,7 @@ pub(super) fn check_uses(
         if !uses.permits_use(control, permissions, &user, &reference) {
             return Err(AdminError::Use {
                 property: reference.property_name(),
-                setting: reference.setting_name(),
+                setting: reference.permission_name(),
             });
         }
     }

@@ -137,7 +137,7 @@ pub struct ChaosPoison {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ChaosFault)]
-pub struct ActiveFaults {
+pub struct ActiveFault {
     /// Number of the fault, from 1
     pub number: u64,
     /// Kind of the fault
@@ -199,7 +199,7 @@ pub struct ResponseCount {
 #[schema(as = Chaos)]
 pub struct ChaosReport {
     /// Active faults, oldest first
-    pub active: Vec<ActiveFaults>,
+    pub active: Vec<ActiveFault>,
     /// Counts of what the faults did
     pub injected: InjectionCounters,
 }

@@ -367,7 +367,7 @@ pub(super) fn metrics_access(config: &Config) -> io::Result<MetricsAccess> {
     let config::Metrics { public, token, .. } = &config.metrics;
     let token = token
         .as_ref()
-        .map(|token| AdminToken::from_text(token.expose()))
+        .map(|token| AdminToken::from_setting("metrics.token", token.expose()))
         .transpose()?;
     Ok(if *public {
         MetricsAccess::All

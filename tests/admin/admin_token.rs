@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use gridhook::admin::admin_token::{TokenOrigin, load_or_create, token_path};
+use gridhook::admin::admin_token::{AdminToken, TokenOrigin, load_or_create, token_path};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder can be made")
@@ -101,6 +101,11 @@ fn a_token_that_no_header_can_carry_is_refused() {
         error
             .to_string()
             .contains("admin-token: the admin token is empty"),
+        "{error}"
+    );
+    let error = AdminToken::from_setting("metrics.token", "two words").expect_err("a space");
+    assert!(
+        error.to_string().starts_with("metrics.token is "),
         "{error}"
     );
 }

@@ -239,7 +239,8 @@ impl ControlFixture {
 
     /// Lets the holder of this token read the metrics of the server.
     pub(super) fn let_read_metrics(&self, token: &str) {
-        let token = admin_token::AdminToken::from_text(token).expect("it is taken");
+        let token =
+            admin_token::AdminToken::from_setting("metrics.token", token).expect("it is taken");
         self.control
             .set_metrics_access(MetricsAccess::Token(Some(token)));
     }

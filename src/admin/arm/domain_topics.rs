@@ -63,7 +63,7 @@ pub(super) async fn put(call: Call<'_>) -> AdminResult {
     let before = existing
         .as_ref()
         .map(|existing| existing.system_data.as_ref());
-    let system_data = call.control.stamp_change(call.caller(), before);
+    let system_data = call.stamp_change(before);
     let record = domain.record();
     let id = record.resource_id();
     let saved = DomainTopic { name, system_data };

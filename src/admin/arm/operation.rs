@@ -14,20 +14,21 @@ use crate::{
     AdminError, Control, audit,
     auth::{Access, AdminCaller},
     merge::SpreadMerge,
-    model::{parse_body, read},
+    model::{parse_body, read, system_data},
     openapi::{CHANGING, Description, OperationBuilder, SchemaRegistry, error_reference},
     permissions::Permissions,
     placement::{ResponseMerge, SpreadScope},
 };
 use gridhook_api::what_if::Difference;
+use gridhook_compute::Meter;
 use gridhook_engine::control::registry::TopicHandle;
 use gridhook_event::SubscriptionKey;
-use gridhook_record::{proposal::Provisioned, subscription::SubscriptionRecord};
+use gridhook_record::{
+    proposal::Provisioned,
+    subscription::{ChangeStamp, SubscriptionRecord, SystemData},
+};
 
-/// The response of a handler, which borrows from its input.
-pub(super) type HandlerFuture<'a> = LocalBoxFuture<'a, AdminResult>;
-
-type Handler = for<'a> fn(Call<'a>) -> HandlerFuture<'a>;
+type Handler = for<'a> fn(Call<'a>) -> LocalBoxFuture<'a, AdminResult>;
 
 /// The changes that a PUT or PATCH would make.
 type DifferenceHandler = for<'a> fn(Call<'a>) -> LocalBoxFuture<'a, AdminResult<Difference>>;
@@ -77,6 +78,26 @@ impl<'a> Call<'a> {
     pub(crate) fn request(&self) -> AdminResult<&'a HttpRequest> {
         self.request
             .ok_or(AdminError::Broken("the operation has no request"))
+    }
+
+    /// Runs work on the threads for computations, within the caller's share.
+    pub(crate) async fn compute<F>(&self, work: impl FnOnce(Meter) -> F) -> AdminResult<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        self.control.compute_for(self.caller(), work).await
+    }
+
+    /// The system data of a resource after a change; `before` are those of the resource, if it
+    /// exists.
+    pub(super) fn stamp_change(&self, before: Option<Option<&SystemData>>) -> Option<SystemData> {
+        let (by, kind) = self.caller().identity();
+        let stamp = ChangeStamp {
+            by: by.to_owned(),
+            kind,
+            at: self.control.clock.now(),
+        };
+        Some(system_data::after_change(stamp, before))
     }
 
     /// Reads the JSON body; an empty one is an object without keys.

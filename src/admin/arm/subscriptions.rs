@@ -133,7 +133,7 @@ pub(super) async fn put(call: Call<'_>) -> AdminResult {
     let before = existing
         .as_ref()
         .map(|existing| existing.record.system_data.as_ref());
-    requested.system_data = call.control.stamp_change(call.caller(), before);
+    requested.system_data = call.stamp_change(before);
     let basis = match existing {
         _ if !call.is_conditional => ChangeBasis::Any,
         Some(existing) => ChangeBasis::Record(existing.record),
@@ -251,7 +251,7 @@ pub(super) async fn patch(call: Call<'_>) -> AdminResult {
     let record = topic.record();
     let (existing, mut requested) = read_patch_change(call, &topic)?;
     let before = Some(existing.system_data.as_ref());
-    requested.system_data = call.control.stamp_change(call.caller(), before);
+    requested.system_data = call.stamp_change(before);
     let basis = ChangeBasis::Record(existing);
     let mut response = save_and_view(call, &record, requested, basis).await?;
     if record.namespace.is_some() {

@@ -201,7 +201,7 @@ pub(super) async fn put(call: Call<'_>) -> AdminResult {
     let before = existing
         .as_ref()
         .map(|existing| existing.system_data.as_ref());
-    planned.system_data = call.control.stamp_change(call.caller(), before);
+    planned.system_data = call.stamp_change(before);
     let saved = save_and_view(call, planned).await?;
     Ok(topic_response(
         call.control,
@@ -263,7 +263,7 @@ pub(super) async fn patch(call: Call<'_>) -> AdminResult {
     let topic = call.find_topic()?;
     let requested = RequestedTopic::from_patch(&topic.record(), call.body)?;
     let mut record = updated_record(control, &topic, requested)?;
-    record.system_data = control.stamp_change(call.caller(), Some(record.system_data.as_ref()));
+    record.system_data = call.stamp_change(Some(record.system_data.as_ref()));
     let saved = save_and_view(call, record).await?;
     // As in Azure.
     let response = if saved.namespace.is_some() {
@@ -340,7 +340,7 @@ pub(super) async fn check_event_types(call: Call<'_>, planned: &TopicRecord) -> 
     }
     let info = info.clone();
     let check = |meter: Meter| async move { catalogue::check_in_slices(&info, &meter).await };
-    match call.control.compute_for(call.caller(), check).await?? {
+    match call.compute(check).await?? {
         Ok(()) => Ok(()),
         Err(InvalidCatalogue { at, problem }) => {
             let dot = if at.is_empty() { "" } else { "." };
@@ -408,7 +408,7 @@ pub(super) async fn regenerate_key(call: Call<'_>) -> AdminResult {
     let _lock = control.lock_topic(&call.path.topic()?.topic_key()).await;
     let mut record = TopicRecord::clone(&call.find_topic()?.record());
     replace_key(&mut record.keys, key)?;
-    record.system_data = control.stamp_change(call.caller(), Some(record.system_data.as_ref()));
+    record.system_data = call.stamp_change(Some(record.system_data.as_ref()));
     let saved = control.registry.put_topic(record).await?.record();
     info!(topic = saved.key(), ?key, "access key replaced");
     Ok(keys_response(&saved.keys))

@@ -74,13 +74,11 @@ pub(super) fn response_delay(text: &str) -> Result<Duration, InvalidRequest> {
     bounded_duration("delay", text, DELAY_MAX)
 }
 
-/// Direction (true is back) and size of a step of the clock.
+/// Whether a step of the clock is back, and its size.
 pub(super) fn clock_step(text: &str) -> Result<(bool, Duration), InvalidRequest> {
-    let (back, by) = match text.strip_prefix('-') {
-        Some(by) => (true, by),
-        None => (false, text),
-    };
-    Ok((back, bounded_duration("step", by, STEP_MAX)?))
+    let size = text.strip_prefix('-');
+    let by = bounded_duration("step", size.unwrap_or(text), STEP_MAX)?;
+    Ok((size.is_some(), by))
 }
 
 pub(super) fn response_share(rate: f64) -> Result<f64, InvalidRequest> {

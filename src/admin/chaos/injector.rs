@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use crate::AdminError;
-use gridhook_api::chaos::{ActiveFaults, ChaosReport, InjectionCounters, ResponseCount};
+use gridhook_api::chaos::{ActiveFault, ChaosReport, InjectionCounters, ResponseCount};
 use gridhook_chaos::{
     Inject, Pause,
     response_faults::{FaultCount, FaultCounts, FaultInjection},
@@ -104,7 +104,7 @@ pub struct FaultInjector {
 #[derive(Default)]
 struct InjectorState {
     last: u64,
-    active: BTreeMap<u64, (ActiveFaults, Fault)>,
+    active: BTreeMap<u64, (ActiveFault, Fault)>,
     injected: InjectionCounters,
 }
 
@@ -141,7 +141,7 @@ impl FaultInjector {
         now: Timestamp,
         duration: Duration,
         switch: impl FnOnce(u64, &ChaosTargets) -> AdminResult<()>,
-    ) -> AdminResult<ActiveFaults> {
+    ) -> AdminResult<ActiveFault> {
         let replaced = self.state().number_to_replace(&fault);
         if let Some(number) = replaced {
             self.end_fault(registry, number);
@@ -156,7 +156,7 @@ impl FaultInjector {
         let number = state.last;
         let since = now.to_string();
         let until = now.after(duration).to_string();
-        let on = ActiveFaults {
+        let active = ActiveFault {
             number,
             fault: fault.name().to_owned(),
             request: what,
@@ -166,15 +166,15 @@ impl FaultInjector {
         // Under the lock, so that it cannot end before it starts. Behind the limit, so that a
         // refused fault changes nothing.
         switch(number, &self.targets)?;
-        state.active.insert(number, (on.clone(), fault));
-        Ok(on)
+        state.active.insert(number, (active.clone(), fault));
+        Ok(active)
     }
 
     /// Ends the fault with this number, if it is active.
     pub(super) fn end_fault(&self, registry: &Registry, number: u64) {
         // Under the lock, so that an old fault does not end after its replacement starts.
         let mut state = self.state();
-        let Some((on, fault)) = state.active.remove(&number) else {
+        let Some((active, fault)) = state.active.remove(&number) else {
             return;
         };
         match fault {
@@ -188,7 +188,7 @@ impl FaultInjector {
                 subscription,
             } => registry.clear_faults(&topic, &subscription),
         }
-        warn!(number, fault = on.fault.as_str(), "chaos: fault ended");
+        warn!(number, fault = active.fault.as_str(), "chaos: fault ended");
     }
 
     pub(crate) fn end_all(&self, registry: &Registry) {
@@ -202,23 +202,23 @@ impl FaultInjector {
     pub(super) fn active_report(&self) -> ChaosReport {
         let ChaosTargets {
             faults,
-            response_faults: disturbance,
+            response_faults,
             ..
         } = &self.targets;
         let FaultCounts {
             dropped,
             delayed,
             corrupted,
-        } = disturbance.fault_counts();
+        } = response_faults.fault_counts();
         let state = self.state();
         // Failing writes are active until all of them have failed.
-        let is_on =
+        let is_active =
             |fault: &Fault| !matches!(fault, Fault::FailWrites) || faults.remaining_failures() > 0;
-        let on = state
+        let active = state
             .active
             .values()
-            .filter(|(_, fault)| is_on(fault))
-            .map(|(on, _)| on.clone())
+            .filter(|(_, fault)| is_active(fault))
+            .map(|(active, _)| active.clone())
             .collect();
         let counters = InjectionCounters {
             writes_stalled: faults.stalled_writes(),
@@ -229,7 +229,7 @@ impl FaultInjector {
             ..state.injected
         };
         ChaosReport {
-            active: on,
+            active,
             injected: counters,
         }
     }
@@ -239,12 +239,12 @@ impl FaultInjector {
     }
 }
 
-/// A pause of an actor that ends when the sender is dropped, or after `most`.
-pub(super) fn pause_actor(most: Duration) -> (watch::Sender<()>, Pause) {
+/// A pause of an actor that ends when the sender is dropped, or after `limit`.
+pub(super) fn pause_actor(limit: Duration) -> (watch::Sender<()>, Pause) {
     let (stalled, mut over) = watch::channel(());
     let pause = async move {
         // `changed` returns when the sender is dropped.
-        tokio::time::timeout(most, over.changed()).await.ok();
+        tokio::time::timeout(limit, over.changed()).await.ok();
     };
     (stalled, Box::pin(pause))
 }

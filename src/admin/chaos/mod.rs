@@ -18,7 +18,7 @@ use tracing::warn;
 use self::injector::{ChaosTargets, Fault};
 use super::{AdminError, Control, arm::read_json, model::value_of};
 use gridhook_api::chaos::{
-    ActiveFaults, ActorKind, ChaosClock, ChaosKill, ChaosKillMethod, ChaosPoison,
+    ActiveFault, ActorKind, ChaosClock, ChaosKill, ChaosKillMethod, ChaosPoison,
     ChaosResponseFault, ChaosResponses, ChaosStall, ChaosStallTarget, ChaosWrites,
 };
 use gridhook_chaos::{
@@ -96,18 +96,24 @@ pub(super) async fn kill_actor(payload: web::Payload, control: web::Data<Control
 /// `POST /chaos/stall`: stalls an actor or the journal.
 pub(super) async fn stall_actor(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
     let body: ChaosStall = read_json(payload).await?;
-    let most = body::stall_time(&body.duration)?;
+    let duration = body::stall_time(&body.duration)?;
     warn!(?body, "chaos: stalling an actor or the journal");
     let actor = match body.actor {
         ChaosStallTarget::Journal => {
-            let on = start_fault(&control, Fault::StallJournal, &body, most, |_, tools| {
-                tools.faults.set_stalled(true);
-                Ok(())
-            })?;
+            let active = start_fault(
+                &control,
+                Fault::StallJournal,
+                &body,
+                duration,
+                |_, targets| {
+                    targets.faults.set_stalled(true);
+                    Ok(())
+                },
+            )?;
             control
                 .fault_injector
                 .count_fault(|counters| &mut counters.journal_stalls);
-            return respond_json(&on);
+            return respond_json(&active);
         }
         ChaosStallTarget::Topic => ActorKind::Topic,
         ChaosStallTarget::Subscription => ActorKind::Subscription,
@@ -116,7 +122,7 @@ pub(super) async fn stall_actor(payload: web::Payload, control: web::Data<Contro
     };
     let victim =
         control.choose_victim(actor, body.topic.as_deref(), body.subscription.as_deref())?;
-    let (stalled, pause) = injector::pause_actor(most);
+    let (stalled, pause) = injector::pause_actor(duration);
     let (actor, topic, subscription) = victim.clone().into_parts();
     let actor = match actor {
         ActorKind::Topic => ChaosStallTarget::Topic,
@@ -132,24 +138,30 @@ pub(super) async fn stall_actor(payload: web::Payload, control: web::Data<Contro
         duration: body.duration,
     };
     let inject = |_, _: &ChaosTargets| control.inject_fault(&victim, ActorFault::Stall(pause));
-    let on = start_fault(&control, Fault::Stall(stalled), &body, most, inject)?;
+    let active = start_fault(&control, Fault::Stall(stalled), &body, duration, inject)?;
     control
         .fault_injector
         .count_fault(|counters| &mut counters.actors_stalled);
-    respond_json(&on)
+    respond_json(&active)
 }
 
 /// `POST /chaos/writes`: fails the next writes of the journal, as a full disk does.
 pub(super) async fn fail_writes(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
     let body: ChaosWrites = read_json(payload).await?;
-    let most = body::fault_duration(&body.duration)?;
+    let duration = body::fault_duration(&body.duration)?;
     body::check_writes(body.fail)?;
     warn!(?body, "chaos: failing writes of the journal");
-    let on = start_fault(&control, Fault::FailWrites, &body, most, |_, tools| {
-        tools.faults.fail_writes(body.fail);
-        Ok(())
-    })?;
-    respond_json(&on)
+    let active = start_fault(
+        &control,
+        Fault::FailWrites,
+        &body,
+        duration,
+        |_, targets| {
+            targets.faults.fail_writes(body.fail);
+            Ok(())
+        },
+    )?;
+    respond_json(&active)
 }
 
 /// `POST /chaos/responses`: drops, delays or corrupts responses of endpoints.
@@ -158,7 +170,7 @@ pub(super) async fn disturb_responses(
     control: web::Data<Control>,
 ) -> AdminResult {
     let body: ChaosResponses = read_json(payload).await?;
-    let most = body::fault_duration(&body.duration)?;
+    let duration = body::fault_duration(&body.duration)?;
     let rate = body::response_share(body.rate)?;
     let fault = match (body.fault, &body.delay) {
         (ChaosResponseFault::Delay, Some(delay)) => {
@@ -188,31 +200,37 @@ pub(super) async fn disturb_responses(
         owner,
         rate,
     };
-    let on = start_fault(&control, Fault::Responses, &body, most, |number, tools| {
-        tools.response_faults.begin_rule(number, rule);
-        Ok(())
-    })?;
-    respond_json(&on)
+    let active = start_fault(
+        &control,
+        Fault::Responses,
+        &body,
+        duration,
+        |number, targets| {
+            targets.response_faults.begin_rule(number, rule);
+            Ok(())
+        },
+    )?;
+    respond_json(&active)
 }
 
 /// `POST /chaos/clock`: steps the wall clock, and steps it back at the end.
 pub(super) async fn step_clock(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
     let body: ChaosClock = read_json(payload).await?;
-    let most = body::fault_duration(&body.duration)?;
-    let (back, by) = body::clock_step(&body.step)?;
+    let duration = body::fault_duration(&body.duration)?;
+    let (is_back, by) = body::clock_step(&body.step)?;
     warn!(?body, "chaos: stepping the wall clock");
-    let on = start_fault(&control, Fault::Clock, &body, most, |_, tools| {
-        if back {
-            tools.skew.set_behind(by)
+    let active = start_fault(&control, Fault::Clock, &body, duration, |_, targets| {
+        if is_back {
+            targets.skew.set_behind(by)
         } else {
-            tools.skew.set_ahead(by)
+            targets.skew.set_ahead(by)
         }
         Ok(())
     })?;
     control
         .fault_injector
         .count_fault(|counters| &mut counters.clock_steps);
-    respond_json(&on)
+    respond_json(&active)
 }
 
 /// `POST /chaos/poison`. The response repeats the request.
@@ -231,7 +249,7 @@ pub(super) async fn poison_event(
     if *times == 0 {
         return refuse_value("times", "is 0; expected 1 or more");
     }
-    let most = duration
+    let duration = duration
         .as_deref()
         .map_or(Ok(POISON_DURATION), body::fault_duration)?;
     warn!(
@@ -242,7 +260,7 @@ pub(super) async fn poison_event(
         topic: topic.clone(),
         subscription: subscription.clone(),
     };
-    start_fault(&control, fault, &body, most, |_, _| {
+    start_fault(&control, fault, &body, duration, |_, _| {
         Ok(control
             .registry
             .poison_event(topic, subscription, event_id, *times)?)
@@ -272,9 +290,9 @@ fn start_fault(
     what: &impl Serialize,
     duration: Duration,
     switch: impl FnOnce(u64, &ChaosTargets) -> AdminResult<()>,
-) -> AdminResult<ActiveFaults> {
+) -> AdminResult<ActiveFault> {
     let now = control.clock.now();
-    let on = control.fault_injector.start(
+    let active = control.fault_injector.start(
         &control.registry,
         fault,
         value_of(what),
@@ -283,12 +301,12 @@ fn start_fault(
         switch,
     )?;
     let control = web::Data::clone(control);
-    let number = on.number;
+    let number = active.number;
     actix_web::rt::spawn(async move {
         tokio::time::sleep(duration).await;
         control.fault_injector.end_fault(&control.registry, number);
     });
-    Ok(on)
+    Ok(active)
 }
 
 impl Control {

@@ -19,7 +19,7 @@ use crate::{
 use gridhook_api::{
     audit::AuditPageView,
     chaos::{
-        ActiveFaults, ChaosClock, ChaosKill, ChaosPoison, ChaosReport, ChaosResponses, ChaosStall,
+        ActiveFault, ChaosClock, ChaosKill, ChaosPoison, ChaosReport, ChaosResponses, ChaosStall,
         ChaosWrites,
     },
     cluster::{ClusterView, DrainBody, ForgetBody, MoveBody, OwnershipView},
@@ -345,7 +345,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
                 "Stall an actor or the journal (with `chaos.enabled`)",
                 r#"{"actor": "journal", "duration": "500ms"}"#,
             )
-            .returns::<ActiveFaults>(200, "The active fault"),
+            .returns::<ActiveFault>(200, "The active fault"),
         )],
     )
     .chaos(),
@@ -362,7 +362,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
                 "Fail the next writes of the journal (with `chaos.enabled`)",
                 r#"{"fail": 3, "duration": "10s"}"#,
             )
-            .returns::<ActiveFaults>(200, "The active fault"),
+            .returns::<ActiveFault>(200, "The active fault"),
         )],
     )
     .chaos(),
@@ -379,7 +379,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
                 "Drop, delay or corrupt responses of endpoints (with `chaos.enabled`)",
                 r#"{"fault": "drop", "rate": 0.05, "duration": "30s"}"#,
             )
-            .returns::<ActiveFaults>(200, "The active fault"),
+            .returns::<ActiveFault>(200, "The active fault"),
         )],
     )
     .chaos(),
@@ -396,7 +396,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
                 "Step the wall clock for a while (with `chaos.enabled`)",
                 r#"{"step": "-1h", "duration": "10s"}"#,
             )
-            .returns::<ActiveFaults>(200, "The active fault"),
+            .returns::<ActiveFault>(200, "The active fault"),
         )],
     )
     .chaos(),

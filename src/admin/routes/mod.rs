@@ -187,9 +187,7 @@ impl GridhookRoute {
         let accesses = self.operations.iter().map(|operation| operation.access);
         accesses.min().unwrap_or(Access::ADMIN)
     }
-}
 
-impl GridhookRoute {
     async fn refuse_method(&self, request: HttpRequest) -> AdminResult {
         let methods = self.operations().map(|(method, _)| method.clone());
         let mut allowed: Vec<Method> = methods.collect();

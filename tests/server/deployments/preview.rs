@@ -146,3 +146,34 @@ fn a_validation_checks_event_subscriptions_of_topics_that_do_not_exist_yet() {
         "{messages:#?}"
     );
 }
+
+#[test]
+fn a_validation_refuses_event_subscriptions_of_missing_topics() {
+    let server = server(&[]);
+    let domain = format!("{PROVIDER}/domains/shops");
+    let created = server.command("PUT", &domain, &json!({"location": "local"}));
+    assert_eq!(created.status, 201, "{}", created.text());
+    let hook =
+        json!({"endpointType": "WebHook", "properties": {"endpointUrl": "https://example.com/"}});
+    let subscription = |kind: &str, of: &str, properties: Value| {
+        json!({"resources": [{"type": format!("Microsoft.EventGrid/{kind}/eventSubscriptions"),
+            "apiVersion": "2025-02-15", "name": format!("{of}/billing"), "properties": properties}]})
+    };
+    let pull = json!({"deliveryConfiguration": {"deliveryMode": "Queue", "queue": {}}});
+    let validate = |template: &Value| {
+        let whole = body(template, &json!({}));
+        let response = server.admin("POST", &format!("{}/validate", path("main")), &whole);
+        let answer = response.json();
+        let code = answer.pointer("/error/details/0/code").cloned();
+        (response.status, code.unwrap_or_default())
+    };
+    let push = json!({"destination": hook});
+    // The domain creates its topics with their first event subscriptions.
+    let berlin = subscription("domains/topics", "shops/berlin", push.clone());
+    assert_eq!(validate(&berlin), (200, Value::Null));
+    let missing = (400, json!("ResourceNotFound"));
+    let no_domain = subscription("domains/topics", "none/berlin", push);
+    assert_eq!(validate(&no_domain), missing);
+    let no_topic = subscription("namespaces/topics", "plant/heat", pull);
+    assert_eq!(validate(&no_topic), missing);
+}

@@ -15,7 +15,7 @@ mod resource;
 mod run;
 
 use crate::{AdminResult, respond_json, respond_nothing};
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use actix_web::{
     HttpResponse,
@@ -93,11 +93,15 @@ impl DeploymentPath {
         resource_groups::require_group(control, &self.scope)
     }
 
-    fn record(&self, control: &Control) -> AdminResult<std::sync::Arc<DeploymentRecord>> {
+    fn record(&self, control: &Control) -> AdminResult<Arc<DeploymentRecord>> {
         self.group(control)?;
         let record = control.registry.deployments().get(&self.scope, &self.name);
         Ok(record.ok_or_else(|| DeploymentError::NotFound(self.name.clone()))?)
     }
+}
+
+fn find_record(call: Call<'_>) -> AdminResult<Arc<DeploymentRecord>> {
+    DeploymentPath::from_call(call)?.record(call.control)
 }
 
 fn view(call: Call<'_>, record: &DeploymentRecord) -> Deployment {
@@ -106,7 +110,7 @@ fn view(call: Call<'_>, record: &DeploymentRecord) -> Deployment {
 
 /// GET, and HEAD, which clients send to find out whether a deployment exists: they expect 204.
 pub(super) async fn get(call: Call<'_>) -> AdminResult {
-    let record = DeploymentPath::from_call(call)?.record(call.control)?;
+    let record = find_record(call)?;
     if call.request()?.method() == Method::HEAD {
         return respond_nothing();
     }
@@ -319,7 +323,7 @@ async fn keep_group(control: &Control, scope: &ArmScope, group: &ResourceGroup) 
 
 /// `GET …/operationStatuses/ID`: how far a deployment is.
 pub(super) async fn status(call: Call<'_>) -> AdminResult {
-    let record = DeploymentPath::from_call(call)?.record(call.control)?;
+    let record = find_record(call)?;
     let given = call.path.name("operationStatusId")?;
     if !record.correlation_id.eq_ignore_ascii_case(given) {
         return Err(DeploymentError::NotFound(record.name.clone()).into());
@@ -371,13 +375,13 @@ pub(super) async fn export_template(call: Call<'_>) -> AdminResult {
 }
 
 pub(super) async fn operations(call: Call<'_>) -> AdminResult {
-    let record = DeploymentPath::from_call(call)?.record(call.control)?;
+    let record = find_record(call)?;
     let views = operation_views(&record, call.control.clock.now());
     respond_json(&Page::whole(views))
 }
 
 pub(super) async fn operation(call: Call<'_>) -> AdminResult {
-    let record = DeploymentPath::from_call(call)?.record(call.control)?;
+    let record = find_record(call)?;
     let given = call.path.name("operationId")?;
     let mut views = operation_views(&record, call.control.clock.now()).into_iter();
     let view = views.find(|view| view.operation_id.eq_ignore_ascii_case(given));

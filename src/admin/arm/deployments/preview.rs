@@ -64,9 +64,11 @@ pub(super) async fn compare_resources(
                 exists: difference.exists,
                 changes: difference.changes,
             },
-            Ok(None) => created(),
-            // A domain topic that its first event subscription creates does not exist before.
-            Err(error) if error.is_not_found() && resource.names.len() == 6 => created(),
+            Ok(None) => Preview::Compared {
+                exists: false,
+                changes: Vec::new(),
+                before: None,
+            },
             Err(error) => Preview::Refused(error),
         };
         if is_top_level_topic(resource) && matches!(preview, Preview::Compared { .. }) {
@@ -104,14 +106,6 @@ fn check_below_new(
             target.check_subscription(caller, topic)
         }
         _ => Ok(()),
-    }
-}
-
-fn created() -> Preview {
-    Preview::Compared {
-        exists: false,
-        changes: Vec::new(),
-        before: None,
     }
 }
 

@@ -55,24 +55,37 @@ pub static ROUTES: LazyLock<Vec<ArmRoute>> = LazyLock::new(routes);
 
 const PROVIDER: &str = "/providers/Microsoft.EventGrid";
 
+/// The tag of operations on event subscriptions.
+const SUBSCRIPTIONS: &str = "event subscriptions";
+
 impl ArmRoute {
     fn new(
         template: impl Into<String>,
         operations: &'static [ArmOperation],
         tag: &'static str,
-        id: String,
+        id: impl Into<String>,
     ) -> Self {
-        let kind = TopicKind::Topic;
-        let form = PathForm::Nested;
         Self {
             template: template.into(),
             operations,
-            kind,
-            form,
+            kind: TopicKind::Topic,
+            form: PathForm::Nested,
             resource: "",
             tag,
-            id,
+            id: id.into(),
         }
+    }
+
+    fn with_kind(self, kind: TopicKind) -> Self {
+        Self { kind, ..self }
+    }
+
+    fn with_form(self, form: PathForm) -> Self {
+        Self { form, ..self }
+    }
+
+    fn with_resource(self, resource: &'static str) -> Self {
+        Self { resource, ..self }
     }
 
     /// Whether the path is that of a resource that can be put, and not of a list or an action.
@@ -144,60 +157,46 @@ impl ArmRoute {
 }
 
 fn routes() -> Vec<ArmRoute> {
-    let whole = format!("/subscriptions/{{subscriptionId}}{PROVIDER}");
-    let group =
-        format!("/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}{PROVIDER}");
+    let subscription = "/subscriptions/{subscriptionId}";
+    let resource_group = format!("{subscription}/resourceGroups/{{resourceGroupName}}");
+    let whole = format!("{subscription}{PROVIDER}");
+    let group = format!("{resource_group}{PROVIDER}");
     let mut routes = Vec::new();
-    routes.extend(
-        ACCOUNT
-            .iter()
-            .map(|(path, operations)| ArmRoute::new(*path, operations, "account", String::new())),
-    );
-    let resource_group = "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}";
-    routes.extend(DEPLOYMENTS.iter().map(|(suffix, operations, id)| {
+    for (path, operations) in ACCOUNT {
+        routes.push(ArmRoute::new(path, operations, "account", ""));
+    }
+    for (suffix, operations, id) in DEPLOYMENTS {
         let path = format!("{resource_group}{suffix}");
-        ArmRoute::new(path, operations, "deployments", (*id).to_owned())
-    }));
-    routes.extend(SUBSCRIPTION_DEPLOYMENTS.iter().map(|(suffix, operations)| {
-        let path = format!("/subscriptions/{{subscriptionId}}{suffix}");
-        let id = if *suffix == "/providers/Microsoft.Resources/deployments" {
+        routes.push(ArmRoute::new(path, operations, "deployments", id));
+    }
+    for (suffix, operations) in SUBSCRIPTION_DEPLOYMENTS {
+        let path = format!("{subscription}{suffix}");
+        let id = if suffix == "/providers/Microsoft.Resources/deployments" {
             "DeploymentsOfSubscription"
         } else {
             "DeploymentOfSubscription"
         };
-        ArmRoute::new(path, operations, "not supported", id.to_owned())
-    }));
+        routes.push(ArmRoute::new(path, operations, "not supported", id));
+    }
     for (suffix, operations) in PROVIDERS {
         let path = format!("{PROVIDER}{suffix}");
-        routes.push(ArmRoute::new(path, operations, "provider", String::new()));
+        routes.push(ArmRoute::new(path, operations, "provider", ""));
     }
     for (scope, of) in [(&whole, ""), (&group, "OfGroup")] {
         for (kind, id) in [(TopicKind::Topic, "Topics"), (TopicKind::Domain, "Domains")] {
-            let path = format!("{scope}/{}", kind.path_segment());
             let resource = kind.path_segment();
-            let list = ArmRoute::new(path, &TOPIC_LIST, resource, format!("{id}{of}"));
-            routes.push(ArmRoute {
-                kind,
-                resource,
-                ..list
-            });
+            let path = format!("{scope}/{resource}");
+            let route = ArmRoute::new(path, &TOPIC_LIST, resource, format!("{id}{of}"));
+            routes.push(route.with_kind(kind).with_resource(resource));
         }
-        routes.push(ArmRoute::new(
-            format!("{scope}/namespaces"),
-            &NAMESPACES,
-            "namespaces",
-            format!("Namespaces{of}"),
-        ));
+        let path = format!("{scope}/namespaces");
+        let id = format!("Namespaces{of}");
+        routes.push(ArmRoute::new(path, &NAMESPACES, "namespaces", id));
         for (location, by_location) in [("", ""), ("/locations/{location}", "OfLocation")] {
             for (topic_type, by_type) in [("", ""), ("/topicTypes/{topicTypeName}", "OfType")] {
                 let path = format!("{scope}{location}{topic_type}/eventSubscriptions");
                 let id = format!("AllSubscriptions{of}{by_location}{by_type}");
-                routes.push(ArmRoute::new(
-                    path,
-                    &ALL_SUBSCRIPTIONS,
-                    "event subscriptions",
-                    id,
-                ));
+                routes.push(ArmRoute::new(path, &ALL_SUBSCRIPTIONS, SUBSCRIPTIONS, id));
             }
         }
     }
@@ -207,7 +206,8 @@ fn routes() -> Vec<ArmRoute> {
         (TopicKind::Topic, "topicName", "Topic"),
         (TopicKind::Domain, "domainName", "Domain"),
     ] {
-        let topic = format!("{group}/{}/{{{name}}}", kind.path_segment());
+        let tag = kind.path_segment();
+        let topic = format!("{group}/{tag}/{{{name}}}");
         let suffixes = [("", &TOPIC[..])]
             .into_iter()
             .chain(TOPIC_ACTIONS)
@@ -215,80 +215,54 @@ fn routes() -> Vec<ArmRoute> {
             .chain(TOPIC_LISTS);
         for (suffix, operations) in suffixes {
             let path = format!("{topic}{suffix}");
-            let route = ArmRoute::new(path, operations, kind.path_segment(), id.to_owned());
-            routes.push(ArmRoute { kind, ..route });
+            routes.push(ArmRoute::new(path, operations, tag, id).with_kind(kind));
         }
         add_subscriptions(&mut routes, &topic, id);
     }
     let topics = format!("{group}/domains/{{domainName}}/topics");
-    for ((suffix, operations), id) in DOMAIN_TOPICS
-        .into_iter()
-        .zip(["DomainTopics", "DomainTopic"])
-    {
-        routes.push(ArmRoute::new(
-            format!("{topics}{suffix}"),
-            operations,
-            "domain topics",
-            id.to_owned(),
-        ));
+    let ids = ["DomainTopics", "DomainTopic"];
+    for ((suffix, operations), id) in DOMAIN_TOPICS.into_iter().zip(ids) {
+        let path = format!("{topics}{suffix}");
+        routes.push(ArmRoute::new(path, operations, "domain topics", id));
     }
-    add_subscriptions(
-        &mut routes,
-        &format!("{topics}/{{domainTopicName}}"),
-        "DomainTopic",
-    );
+    let topic = format!("{topics}/{{domainTopicName}}");
+    add_subscriptions(&mut routes, &topic, "DomainTopic");
     add_namespaces(&mut routes, &group);
     routes
 }
 
 fn add_unsupported(routes: &mut Vec<ArmRoute>, whole: &str, group: &str) {
-    let mut add =
-        |path: String, operations: &'static [ArmOperation], resource: &'static str, id: String| {
-            routes.push(ArmRoute {
-                resource,
-                ..ArmRoute::new(path, operations, "not supported", id)
-            });
-        };
+    let mut add = |path: String, operations, resource, id: String| {
+        let route = ArmRoute::new(path, operations, "not supported", id);
+        routes.push(route.with_resource(resource));
+    };
     for (resource, name) in UNSUPPORTED_TYPES {
         for (scope, of) in [(whole, ""), (group, "OfGroup")] {
+            let id = format!("Unsupported{resource}{of}");
             add(
                 format!("{scope}/{resource}"),
-                &UNSUPPORTED_LIST,
+                &UNSUPPORTED_LIST[..],
                 resource,
-                format!("Unsupported{resource}{of}"),
+                id,
             );
         }
-        add(
-            format!("{group}/{resource}/{{{name}}}"),
-            &UNSUPPORTED,
-            resource,
-            format!("One{resource}"),
-        );
+        let path = format!("{group}/{resource}/{{{name}}}");
+        add(path, &UNSUPPORTED, resource, format!("One{resource}"));
     }
     let resource = "verifiedPartners";
     let all = format!("{PROVIDER}/verifiedPartners");
-    add(
-        all.clone(),
-        &UNSUPPORTED_LIST,
-        resource,
-        format!("Unsupported{resource}"),
-    );
-    add(
-        format!("{all}/{{verifiedPartnerName}}"),
-        &UNSUPPORTED_ITEM,
-        resource,
-        format!("One{resource}"),
-    );
+    let one = format!("{all}/{{verifiedPartnerName}}");
+    let id = format!("Unsupported{resource}");
+    add(all, &UNSUPPORTED_LIST, resource, id);
+    add(one, &UNSUPPORTED_ITEM, resource, format!("One{resource}"));
 }
 
 fn add_unassigned(routes: &mut Vec<ArmRoute>, group: &str) {
     let subscription = "/subscriptions/{subscriptionId}".to_owned();
+    let resource_group = format!("{subscription}/resourceGroups/{{resourceGroupName}}");
     let scopes = [
-        (subscription.clone(), "OfSubscription"),
-        (
-            format!("{subscription}/resourceGroups/{{resourceGroupName}}"),
-            "OfGroup",
-        ),
+        (subscription, "OfSubscription"),
+        (resource_group, "OfGroup"),
         (format!("{group}/topics/{{topicName}}"), "OfTopic"),
         (format!("{group}/domains/{{domainName}}"), "OfDomain"),
         (
@@ -299,16 +273,9 @@ fn add_unassigned(routes: &mut Vec<ArmRoute>, group: &str) {
     for (scope, of) in scopes {
         for (resource, id, name) in UNASSIGNED {
             let path = format!("{scope}/providers/Microsoft.Authorization/{resource}");
-            let route = ArmRoute::new(
-                path,
-                &UNSUPPORTED_LIST,
-                "not supported",
-                format!("{id}{of}"),
-            );
-            routes.push(ArmRoute {
-                resource: name,
-                ..route
-            });
+            let id = format!("{id}{of}");
+            let route = ArmRoute::new(path, &UNSUPPORTED_LIST, "not supported", id);
+            routes.push(route.with_resource(name));
         }
     }
 }
@@ -316,37 +283,26 @@ fn add_unassigned(routes: &mut Vec<ArmRoute>, group: &str) {
 fn add_namespaces(routes: &mut Vec<ArmRoute>, group: &str) {
     let namespace = format!("{group}/namespaces/{{namespaceName}}");
     for (suffix, operations) in NAMESPACE {
-        routes.push(ArmRoute::new(
-            format!("{namespace}{suffix}"),
-            operations,
-            "namespaces",
-            "Namespace".to_owned(),
-        ));
+        let path = format!("{namespace}{suffix}");
+        routes.push(ArmRoute::new(path, operations, "namespaces", "Namespace"));
     }
-    let (topics, kind, tag) = (
-        format!("{namespace}/topics"),
-        TopicKind::NamespaceTopic,
-        "namespace topics",
-    );
+    let tag = "namespace topics";
+    let topics = format!("{namespace}/topics");
+    let topic = format!("{topics}/{{topicName}}");
     routes.push(ArmRoute::new(
-        topics.clone(),
+        topics,
         &NAMESPACE_TOPICS,
         tag,
-        "NamespaceTopics".to_owned(),
+        "NamespaceTopics",
     ));
-    let topic = format!("{topics}/{{topicName}}");
     for (suffix, operations) in [("", &NAMESPACE_TOPIC[..])]
         .into_iter()
         .chain(TOPIC_ACTIONS)
         .chain(EVENT_TYPES)
     {
-        let route = ArmRoute::new(
-            format!("{topic}{suffix}"),
-            operations,
-            tag,
-            "NamespaceTopic".to_owned(),
-        );
-        routes.push(ArmRoute { kind, ..route });
+        let path = format!("{topic}{suffix}");
+        let route = ArmRoute::new(path, operations, tag, "NamespaceTopic");
+        routes.push(route.with_kind(TopicKind::NamespaceTopic));
     }
     let all = format!("{topic}/eventSubscriptions");
     let lists: [&'static [ArmOperation]; 2] =
@@ -360,13 +316,9 @@ fn add_subscriptions(routes: &mut Vec<ArmRoute>, parent: &str, id: &str) {
         (PathForm::Scoped, PROVIDER, "ByScope"),
     ] {
         let all = format!("{parent}{between}/eventSubscriptions");
-        add_subscriptions_at(
-            routes,
-            &all,
-            form,
-            &format!("Of{id}{by}"),
-            [&SUBSCRIPTION_LIST, &SUBSCRIPTION],
-        );
+        let id = format!("Of{id}{by}");
+        let lists: [&'static [ArmOperation]; 2] = [&SUBSCRIPTION_LIST, &SUBSCRIPTION];
+        add_subscriptions_at(routes, &all, form, &id, lists);
     }
 }
 
@@ -377,17 +329,12 @@ fn add_subscriptions_at(
     id: &str,
     [list, item]: [&'static [ArmOperation]; 2],
 ) {
-    let tag = "event subscriptions";
     let actions = SUBSCRIPTION_ACTIONS.into_iter().chain(DELIVERY_ACTIONS);
     for (suffix, operations) in [("", item)].into_iter().chain(actions) {
         let path = format!("{all}/{{eventSubscriptionName}}{suffix}");
-        routes.push(ArmRoute {
-            form,
-            ..ArmRoute::new(path, operations, tag, format!("Subscription{id}"))
-        });
+        let id = format!("Subscription{id}");
+        routes.push(ArmRoute::new(path, operations, SUBSCRIPTIONS, id).with_form(form));
     }
-    routes.push(ArmRoute {
-        form,
-        ..ArmRoute::new(all, list, tag, format!("Subscriptions{id}"))
-    });
+    let id = format!("Subscriptions{id}");
+    routes.push(ArmRoute::new(all, list, SUBSCRIPTIONS, id).with_form(form));
 }

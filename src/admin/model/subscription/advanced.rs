@@ -16,28 +16,49 @@ use gridhook_policy::filter::{
     text::FoldedText,
 };
 
-/// The values of `operatorType`, as in Azure.
-const OPERATORS: [&str; 19] = [
-    "BoolEquals",
-    "IsNotNull",
-    "IsNullOrUndefined",
-    "NumberGreaterThan",
-    "NumberGreaterThanOrEquals",
-    "NumberIn",
-    "NumberInRange",
-    "NumberLessThan",
-    "NumberLessThanOrEquals",
-    "NumberNotIn",
-    "NumberNotInRange",
-    "StringBeginsWith",
-    "StringContains",
-    "StringEndsWith",
-    "StringIn",
-    "StringNotBeginsWith",
-    "StringNotContains",
-    "StringNotEndsWith",
-    "StringNotIn",
-];
+/// The values of `operatorType`, as in Azure, each with the member of its operator and how it is
+/// read.
+macro_rules! operators {
+    ($($name:ident $({ $member:ident: $read:ident })?,)*) => {
+        const OPERATORS: &[&str] = &[$(stringify!($name)),*];
+
+        impl AdvancedFilterReader {
+            fn read_operator(&mut self, name: &str) -> Result<Operator, InvalidRequest> {
+                Ok(match name {
+                    $(stringify!($name) => {
+                        Operator::$name $({ $member: self.$read(name)? })?
+                    })*
+                    _ => {
+                        let at = self.member_path("operatorType");
+                        return Err(InvalidRequest::unexpected(at, name, allowed_operators()));
+                    }
+                })
+            }
+        }
+    };
+}
+
+operators! {
+    BoolEquals { value: read_boolean },
+    IsNotNull,
+    IsNullOrUndefined,
+    NumberGreaterThan { value: read_number },
+    NumberGreaterThanOrEquals { value: read_number },
+    NumberIn { values: read_numbers },
+    NumberInRange { values: read_ranges },
+    NumberLessThan { value: read_number },
+    NumberLessThanOrEquals { value: read_number },
+    NumberNotIn { values: read_numbers },
+    NumberNotInRange { values: read_ranges },
+    StringBeginsWith { values: read_texts },
+    StringContains { values: read_texts },
+    StringEndsWith { values: read_texts },
+    StringIn { values: read_texts },
+    StringNotBeginsWith { values: read_texts },
+    StringNotContains { values: read_texts },
+    StringNotEndsWith { values: read_texts },
+    StringNotIn { values: read_texts },
+}
 
 fn allowed_operators() -> String {
     format!("one of {}", OPERATORS.join(", "))
@@ -96,7 +117,7 @@ struct AdvancedFilterReader {
 impl AdvancedFilterReader {
     fn read_filter(mut self, schema: Schema) -> Result<AdvancedFilter, InvalidRequest> {
         let name = self.string_member("operatorType", &allowed_operators())?;
-        let name = canonical_name(&name, &OPERATORS).to_owned();
+        let name = canonical_name(&name, OPERATORS).to_owned();
         let key = FilterKey::from(
             self.string_member("key", "the name of a property, such as data.total")?,
         );
@@ -111,68 +132,6 @@ impl AdvancedFilterReader {
             ),
             None => Ok(AdvancedFilter { key, operator }),
         }
-    }
-
-    fn read_operator(&mut self, name: &str) -> Result<Operator, InvalidRequest> {
-        Ok(match name {
-            "NumberIn" => Operator::NumberIn {
-                values: self.read_numbers(name)?,
-            },
-            "NumberNotIn" => Operator::NumberNotIn {
-                values: self.read_numbers(name)?,
-            },
-            "NumberLessThan" => Operator::NumberLessThan {
-                value: self.read_number(name)?,
-            },
-            "NumberGreaterThan" => Operator::NumberGreaterThan {
-                value: self.read_number(name)?,
-            },
-            "NumberLessThanOrEquals" => Operator::NumberLessThanOrEquals {
-                value: self.read_number(name)?,
-            },
-            "NumberGreaterThanOrEquals" => Operator::NumberGreaterThanOrEquals {
-                value: self.read_number(name)?,
-            },
-            "NumberInRange" => Operator::NumberInRange {
-                values: self.read_ranges(name)?,
-            },
-            "NumberNotInRange" => Operator::NumberNotInRange {
-                values: self.read_ranges(name)?,
-            },
-            "BoolEquals" => Operator::BoolEquals {
-                value: self.read_boolean(name)?,
-            },
-            "StringContains" => Operator::StringContains {
-                values: self.read_texts(name)?,
-            },
-            "StringBeginsWith" => Operator::StringBeginsWith {
-                values: self.read_texts(name)?,
-            },
-            "StringEndsWith" => Operator::StringEndsWith {
-                values: self.read_texts(name)?,
-            },
-            "StringIn" => Operator::StringIn {
-                values: self.read_texts(name)?,
-            },
-            "StringNotContains" => Operator::StringNotContains {
-                values: self.read_texts(name)?,
-            },
-            "StringNotBeginsWith" => Operator::StringNotBeginsWith {
-                values: self.read_texts(name)?,
-            },
-            "StringNotEndsWith" => Operator::StringNotEndsWith {
-                values: self.read_texts(name)?,
-            },
-            "StringNotIn" => Operator::StringNotIn {
-                values: self.read_texts(name)?,
-            },
-            "IsNullOrUndefined" => Operator::IsNullOrUndefined,
-            "IsNotNull" => Operator::IsNotNull,
-            _ => {
-                let at = self.member_path("operatorType");
-                return Err(InvalidRequest::unexpected(at, name, allowed_operators()));
-            }
-        })
     }
 
     fn member_path(&self, member: &str) -> String {

@@ -28,7 +28,7 @@ const LOCK_SECONDS: ValueRange = ValueRange {
 };
 
 /// Checks an endpoint URL. Errors never contain it, because it may have a secret.
-pub(super) fn endpoint_url(given: Option<String>) -> Result<String, InvalidRequest> {
+pub(super) fn read_endpoint_url(given: Option<String>) -> Result<String, InvalidRequest> {
     let invalid =
         |problem: &str| InvalidRequest::new("destination.properties.endpointUrl", problem);
     let Some(given) = given else {
@@ -41,23 +41,22 @@ pub(super) fn endpoint_url(given: Option<String>) -> Result<String, InvalidReque
             "has a space or a control character in it; expected an absolute http or https URL",
         ));
     }
-    // `localhost:8080` parses as a URL with the scheme `localhost`.
-    let is_web = Url::parse(&given).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
-    if !is_web && !given.contains("://") {
-        return Err(invalid(
-            "has no http:// or https:// at its beginning; expected an absolute http or https URL",
-        ));
-    }
-    let url = Url::parse(&given).map_err(|error| {
-        invalid(&format!(
-            "is not a URL ({error}); expected an absolute http or https URL"
-        ))
-    })?;
-    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err(invalid(
-            "has another scheme than http and https; expected an absolute http or https URL",
-        ));
-    }
+    let expected = "expected an absolute http or https URL";
+    let url = match Url::parse(&given) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => url,
+        // `localhost:8080` parses as a URL with the scheme `localhost`.
+        Ok(_) | Err(_) if !given.contains("://") => {
+            let problem = "has no http:// or https:// at its beginning";
+            return Err(invalid(&format!("{problem}; {expected}")));
+        }
+        Ok(_) => {
+            let problem = "has another scheme than http and https";
+            return Err(invalid(&format!("{problem}; {expected}")));
+        }
+        Err(error) => {
+            return Err(invalid(&format!("is not a URL ({error}); {expected}")));
+        }
+    };
     Webhook::check_endpoint_url(&given).map_err(|ambiguous| invalid(&ambiguous.to_string()))?;
     if url.fragment().is_some() {
         return Err(invalid(
@@ -122,7 +121,7 @@ pub(super) fn check_length(at: &str, text: &str, max: usize) -> Result<(), Inval
     }
 }
 
-pub(super) fn delivery_schema(
+pub(super) fn read_delivery_schema(
     given: Option<&str>,
     input: Schema,
 ) -> Result<Schema, InvalidRequest> {
@@ -212,7 +211,7 @@ fn check_directory_name(
 
 /// The application and the tenant that access tokens are for. Azure's clients send empty strings
 /// for none.
-pub(super) fn token_audience(
+pub(super) fn read_token_audience(
     tenant: Option<String>,
     application: Option<String>,
 ) -> Result<Option<TokenAudience>, InvalidRequest> {
@@ -232,7 +231,7 @@ pub(super) fn token_audience(
 }
 
 /// The settings of pull delivery.
-pub(super) fn queue(given: PullSettings) -> Result<QueueSettings, InvalidRequest> {
+pub(super) fn read_queue(given: PullSettings) -> Result<QueueSettings, InvalidRequest> {
     let seconds = given.receive_lock_duration_in_seconds;
     Ok(QueueSettings {
         receive_lock_duration_in_seconds: LOCK_SECONDS
@@ -241,7 +240,7 @@ pub(super) fn queue(given: PullSettings) -> Result<QueueSettings, InvalidRequest
 }
 
 /// Checks the time to live in minutes. In a namespace it is within the retention of the topic.
-pub(super) fn time_to_live(
+pub(super) fn read_time_to_live(
     given: Option<i64>,
     topic: &TopicRecord,
     ranges: &EditionRanges,
@@ -267,7 +266,7 @@ pub(super) fn time_to_live(
     })
 }
 
-pub(super) fn on_gone(given: Option<&str>) -> Result<OnGone, InvalidRequest> {
+pub(super) fn read_on_gone(given: Option<&str>) -> Result<OnGone, InvalidRequest> {
     let Some(given) = given else {
         return Ok(OnGone::default());
     };
@@ -296,7 +295,7 @@ pub(super) fn read_expiration(given: &str) -> Result<Timestamp, InvalidRequest> 
 }
 
 /// Reads `startsFrom`; the caller checks that it is in the past.
-pub(super) fn starts_from(given: &str) -> Result<StartsFrom, InvalidRequest> {
+pub(super) fn read_start(given: &str) -> Result<StartsFrom, InvalidRequest> {
     Ok(StartsFrom {
         at: parse_instant("startsFrom", given)?,
         made: Timestamp::default(),

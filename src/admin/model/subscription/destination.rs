@@ -60,7 +60,7 @@ pub(super) fn read_destination(
     let under = |invalid: InvalidRequest| invalid.prefixed_with(PROPERTIES);
     if endpoint_type == WEBHOOK {
         let given: WebhookProperties = read(value).map_err(under)?;
-        let endpoint_url = check::endpoint_url(given.endpoint_url.clone())?;
+        let endpoint_url = check::read_endpoint_url(given.endpoint_url.clone())?;
         return Ok((
             Webhook {
                 endpoint_url,
@@ -138,7 +138,7 @@ pub(super) fn destination(record: &SubscriptionRecord) -> Destination {
 }
 
 /// Removes from the current properties what another kind of destination in `patch` does not have.
-pub(super) fn give_way(current: &mut Value, patch: &Value) {
+pub(super) fn drop_conflicting(current: &mut Value, patch: &Value) {
     let now = text_at(current, "destination.endpointType").unwrap_or_default();
     if patch["endpointType"]
         .as_str()
@@ -200,7 +200,7 @@ fn webhook_from_properties(
             230,
         )?,
         minimum_tls_version: body.minimum_tls_version_allowed.unwrap_or_default(),
-        token_audience: check::token_audience(
+        token_audience: check::read_token_audience(
             body.azure_active_directory_tenant_id,
             body.azure_active_directory_application_id_or_uri,
         )?

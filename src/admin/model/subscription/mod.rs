@@ -65,11 +65,9 @@ pub fn read_put(
     let name_chars_max = if is_namespaced(topic) { 50 } else { 64 };
     check_name("the subscription's name", name.as_str(), name_chars_max)?;
     let mut properties = read_properties(name, parse_body(body)?)?;
-    let read_record = || {
-        let identities = settle_identities(&mut properties, topic, None)?;
-        read_record(name, topic, existing, ranges, properties, identities)
-    };
-    read_record().map_err(|invalid| invalid.prefixed_with("properties"))
+    unwrap_identities(&mut properties, topic, None)
+        .and_then(|identities| read_record(name, topic, existing, ranges, properties, identities))
+        .map_err(|invalid| invalid.prefixed_with("properties"))
 }
 
 /// Reads the body of a PATCH of `existing`. It has no `properties` object: Azure's clients send a
@@ -119,12 +117,12 @@ fn patch_properties(
     ranges: &EditionRanges,
     mut patch: Value,
 ) -> Result<SubscriptionRecord, InvalidRequest> {
-    let identities = settle_identities(&mut patch, topic, Some(existing))?;
+    let identities = unwrap_identities(&mut patch, topic, Some(existing))?;
     let mut properties = value_of(&in_form_of(topic, plain_properties(existing)));
     if is_namespaced(topic) {
-        namespace::give_way(&mut properties, &patch);
+        namespace::drop_conflicting(&mut properties, &patch);
     } else {
-        give_way(&mut properties, &patch);
+        drop_conflicting(&mut properties, &patch);
     }
     merge_patch(&mut properties, patch);
     read_record(
@@ -137,22 +135,23 @@ fn patch_properties(
     )
 }
 
-/// Moves the destinations out of the properties that have an identity, too.
-fn settle_identities(
+/// Replaces `deliveryWithResourceIdentity` by the `destination` inside it, and returns its identity;
+/// the same for dead letters.
+fn unwrap_identities(
     properties: &mut Value,
     topic: &TopicRecord,
     existing: Option<&SubscriptionRecord>,
 ) -> Result<ManagedIdentities, InvalidRequest> {
     if is_namespaced(topic) {
-        namespace::settle_identity(properties, existing)
+        namespace::unwrap_identity(properties, existing)
     } else {
         identity::unwrap_destinations(properties, existing)
     }
 }
 
 /// Removes from the current properties what would contradict a property that `patch` sets.
-fn give_way(value: &mut Value, patch: &Value) {
-    destination::give_way(value, &patch["destination"]);
+fn drop_conflicting(value: &mut Value, patch: &Value) {
+    destination::drop_conflicting(value, &patch["destination"]);
     let webhook = &patch["destination"]["properties"];
     let is_unbatched = value["destination"]["properties"]["maxEventsPerBatch"] == 1;
     if is_unbatched && webhook["preferredBatchSizeInKilobytes"].is_number() {
@@ -183,18 +182,18 @@ fn read_record(
 ) -> Result<SubscriptionRecord, InvalidRequest> {
     // Templates repeat the name here, and Azure ignores it.
     drop_read_only(&mut properties, &["name"]);
-    let record = RecordReader {
+    let reader = RecordReader {
         name,
         topic,
         existing,
         ranges,
     };
     if is_namespaced(topic) {
-        return namespace::read_record(&record, properties, identities);
+        return namespace::read_record(&reader, properties, identities);
     }
     let at = "deadLetterDestination.endpointType";
     text_at(&properties, at).map_or(Ok(()), dead_letter::dead_letter_type)?;
-    record.read(read(properties)?, identities)
+    reader.read(read(properties)?, identities)
 }
 
 /// The parts of a record that are not in the properties of the body.
@@ -215,7 +214,7 @@ impl RecordReader<'_> {
         let input_schema = topic.input_schema;
         let retry = properties.retry_policy.unwrap_or_default();
         let delivery_schema =
-            check::delivery_schema(properties.event_delivery_schema.as_deref(), input_schema)?;
+            check::read_delivery_schema(properties.event_delivery_schema.as_deref(), input_schema)?;
         let mut dead_letter = properties.dead_letter_destination;
         if let Some(with) = properties.dead_letter_with_resource_identity {
             dead_letter = Some(with.dead_letter_destination);
@@ -224,7 +223,7 @@ impl RecordReader<'_> {
         let dead_letter = dead_letter
             .map(|given| dead_letter::read_dead_letter(given, ranges))
             .transpose()?;
-        let queue = properties.queue.map(check::queue).transpose()?;
+        let queue = properties.queue.map(check::read_queue).transpose()?;
         let (webhook, resource) = match properties.destination {
             Some(destination) => destination::read_destination(
                 destination,
@@ -241,6 +240,22 @@ impl RecordReader<'_> {
         };
         let (order_key, order_blocks) = ordering::read_ordering(properties.ordering, input_schema)?;
         identity::check_identity(identities.delivery.as_ref(), &webhook, resource.as_ref())?;
+        let filter = properties.filter.unwrap_or_default();
+        let filter = check::read_filter(filter, input_schema, ranges)?;
+        let at = "retryPolicy.maxDeliveryAttempts";
+        let max_delivery_attempts = ranges
+            .attempts
+            .check_value(at, retry.max_delivery_attempts)?;
+        let minutes = retry.event_time_to_live_in_minutes;
+        let event_time_to_live_in_minutes = check::read_time_to_live(minutes, topic, ranges)?;
+        let dead_letter_in_probation =
+            dead_letter::in_probation(properties.dead_letter_in_probation, dead_letter.as_ref())?;
+        let on_gone = check::read_on_gone(properties.on_gone.as_deref())?;
+        let labels = check::read_labels(properties.labels.unwrap_or_default())?;
+        let starts_from = properties.starts_from.as_deref();
+        let starts_from = starts_from.map(check::read_start).transpose()?;
+        let expires = properties.expiration_time_utc.as_deref();
+        let expires = expires.map(check::read_expiration).transpose()?;
         let record = SubscriptionRecord {
             number: SubscriptionId(0),
             version: 0,
@@ -248,46 +263,23 @@ impl RecordReader<'_> {
             queue,
             webhook,
             resource: resource.map(Box::new),
-            filter: check::read_filter(
-                properties.filter.unwrap_or_default(),
-                input_schema,
-                ranges,
-            )?,
+            filter,
             delivery_schema,
             transform: properties.transform.map(Box::new),
             retry: RetryPolicy {
-                max_delivery_attempts: ranges.attempts.check_value(
-                    "retryPolicy.maxDeliveryAttempts",
-                    retry.max_delivery_attempts,
-                )?,
-                event_time_to_live_in_minutes: check::time_to_live(
-                    retry.event_time_to_live_in_minutes,
-                    topic,
-                    ranges,
-                )?,
+                max_delivery_attempts,
+                event_time_to_live_in_minutes,
             },
             retry_schedule: retry.schedule.map(Box::new),
-            dead_letter_in_probation: dead_letter::in_probation(
-                properties.dead_letter_in_probation,
-                dead_letter.as_ref(),
-            )?,
-            on_gone: check::on_gone(properties.on_gone.as_deref())?,
+            dead_letter_in_probation,
+            on_gone,
             order_key: order_key.map(Box::new),
             order_blocks,
             dead_letter: dead_letter.map(Box::new),
             identities: identities.into_stored(),
-            labels: check::read_labels(properties.labels.unwrap_or_default())?,
-            starts_from: properties
-                .starts_from
-                .as_deref()
-                .map(check::starts_from)
-                .transpose()?
-                .map(Box::new),
-            expires: properties
-                .expiration_time_utc
-                .as_deref()
-                .map(check::read_expiration)
-                .transpose()?,
+            labels,
+            starts_from: starts_from.map(Box::new),
+            expires,
             system_data: None,
         };
         schedule::check_schedule("retryPolicy.schedule", &record, ranges)?;

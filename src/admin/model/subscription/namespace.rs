@@ -16,7 +16,7 @@ use gridhook_record::subscription::{ManagedIdentities, SubscriptionRecord};
 const DEAD_LETTER: &str = "deadLetterDestinationWithResourceIdentity";
 
 /// Moves the destination out of `deliveryWithResourceIdentity`, and returns its identity.
-pub(super) fn settle_identity(
+pub(super) fn unwrap_identity(
     properties: &mut Value,
     existing: Option<&SubscriptionRecord>,
 ) -> Result<ManagedIdentities, InvalidRequest> {
@@ -24,14 +24,14 @@ pub(super) fn settle_identity(
     let push = properties
         .pointer_mut("/deliveryConfiguration/push")
         .filter(|push| push.is_object());
-    let delivery_view = match push {
+    let delivery = match push {
         Some(push) => identity::DELIVERY
             .unwrap_destination(push, existing)
             .map_err(|invalid| invalid.prefixed_with("deliveryConfiguration.push"))?,
         None => existing.cloned(),
     };
     Ok(ManagedIdentities {
-        delivery: delivery_view,
+        delivery,
         dead_letter: None,
     })
 }
@@ -58,7 +58,7 @@ pub(crate) fn check_mode(
 
 /// Removes from the current properties the other form of a property that the patch sets, because
 /// both together are refused.
-pub(super) fn give_way(properties: &mut Value, patch: &Value) {
+pub(super) fn drop_conflicting(properties: &mut Value, patch: &Value) {
     let given = &patch["deliveryConfiguration"]["push"];
     let Some(push) = properties.pointer_mut("/deliveryConfiguration/push") else {
         return;
@@ -66,12 +66,12 @@ pub(super) fn give_way(properties: &mut Value, patch: &Value) {
     if !given[DEAD_LETTER]["StorageBlob"].is_null() {
         drop(take_value(push, DEAD_LETTER));
     }
-    destination::give_way(push, &given["destination"]);
+    destination::drop_conflicting(push, &given["destination"]);
 }
 
 /// Reads the properties of an event subscription. Errors have the keys of this form.
 pub(super) fn read_record(
-    build_record: &RecordReader<'_>,
+    reader: &RecordReader<'_>,
     properties: Value,
     identities: ManagedIdentities,
 ) -> Result<SubscriptionRecord, InvalidRequest> {
@@ -82,19 +82,17 @@ pub(super) fn read_record(
     let properties = SubscriptionProperties::try_from(properties)
         .map_err(|error| InvalidRequest::new(error.at, error.problem))?;
     let is_pulled = properties.queue.is_some();
-    build_record
-        .read(properties, identities)
-        .map_err(|invalid| {
-            let mut target = if invalid.target == BODY {
-                "deliveryConfiguration.push".to_owned()
-            } else {
-                translate_path(&invalid.target, is_pulled)
-            };
-            if is_documented_form {
-                target = target
-                    .replace(".deadLetterDestination.properties", ".StorageBlob")
-                    .replace(".deadLetterDestination.", ".");
-            }
-            InvalidRequest { target, ..invalid }
-        })
+    reader.read(properties, identities).map_err(|invalid| {
+        let mut target = if invalid.target == BODY {
+            "deliveryConfiguration.push".to_owned()
+        } else {
+            translate_path(&invalid.target, is_pulled)
+        };
+        if is_documented_form {
+            target = target
+                .replace(".deadLetterDestination.properties", ".StorageBlob")
+                .replace(".deadLetterDestination.", ".");
+        }
+        InvalidRequest { target, ..invalid }
+    })
 }
