@@ -7,9 +7,7 @@
 use crate::{AdminResult, respond_json};
 use std::sync::Arc;
 
-use super::{
-    arm::Call, explain::event_selector, ledger_line::LineContext, query::Paging,
-};
+use super::{arm::Call, explain::event_selector, ledger_line::LineContext, query::Paging};
 use crate::explain::state_view;
 use crate::ledger_line::line_view;
 use gridhook_api::{
