@@ -165,7 +165,11 @@ fn check(store: Arc<dyn Store>, chunks: &[Drawn], floor: u64, wrong: &Range<usiz
         outcome_delay: Duration::ZERO,
         group_bytes: 1 << 20,
         shards: Shards::default(),
-        limits: BacklogLimits::default(),
+        // Without a subscription the writer would remove the whole log after a second.
+        limits: BacklogLimits {
+            retention: Duration::from_secs(3600),
+            ..BacklogLimits::default()
+        },
     };
     let (clock, _) = Clock::new_manual(Timestamp(1));
     let (journal, writer) =
