@@ -12,7 +12,7 @@ use expect_test::{Expect, expect};
 use gridhook::cli::batches::{self, InputForm, RequestLimits};
 use serde_json::{Value, json};
 
-use crate::support::port::ReservedPort;
+use crate::support::{port::ReservedPort, server::wait_for};
 
 fn gridhook(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
@@ -459,6 +459,48 @@ fn a_server_that_is_unavailable_is_not_taken_for_a_missing_resource() {
     let arguments: Vec<&str> = list.split(' ').collect();
     let listed = ask_scripted(&arguments, &[UNAVAILABLE, EMPTY_OBJECT]);
     assert_eq!(listed, expected);
+}
+
+#[test]
+fn a_key_ends_top_while_a_request_hangs() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let at = listener.local_addr().expect("its address");
+    let (send, hanging) = mpsc::channel();
+    std::thread::spawn(move || {
+        // The first request comes before the screen is cleared.
+        let (mut first, _) = listener.accept().expect("a connection");
+        let mut line = String::new();
+        BufReader::new(&first)
+            .read_line(&mut line)
+            .expect("a request");
+        first
+            .write_all(EMPTY_OBJECT.as_bytes())
+            .expect("a response that is sent");
+        drop(first);
+        send.send(listener.accept().expect("a second connection"))
+            .ok();
+    });
+    let top = format!(
+        "{} top --server http://{at}",
+        env!("CARGO_BIN_EXE_gridhook")
+    );
+    // `script` runs it in a terminal.
+    let mut child = Command::new("script")
+        .args(["--quiet", "--command", &top, "/dev/null"])
+        .env("GRIDHOOK_TOKEN", "a-token-of-a-test")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a process");
+    let _connection = hanging
+        .recv_timeout(Duration::from_secs(60))
+        .expect("a request that hangs");
+    let stdin = child.stdin.as_mut().expect("its standard input");
+    stdin.write_all(b"q").expect("a key");
+    // The request itself would end after a minute.
+    wait_for("the end of top", Duration::from_secs(30), || {
+        child.try_wait().expect("a status").is_some()
+    });
 }
 
 #[test]
