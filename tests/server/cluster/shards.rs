@@ -721,6 +721,8 @@ fn a_shard_whose_copy_cannot_be_opened_fails_alone_until_the_next_start() {
     topic_without_duplicates(&sharded.cluster.nodes[0], &names[1]);
     sharded.cluster.nats.0[0].purge("GH_test_control");
     sharded.cluster.nodes[2].begin();
+    let listening = sharded.cluster.nodes[2].await_listening();
+    listening.expect("it listens before it fetches");
     wait_for("the copy to be fetched", START, || {
         let log = sharded.cluster.nodes[2].logs();
         log.contains("this node fetches a copy of the store from the owner")
