@@ -102,8 +102,15 @@ impl InvalidTransform {
 /// Why there is nothing to send for an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransformError {
+    /// An expression has no result that can be sent.
     #[error("transform.{at}: {problem}")]
-    Part { at: String, problem: String },
+    Part {
+        /// The key of the expression, such as `body`.
+        at: String,
+        /// What is wrong, and what is allowed.
+        problem: String,
+    },
+    /// The stored event cannot be decoded.
     #[error("the event cannot be read: {0}")]
     UnreadableEvent(String),
 }
