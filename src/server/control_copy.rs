@@ -198,10 +198,9 @@ fn read_if_changed(
     store: &LocalStore,
     before: &Definitions,
 ) -> Result<Option<Definitions>, registry::Error> {
-    if store.failure().is_some() {
+    let Some(store) = store.find_store() else {
         return Ok(None);
-    }
-    let store = store.open_store();
+    };
     let applied = ShardCopy::read_applied(&*store).map_err(gridhook_journal::Error::from)?;
     if applied.map_or(0, |applied| applied.sequence) == before.position {
         return Ok(None);

@@ -82,6 +82,14 @@ impl LocalStore {
         }
     }
 
+    /// The store; [`None`] if it is not open.
+    pub(super) fn find_store(&self) -> Option<Arc<RocksStore>> {
+        match &*self.lock() {
+            StoreState::Open(store) => Some(Arc::clone(store)),
+            StoreState::Closed | StoreState::Failed(_) => None,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, StoreState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
