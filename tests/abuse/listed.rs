@@ -41,7 +41,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("template/evaluate.rs", "CALLS_MAX", "200,000 calls"),
     ("template/evaluate.rs", "COPIES_MAX", "800 iterations of a loop"),
     ("template/evaluate.rs", "DEPTH_MAX", "values 150 levels deep"),
-    ("template/evaluate.rs", "RESULTS_BYTES_MAX", "results of calls of 16 MiB"),
+    ("template/evaluate.rs", "RESULTS_BYTES_MAX", "results of calls and loops of 16 MiB"),
     ("template/expression.rs", "DEPTH_MAX", "expressions of templates 64 levels deep"),
     ("template/functions/list.rs", "RANGE_MAX", "10,000 numbers of `range`"),
     ("template/functions/time.rs", "PATTERN_CHARS_MAX", "200 characters of a format of times"),
