@@ -19,13 +19,13 @@ use gridhook_record::topic::{TopicKind, key, key_in_namespace};
 pub enum ResponseMerge {
     Json(JsonMerge),
     /// The shards are asked in turn for the one that has it.
-    Found,
+    FirstFound,
     /// All shards carry out the request; the first response counts.
-    Each,
+    FirstResponse,
     /// Lines of JSON, as they come.
     Lines,
     /// Lines of JSON of one shard after the other.
-    InTurn,
+    OneByOne,
     /// The metrics of the shards that the node owns.
     Metrics,
 }
@@ -35,7 +35,7 @@ impl ResponseMerge {
     pub fn has_control(self) -> bool {
         matches!(
             self,
-            Self::Json(JsonMerge::Audit | JsonMerge::Clock) | Self::InTurn
+            Self::Json(JsonMerge::Audit | JsonMerge::Clock) | Self::OneByOne
         )
     }
 }

@@ -518,7 +518,7 @@ fn assert_scopes_are_listed(scopes: RouteScopes) {
     expect![[r#"
         GET /eventSubscriptions/eventSubscriptionName/deadLetters/deadLetterKey: One
         GET /eventSubscriptions/eventSubscriptionName/deadLetters: Parts(DeadLetters)
-        GET /eventSubscriptions/eventSubscriptionName/explain: All(Found)
+        GET /eventSubscriptions/eventSubscriptionName/explain: All(FirstFound)
         GET /eventSubscriptions/eventSubscriptionName/ledger: Parts(Pages)
         GET /eventSubscriptions/eventSubscriptionName/metrics: Parts(Metrics)
         GET /eventSubscriptions/eventSubscriptionName/replays/replayId: Parts(Replays)
@@ -577,7 +577,7 @@ fn a_request_without_a_topic_in_its_path_goes_to_the_owner_of_its_topic_or_to_al
     ] {
         lines.push(format!(
             "{body}: {:?}",
-            placement_of_body(ResponseMerge::Found, body.as_bytes())
+            placement_of_body(ResponseMerge::FirstFound, body.as_bytes())
         ));
     }
     expect![[r#"
@@ -591,7 +591,7 @@ fn a_request_without_a_topic_in_its_path_goes_to_the_owner_of_its_topic_or_to_al
         /history: All(Json(History))
         /tail: All(Lines)
         /supervision: All(Json(Supervision))
-        /search: All(Json(Union))
+        /search: All(Json(Lists))
         /jobs: All(Json(Jobs))
         /deadLetters: All(Json(DeadLetters))
         /server: Any
@@ -609,15 +609,15 @@ fn a_request_without_a_topic_in_its_path_goes_to_the_owner_of_its_topic_or_to_al
         /audit: All(Json(Audit))
         /tokens: Control
         /tokens/{tokenName}: Control
-        /store/check: All(InTurn)
-        /store/backup: All(InTurn)
+        /store/check: All(OneByOne)
+        /store/backup: All(OneByOne)
         /chaos: All(Json(Chaos))
-        /chaos/kill: ByBody(Found)
-        /chaos/poison: ByBody(Found)
-        /chaos/stall: ByBody(Each)
-        /chaos/writes: All(Each)
-        /chaos/responses: ByBody(Each)
-        /chaos/clock: All(Each)
+        /chaos/kill: ByBody(FirstFound)
+        /chaos/poison: ByBody(FirstFound)
+        /chaos/stall: ByBody(FirstResponse)
+        /chaos/writes: All(FirstResponse)
+        /chaos/responses: ByBody(FirstResponse)
+        /chaos/clock: All(FirstResponse)
         /top?by=name&topic=/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/Orders: Topic(TopicName { namespace: None, name: "Orders" }, All(Json(Top)))
         /tail?topic=/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces/plant/topics/heat: Topic(TopicName { namespace: Some("plant"), name: "heat" }, All(Lines))
         /supervision?topic=namespace:plant:heat: Topic(TopicName { namespace: Some("plant"), name: "heat" }, All(Json(Supervision)))
@@ -626,7 +626,7 @@ fn a_request_without_a_topic_in_its_path_goes_to_the_owner_of_its_topic_or_to_al
         /subscriptions/s/providers/microsoft.eventgrid/TOPICS: Control
         /unknown: Any
         {"actor": "topic", "topic": "orders", "by": "panic"}: Named("orders")
-        {"actor": "random", "by": "panic"}: All(Found)
+        {"actor": "random", "by": "panic"}: All(FirstFound)
         x: Any"#]]
     .assert_eq(&lines.join("\n"));
 }

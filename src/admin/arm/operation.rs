@@ -292,7 +292,7 @@ impl ArmOperation {
 
     /// For a spread topic, the shard that has what the request is about serves the operation.
     pub(super) const fn served_where_found(mut self) -> Self {
-        self.spread = Some(SpreadScope::All(ResponseMerge::Found));
+        self.spread = Some(SpreadScope::All(ResponseMerge::FirstFound));
         self
     }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::{
     ShardResponse,
     pages::{NewestPage, merge_newest_pages, parse_instant, top_in},
-    parts::{Places, ShardPlace},
+    parts::{PagePosition, PagePositions},
 };
 use crate::events::TOP;
 use gridhook_api::events::{EventLine, EventList};
@@ -28,7 +28,7 @@ pub(super) fn merge_newest(
     responses: &[ShardResponse],
     shards: usize,
 ) -> serde_json::Result<Value> {
-    let places = Places::read_query(query, POSITION);
+    let positions = PagePositions::read_query(query, POSITION);
     let mut pages = Vec::new();
     for response in responses {
         let EventList {
@@ -37,11 +37,11 @@ pub(super) fn merge_newest(
             log_before_sequence,
             ..
         } = response.read()?;
-        let place = places
+        let position = positions
             .as_ref()
-            .map(|places| places.place_of_shard(response.shard));
-        let begin = match place {
-            Some(ShardPlace::At(place)) => Some(place),
+            .map(|positions| positions.position_of_shard(response.shard));
+        let begin = match position {
+            Some(PagePosition::At(position)) => Some(position),
             _ => log_before_sequence.map(|end| end.to_string()),
         };
         pages.push(NewestPage {

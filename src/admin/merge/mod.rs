@@ -44,7 +44,7 @@ impl ShardResponse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonMerge {
     /// Lists are joined.
-    Union,
+    Lists,
     /// By the rules of the response of `/top`.
     Top,
     /// By the rules of the response of `/history`.
@@ -66,7 +66,7 @@ pub enum JsonMerge {
 impl JsonMerge {
     /// Whether a response needs all shards; if not, it is given without those that have no owner.
     pub fn needs_all(self) -> bool {
-        matches!(self, Self::Union | Self::DeadLetters | Self::Audit)
+        matches!(self, Self::Lists | Self::DeadLetters | Self::Audit)
     }
 
     /// The query for a shard; [`None`] if the shard has no further items. The position in the query
@@ -98,7 +98,7 @@ impl JsonMerge {
             Self::Supervision => reports::merge_supervision(query, responses)?,
             Self::Clock => reports::merge_clocks(responses)?,
             Self::Chaos => reports::join_reports(&fields::CHAOS, responses)?,
-            Self::Union => fold_responses(responses, pages::union_values)?,
+            Self::Lists => fold_responses(responses, pages::union_values)?,
         };
         if let Some(report) = merged.as_object_mut().filter(|_| !missing.is_empty()) {
             report.insert("missingShards".to_owned(), missing.into());

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use url::form_urlencoded;
 
-use super::{ShardResponse, parts::Places};
+use super::{ShardResponse, parts::PagePositions};
 use gridhook_api::{
     audit::{AuditEntry, AuditPageView},
     dead_letters::{NewDeadLetterView, NewestDeadLettersView},
@@ -58,9 +58,9 @@ const TOP: usize = 100;
 pub(super) struct NewestPage<T> {
     pub(super) shard: usize,
     pub(super) items: Vec<T>,
-    /// The place at which the page began.
+    /// The position at which the page began.
     pub(super) begin: Option<String>,
-    /// The place after its last item.
+    /// The position after its last item.
     pub(super) next: Option<String>,
 }
 
@@ -72,11 +72,11 @@ pub(super) fn merge_newest_pages<T>(
     top: usize,
     order: impl Fn(&T) -> (Option<Timestamp>, u64),
 ) -> (Vec<(usize, T)>, Option<String>) {
-    let mut places = vec![None; shards];
+    let mut positions = vec![None; shards];
     let mut all = Vec::new();
     for page in pages {
         // A shard without an item on this page begins the next one where it began this one.
-        places[page.shard] = if page.items.is_empty() {
+        positions[page.shard] = if page.items.is_empty() {
             page.next.clone()
         } else {
             page.begin
@@ -96,10 +96,10 @@ pub(super) fn merge_newest_pages<T>(
     all.truncate(top);
     let mut newest = Vec::with_capacity(all.len());
     for ((_, shard, _), next, item) in all {
-        places[shard] = next;
+        positions[shard] = next;
         newest.push((shard, item));
     }
-    (newest, Places::join_places(&places))
+    (newest, PagePositions::join_positions(&positions))
 }
 
 /// The newest operations. Each shard has a trail and numbers of its own.

@@ -4,7 +4,7 @@
 //! - Each figure has a rule of its own ([`fields`]).
 //! - Each item of a list has the shard it is from. Sequence numbers are of a shard.
 //! - Ids that a later request names have their shard: `2:ID`, several with commas between them.
-//! - The position of a page has a place for each shard.
+//! - The position of a page has a part for each shard.
 //! - Dead letters in files belong to the event subscription and not to a shard, so that only the
 //!   leader looks at files. The others look at those that wait for one.
 
@@ -62,41 +62,41 @@ pub struct SpreadShards {
 }
 
 /// Where a list continues in a shard.
-pub(super) enum ShardPlace {
+pub(super) enum PagePosition {
     Beginning,
     At(String),
     End,
 }
 
-/// The place of each shard in a list; [`None`] at the end of its part. Without a position, all are
+/// The position of each shard in a list; [`None`] at the end of its part. Without a position, all are
 /// at the beginning.
-pub(super) struct Places(Option<Vec<Option<String>>>);
+pub(super) struct PagePositions(Option<Vec<Option<String>>>);
 
-impl Places {
+impl PagePositions {
     fn read(position: Option<&str>) -> Option<Self> {
         let Some(position) = position else {
             return Some(Self(None));
         };
-        let places = URL_SAFE_NO_PAD.decode(position).ok()?;
-        serde_json::from_slice(&places).ok().map(Self)
+        let positions = URL_SAFE_NO_PAD.decode(position).ok()?;
+        serde_json::from_slice(&positions).ok().map(Self)
     }
 
-    /// The places in a parameter of a query, if it is valid.
+    /// The positions in a parameter of a query, if it is valid.
     pub(super) fn read_query(query: &str, name: &str) -> Option<Self> {
         Self::read(query_parameter(query, name).as_deref())
     }
 
-    pub(super) fn place_of_shard(&self, shard: usize) -> ShardPlace {
-        let Some(places) = &self.0 else {
-            return ShardPlace::Beginning;
+    pub(super) fn position_of_shard(&self, shard: usize) -> PagePosition {
+        let Some(positions) = &self.0 else {
+            return PagePosition::Beginning;
         };
-        let place = places.get(shard).cloned().flatten();
-        place.map_or(ShardPlace::End, ShardPlace::At)
+        let position = positions.get(shard).cloned().flatten();
+        position.map_or(PagePosition::End, PagePosition::At)
     }
 
-    pub(super) fn join_places(places: &[Option<String>]) -> Option<String> {
-        let has_any = places.iter().any(Option::is_some);
-        has_any.then(|| URL_SAFE_NO_PAD.encode(Value::from(places.to_vec()).to_string()))
+    pub(super) fn join_positions(positions: &[Option<String>]) -> Option<String> {
+        let has_any = positions.iter().any(Option::is_some);
+        has_any.then(|| URL_SAFE_NO_PAD.encode(Value::from(positions.to_vec()).to_string()))
     }
 }
 
@@ -224,12 +224,13 @@ impl SpreadMerge {
             return events::merge_newest(&asked.query, responses, shards.count);
         }
         let mut merged = None::<Map<String, Value>>;
-        let mut places = vec![None; shards.count];
+        let mut positions = vec![None; shards.count];
         let position_field = self.position_field();
         let tables = self.field_tables();
         for response in responses {
             let mut part: Map<String, Value> = response.read()?;
-            places[response.shard] = position_field.and_then(|field| read_position(&part, field));
+            positions[response.shard] =
+                position_field.and_then(|field| read_position(&part, field));
             // Given events are of no shard.
             if self != Self::Tests || responses.len() > 1 {
                 mark_shard(&mut part, self, shards, response.shard);
@@ -242,7 +243,9 @@ impl SpreadMerge {
         let Some(mut merged) = merged else {
             return Ok(Value::Null);
         };
-        if let (Some(field), Some(position)) = (position_field, Places::join_places(&places)) {
+        if let (Some(field), Some(position)) =
+            (position_field, PagePositions::join_positions(&positions))
+        {
             set_position(&mut merged, field, asked, position);
         }
         if let Some(Value::Array(lines)) = merged.get_mut("lines") {
@@ -343,25 +346,25 @@ fn sort_by_time(lines: &mut [Value], query: &str) {
 
 /// The query for a shard, with its own position; [`None`] if the shard has no further items.
 pub(super) fn query_for_shard(query: &str, name: &str, shard: usize) -> Option<String> {
-    let Some(places) = Places::read_query(query, name) else {
+    let Some(positions) = PagePositions::read_query(query, name) else {
         // The shard refuses what is no position.
         return Some(query.to_owned());
     };
-    match places.place_of_shard(shard) {
-        ShardPlace::Beginning => Some(with_parameter(query, name, None)),
-        ShardPlace::At(place) => Some(with_parameter(query, name, Some(&place))),
-        ShardPlace::End => None,
+    match positions.position_of_shard(shard) {
+        PagePosition::Beginning => Some(with_parameter(query, name, None)),
+        PagePosition::At(position) => Some(with_parameter(query, name, Some(&position))),
+        PagePosition::End => None,
     }
 }
 
 /// Replaces the position in a body by that of a shard; [`None`] if the shard has no further items.
 fn set_body_position(body: &mut Map<String, Value>, shard: usize) -> Option<()> {
     let given = body.get("after").and_then(Value::as_str);
-    if let Some(places) = Places::read(given) {
-        match places.place_of_shard(shard) {
-            ShardPlace::Beginning => body.remove("after"),
-            ShardPlace::At(place) => body.insert("after".to_owned(), place.into()),
-            ShardPlace::End => return None,
+    if let Some(positions) = PagePositions::read(given) {
+        match positions.position_of_shard(shard) {
+            PagePosition::Beginning => body.remove("after"),
+            PagePosition::At(position) => body.insert("after".to_owned(), position.into()),
+            PagePosition::End => return None,
         };
     }
     Some(())

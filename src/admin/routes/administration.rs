@@ -254,7 +254,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "store",
         "/store/check",
-        All(ResponseMerge::InTurn),
+        All(ResponseMerge::OneByOne),
         &[operation(
             POST,
             Access::OPERATE,
@@ -265,7 +265,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "store",
         "/store/backup",
-        All(ResponseMerge::InTurn),
+        All(ResponseMerge::OneByOne),
         &[operation(
             POST,
             Access::ADMIN,
@@ -301,7 +301,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "chaos",
         "/chaos/kill",
-        ByBody(ResponseMerge::Found),
+        ByBody(ResponseMerge::FirstFound),
         &[operation(
             POST,
             Access::ADMIN,
@@ -318,7 +318,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "chaos",
         "/chaos/poison",
-        ByBody(ResponseMerge::Found),
+        ByBody(ResponseMerge::FirstFound),
         &[operation(
             POST,
             Access::ADMIN,
@@ -335,7 +335,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "chaos",
         "/chaos/stall",
-        ByBody(ResponseMerge::Each),
+        ByBody(ResponseMerge::FirstResponse),
         &[operation(
             POST,
             Access::ADMIN,
@@ -352,7 +352,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "chaos",
         "/chaos/writes",
-        All(ResponseMerge::Each),
+        All(ResponseMerge::FirstResponse),
         &[operation(
             POST,
             Access::ADMIN,
@@ -369,7 +369,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "chaos",
         "/chaos/responses",
-        ByBody(ResponseMerge::Each),
+        ByBody(ResponseMerge::FirstResponse),
         &[operation(
             POST,
             Access::ADMIN,
@@ -386,7 +386,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "chaos",
         "/chaos/clock",
-        All(ResponseMerge::Each),
+        All(ResponseMerge::FirstResponse),
         &[operation(
             POST,
             Access::ADMIN,

@@ -231,7 +231,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     route(
         "supervision",
         "/search",
-        All(Json(JsonMerge::Union)),
+        All(Json(JsonMerge::Lists)),
         &[operation(
             GET,
             Access::READ,

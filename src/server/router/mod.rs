@@ -393,11 +393,11 @@ impl ThreadRouter {
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
         match merge {
-            ResponseMerge::Found => self.find_response(&request, &body, side).await,
-            ResponseMerge::Each => self.do_on_each(&request, &body, side).await,
+            ResponseMerge::FirstFound => self.find_response(&request, &body, side).await,
+            ResponseMerge::FirstResponse => self.do_on_each(&request, &body, side).await,
             ResponseMerge::Metrics => self.merge_metrics(&request, side).await,
             ResponseMerge::Lines => self.stream_lines(request, side).await,
-            ResponseMerge::InTurn => self.in_turn(request, body, side).await,
+            ResponseMerge::OneByOne => self.in_turn(request, body, side).await,
             ResponseMerge::Json(merge) => self.merge_json(merge, &request, &body, side).await,
         }
     }
