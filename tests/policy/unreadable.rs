@@ -33,7 +33,7 @@ fn event(seq: u64) -> Event {
 /// Runs the core until it asks nothing more; returns what it wrote.
 fn written(
     core: &mut Subscription,
-    response: impl Fn(Effect) -> Option<Input>,
+    respond: impl Fn(Effect) -> Option<Input>,
 ) -> Vec<RecordChange> {
     let mut inputs = vec![Input::Tick];
     let mut written = Vec::new();
@@ -47,7 +47,7 @@ fn written(
                 at: Seq(1),
                 appended: Some(START),
             }),
-            effect => answer(effect),
+            effect => respond(effect),
         }));
     }
     written
