@@ -13,7 +13,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("admin/audit.rs", "TOP_MAX", "1000 records on a page"),
     ("admin/tokens.rs", "PORTAL_LIFETIME_MAX", "portal links of 7 days"),
     ("admin/tokens.rs", "SCOPES_MAX", "each with 50 scopes"),
-    ("cluster/lease.rs", "CALL_MAX", "within a quarter of `cluster.expiry` and 1 s at most"),
+    ("cluster/lease.rs", "FIRST_CALL_LIMIT_MAX", "within a quarter of `cluster.expiry` and 1 s at most"),
     ("cluster/nats.rs", "KEYS_MAX", "1024 records of nodes and shards"),
     ("server/front/hop.rs", "REASONS_MAX", "8 reasons for refused connections of nodes logged in a \
         minute"),
@@ -245,6 +245,8 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("server/router/topics.rs", "IDLE_MAX", "8 idle connections to it"),
     ("server/router/topics.rs", "FOLLOW_MAX", "10 s for the owner of a shard to follow a change"),
     ("server/control_copy.rs", "WAIT_MAX", "of which 5 s at a time"),
+    ("server/control_copy.rs", "SHARED_CATCH_UP_MAX", "1 s until a node that knows no such namespace \
+        has the newest ones"),
     ("server/router/pull.rs", "LOOK_MAX", "1 s for a look at a part of a spread topic"),
     ("pull/http.rs", "LOOK_MAX", "of which 250 ms for its events"),
     ("server/router/ended_polls.rs", "POLLS_MAX", "1000 receive requests ended by one request"),
@@ -259,6 +261,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("store/faults.rs", "STALL_MAX", "a write stalled for 60 s"),
     ("store/id_filter.rs", "BLOCKS_MAX", "1024 blocks of event ids per lookup"),
     ("store/id_filter.rs", "OPEN_MAX", "4096 open blocks of event ids"),
+    ("store/rocks/trim.rs", "PAUSE_MAX", "pauses of 250 ms between the files of a long log"),
     ("store/log/walk.rs", "CHUNK_EVENTS_MAX", "8192 events of the log back"),
     ("store/log/walk.rs", "LOOKUPS_MAX", "16,384 events forward"),
     ("store/records/cursor.rs", "OPEN_MAX", "1,048,576 open ranges in a cursor"),
