@@ -98,8 +98,8 @@ await scene({
       seed: {
         'js/tail.js': (text) =>
           text
-            .replace('if (navigator.locks) navigator', 'lead(); if (false) navigator')
-            .replace('if (reads && data.from < self) yieldTo();', ''),
+            .replace('if (navigator.locks)\n', 'becomeReader(); if (false)\n')
+            .replace('if (reads && data.from < self) stopReading();', ''),
       },
     });
     const pages = [page, await context.newPage(), await context.newPage()];
