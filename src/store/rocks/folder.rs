@@ -58,8 +58,8 @@ pub(super) struct DataFolder {
     lock: FolderLock,
     /// The ballast file. Stores in folders of the same parent (`is_beside_others`) share one.
     ballast: PathBuf,
-    /// Whether the file system is known to lack `fallocate`: then there is no ballast.
-    lacks_fallocate: AtomicBool,
+    /// Whether it is known that no ballast can be made here.
+    lacks_ballast: AtomicBool,
 }
 
 /// The lock of a data folder, held as long as the file is open.
@@ -174,7 +174,7 @@ impl DataFolder {
             path: path.to_owned(),
             lock: FolderLock::acquire(path)?,
             ballast: shared.unwrap_or(path).join(BALLAST_NAME),
-            lacks_fallocate: AtomicBool::new(false),
+            lacks_ballast: AtomicBool::new(false),
         };
         Ok(folder)
     }
@@ -273,7 +273,7 @@ impl DataFolder {
     }
 
     /// Creates the ballast, if there is space for it. Returns whether there is enough space,
-    /// counting the ballast. A file system that cannot allocate space in advance gets no ballast.
+    /// counting the ballast. Where none can be made, the free space alone counts.
     pub(super) fn ensure_ballast(&self) -> io::Result<bool> {
         if self.has_ballast() {
             return Ok(true);
@@ -281,7 +281,7 @@ impl DataFolder {
         if self.free_bytes()? < SHARE * BALLAST {
             return Ok(false);
         }
-        if self.lacks_fallocate.load(Ordering::Relaxed) {
+        if self.lacks_ballast.load(Ordering::Relaxed) {
             return Ok(true);
         }
         match self.make_ballast() {
@@ -300,11 +300,12 @@ impl DataFolder {
             return file.sync_all();
         };
         self.drop_ballast()?;
-        if matches!(error, Errno::OPNOTSUPP | Errno::NOSYS) {
-            self.lacks_fallocate.store(true, Ordering::Relaxed);
-            return Ok(());
+        if matches!(error, Errno::NOSPC | Errno::DQUOT | Errno::IO | Errno::ROFS) {
+            return Err(error.into());
         }
-        Err(error.into())
+        // The file system cannot allocate in advance, or the process may not write so large a file.
+        self.lacks_ballast.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Removes the ballast. Returns whether there was one.
