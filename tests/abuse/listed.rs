@@ -261,7 +261,6 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("store/faults.rs", "STALL_MAX", "a write stalled for 60 s"),
     ("store/id_filter.rs", "BLOCKS_MAX", "1024 blocks of event ids per lookup"),
     ("store/id_filter.rs", "OPEN_MAX", "4096 open blocks of event ids"),
-    ("store/rocks/trim.rs", "PAUSE_MAX", "pauses of 250 ms between the files of a long log"),
     ("store/log/walk.rs", "CHUNK_EVENTS_MAX", "8192 events of the log back"),
     ("store/log/walk.rs", "LOOKUPS_MAX", "16,384 events forward"),
     ("store/records/cursor.rs", "OPEN_MAX", "1,048,576 open ranges in a cursor"),

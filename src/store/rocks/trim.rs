@@ -11,7 +11,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rocksdb::{ColumnFamily, DB, Range};
@@ -23,11 +23,8 @@ use gridhook_event::{PartitionId, Seq, chunk};
 /// The size of a part of the log, in bytes, that is deleted at once.
 const DELETED_AT_ONCE: u64 = 64 << 20;
 
-/// The pause after the deletion of a file, in multiples of the time that the deletion took.
-const PAUSE_FACTOR: u32 = 4;
-
-/// The longest pause after the deletion of a file, also on a disk that stalls.
-const PAUSE_MAX: Duration = Duration::from_millis(250);
+/// The pause after the deletion of a file, which takes some milliseconds.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Deletes the files of the log below the floors. Its thread ends before it is dropped.
 #[derive(Debug)]
@@ -119,9 +116,8 @@ impl Deletion {
             if self.is_stopping.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            let begun = Instant::now();
             delete_files_between(&self.db, log, &first, &file_end)?;
-            thread::sleep((begun.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX));
+            thread::sleep(PAUSE);
         }
         delete_files_between(&self.db, log, &first, &last)
     }
