@@ -2,10 +2,10 @@
 //!
 //! Start: the addresses are bound and an interim server responds there; the store is opened and
 //! recovered; the actors of subscriptions with pending deliveries run before `/readyz` returns 200.
-//! Stop: long polls return; publishers are served until they have disconnected or for up to
-//! [`shutdown::HAND_OVER`], by the owner of a cluster's store until its deliveries have finished, and
-//! then refused; requests in flight finish within `server.shutdown_timeout`; the journal is flushed.
-//! A second signal ends the process at once.
+//! Stop: long polls return; publishers are served until they have disconnected, for a second at most
+//! (by the owner of a cluster's store until its deliveries have finished), and then refused;
+//! requests in flight finish within `server.shutdown_timeout`; the journal is flushed. A second
+//! signal ends the process at once.
 
 mod backup_schedule;
 mod certificates;
