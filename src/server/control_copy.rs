@@ -63,8 +63,8 @@ pub(super) struct ControlCopy {
 struct CatchUps {
     /// The number of those that have begun.
     begun: AtomicU64,
-    /// Held by the one that runs.
-    running: Mutex<()>,
+    /// The number of the last one that has finished, locked by the one that runs.
+    finished: Mutex<u64>,
 }
 
 /// The requests for a fast poll.
@@ -136,11 +136,12 @@ impl ControlCopy {
     pub(super) async fn catch_up_together(&self) {
         let begun_before = self.catch_ups.begun.load(Ordering::Acquire);
         let catching_up = async {
-            let _running = self.catch_ups.running.lock().await;
-            // One that has begun since has read what this call is about.
-            if self.catch_ups.begun.load(Ordering::Acquire) == begun_before {
-                self.catch_ups.begun.fetch_add(1, Ordering::AcqRel);
+            let mut finished = self.catch_ups.finished.lock().await;
+            // One that has begun since has read what this call is about, unless its caller has gone.
+            if *finished <= begun_before {
+                let number = self.catch_ups.begun.fetch_add(1, Ordering::AcqRel) + 1;
                 self.catch_up().await;
+                *finished = number;
             }
         };
         timeout(SHARED_CATCH_UP_MAX, catching_up).await.ok();
