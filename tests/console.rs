@@ -358,7 +358,8 @@ const EVENT: &str = r#"{"id": "1", "eventType": "Order.Placed", "subject": "/a",
 fn contexts_are_kept_and_used() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().expect("a folder");
-    let (at, folder) = (format!("http://{}", server.address()), folder.path());
+    let at = format!("http://{}", server.address());
+    let folder = folder.path();
     fs::copy(server.data_dir().join("admin-token"), folder.join("token")).expect("a token");
     run(
         folder,

@@ -161,7 +161,8 @@ fn an_expired_token_is_replaced_and_a_refusal_of_the_issuer_is_reported_without_
     let refusal =
         json!({"error": "invalid_client", "error_description": format!("wrong: {SECRET}")})
             .to_string();
-    let (expired, refused) = (|id| issued(id, &json!(0)), respond(401, "", &refusal));
+    let expired = |id| issued(id, &json!(0));
+    let refused = respond(401, "", &refusal);
     let issuer = Endpoint::start(vec![
         expired("one"),
         expired("two"),
