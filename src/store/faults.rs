@@ -78,6 +78,9 @@ impl StoreFaults {
 
     /// Applies the active faults to a write.
     fn apply_faults(&self) -> Result<(), StoreError> {
+        if !self.0.armed.load(Ordering::Acquire) {
+            return Ok(());
+        }
         let mut state = self.lock_state();
         if state.stalled {
             self.0.stalled.fetch_add(1, Ordering::Relaxed);
@@ -121,9 +124,12 @@ impl StoreLayer for FaultyStore {
     }
 
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
-        if self.faults.0.armed.load(Ordering::Acquire) {
-            self.faults.apply_faults()?;
-        }
+        self.faults.apply_faults()?;
         self.inner().write(batch)
+    }
+
+    fn write_unsynced(&self, batch: &Batch) -> Result<(), StoreError> {
+        self.faults.apply_faults()?;
+        self.inner().write_unsynced(batch)
     }
 }

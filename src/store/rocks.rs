@@ -185,9 +185,9 @@ struct WriteModes {
     unsynced: WriteOptions,
     /// Whether something was written that is not synced.
     is_behind: AtomicBool,
-    /// Whether the store is written unsynced at all. A synced write then proves nothing about later
+    /// Whether anything was ever written unsynced. A synced write then proves nothing about later
     /// ones.
-    is_replica: AtomicBool,
+    is_mixed: AtomicBool,
 }
 
 impl std::fmt::Debug for WriteModes {
@@ -426,9 +426,9 @@ impl Store for RocksStore {
         if !batch.0.is_empty() {
             // `written` may include a write of another thread. If every write is synced, that one
             // is on disk, because RocksDB counts a write after its sync. If some are not
-            // (`is_replica`, set before the first of them), only `sync_unsynced` knows.
+            // (`is_mixed`, set before the first of them), only `sync_unsynced` knows.
             let written = self.db.latest_sequence_number();
-            if self.writes.is_replica.load(Ordering::Acquire) {
+            if self.writes.is_mixed.load(Ordering::Acquire) {
                 self.writes.is_behind.store(true, Ordering::Release);
             } else {
                 self.acknowledged.fetch_max(written, Ordering::AcqRel);
@@ -438,7 +438,7 @@ impl Store for RocksStore {
     }
 
     fn write_unsynced(&self, batch: &Batch) -> Result<(), StoreError> {
-        self.writes.is_replica.store(true, Ordering::Release);
+        self.writes.is_mixed.store(true, Ordering::Release);
         self.write_with(batch, &self.writes.unsynced)?;
         // Behind the write: a sync of another thread may or may not have included it.
         self.writes.is_behind.store(true, Ordering::Release);

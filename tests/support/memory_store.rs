@@ -55,6 +55,8 @@ struct MemoryState {
     synced: MemoryTables,
     /// The unsynced batches, in order.
     unsynced: Vec<Batch>,
+    /// Whether one of them was to be synced later.
+    is_behind: bool,
     faults: Vec<(Range<u64>, WriteFault)>,
     writes: u64,
     failed: Option<&'static str>,
@@ -166,8 +168,8 @@ impl MemoryState {
     }
 }
 
-impl Store for MemoryStore {
-    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
+impl MemoryStore {
+    fn write_with(&self, batch: &Batch, is_synced: bool) -> Result<(), StoreError> {
         let mut state = self.state();
         let fault = state.fault(state.writes);
         state.writes += 1;
@@ -192,10 +194,24 @@ impl Store for MemoryStore {
                 return Err(StoreError::Failed("the sync failed".to_owned()));
             }
             Some(WriteFault::Lie) => state.unsynced.push(batch.clone()),
-            None => state.sync(batch),
+            None if is_synced => state.sync(batch),
+            None => {
+                state.unsynced.push(batch.clone());
+                state.is_behind = true;
+            }
         }
         Arc::make_mut(&mut state.current).apply(batch);
         Ok(())
+    }
+}
+
+impl Store for MemoryStore {
+    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
+        self.write_with(batch, true)
+    }
+
+    fn write_unsynced(&self, batch: &Batch) -> Result<(), StoreError> {
+        self.write_with(batch, false)
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
@@ -258,6 +274,10 @@ impl Store for MemoryStore {
     }
 
     fn note_watermark(&self) -> Result<(), StoreError> {
+        let mut state = self.state();
+        if std::mem::take(&mut state.is_behind) {
+            state.sync(&Batch::default());
+        }
         Ok(())
     }
 }
