@@ -28,7 +28,7 @@ use gridhook_record::{
     subscription::{ChangeStamp, SubscriptionRecord, SystemData},
 };
 
-type Handler = for<'a> fn(Call<'a>) -> LocalBoxFuture<'a, AdminResult>;
+pub(super) type Handler = for<'a> fn(Call<'a>) -> LocalBoxFuture<'a, AdminResult>;
 
 /// The changes that a PUT or PATCH would make.
 type DifferenceHandler = for<'a> fn(Call<'a>) -> LocalBoxFuture<'a, AdminResult<Difference>>;

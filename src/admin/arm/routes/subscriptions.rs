@@ -15,7 +15,8 @@ use crate::{
     merge::SpreadMerge,
     metrics::{self, MetricsView},
     openapi::{
-        Description, Query, QueryType, READING, SchemaRegistry, any_text, describe, error_reference,
+        Description, Query, QueryType::NumberFrom, READING, SchemaRegistry, any_text, describe,
+        error_reference,
     },
     operate, test_filter,
 };
@@ -35,19 +36,15 @@ type SubscriptionView = EventSubscription<SubscriptionProperties>;
 
 /// Parameters of the events of a request.
 const DELIVERED_EVENTS: &[Query] = &[
-    Query(
-        "from",
-        QueryType::NumberFrom(1),
-        "Sequence number of the first event",
-    ),
+    Query("from", NumberFrom(1), "Sequence number of the first event"),
     Query(
         "to",
-        QueryType::NumberFrom(1),
+        NumberFrom(1),
         "Sequence number of the last event; by default that of the first",
     ),
     Query(
         "attempt",
-        QueryType::NumberFrom(1),
+        NumberFrom(1),
         "Number of the attempt; by default the first",
     ),
 ];

@@ -16,8 +16,9 @@ use crate::{
     events,
     merge::SpreadMerge,
     openapi::{
-        CHANGING, Description, Errors, Query, QueryType, READING, SchemaRegistry, any_object,
-        describe,
+        CHANGING, Description, Errors, Query,
+        QueryType::{NonEmptyText, NumberBetween, NumberFrom, Text},
+        READING, SchemaRegistry, any_object, describe,
     },
     operate, test_filter, trace,
 };
@@ -31,10 +32,10 @@ use gridhook_api::{
 
 /// Parameters that name an event.
 pub(super) const ONE_EVENT: &[Query] = &[
-    Query("id", QueryType::NonEmptyText, "Id of the event"),
+    Query("id", NonEmptyText, "Id of the event"),
     Query(
         "sequence",
-        QueryType::NumberFrom(1),
+        NumberFrom(1),
         "Sequence number of the event, instead of its id",
     ),
 ];
@@ -43,12 +44,12 @@ pub(super) const ONE_EVENT: &[Query] = &[
 pub(super) const PAGE_OF_LINES: &[Query] = &[
     Query(
         "top",
-        QueryType::NumberBetween(1, TOP_MAX as u64),
+        NumberBetween(1, TOP_MAX as u64),
         "Maximum lines in a page",
     ),
     Query(
         "continue",
-        QueryType::Text,
+        Text,
         "Start of the page, taken from the page before",
     ),
 ];
@@ -56,21 +57,17 @@ pub(super) const PAGE_OF_LINES: &[Query] = &[
 const EVENTS: &[Query] = &[
     Query(
         "top",
-        QueryType::NumberBetween(1, events::TOP_MAX as u64),
+        NumberBetween(1, events::TOP_MAX as u64),
         "Maximum events in a page",
     ),
     Query(
         "before",
-        QueryType::Text,
+        Text,
         "Sequence number before which the page ends, or `before` of the last page",
     ),
-    Query("type", QueryType::Text, "Type of the listed events"),
-    Query(
-        "subject",
-        QueryType::Text,
-        "Text in the subject of the listed events",
-    ),
-    Query("id", QueryType::Text, "Id of the listed events"),
+    Query("type", Text, "Type of the listed events"),
+    Query("subject", Text, "Text in the subject of the listed events"),
+    Query("id", Text, "Id of the listed events"),
 ];
 
 const PUBLISHING: Errors = &[
