@@ -261,7 +261,7 @@ pub fn namespace_topic_view(record: &TopicRecord) -> NamespaceTopic {
     topic.id = record.resource_id().into();
     topic.name = Some(record.name.to_string());
     topic.kind = "Microsoft.EventGrid/namespaces/topics".to_owned().into();
-    topic.system_data = ReadOnly(record.system_data.as_ref().map(system_data_view));
+    topic.system_data = system_data_view(record.system_data.as_ref());
     let properties = topic.properties.get_or_insert_default();
     properties.provisioning_state = "Succeeded".to_owned().into();
     topic

@@ -86,6 +86,6 @@ fn view_in_state(
         properties: in_form_of(topic, properties_view),
         id: id.into(),
         kind: kind.to_owned().into(),
-        system_data: ReadOnly(record.system_data.as_ref().map(system_data_view)),
+        system_data: system_data_view(record.system_data.as_ref()),
     }
 }

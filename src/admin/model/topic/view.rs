@@ -2,7 +2,7 @@
 
 use super::settable_body;
 use crate::model::system_data::system_data_view;
-use gridhook_api::{resource::ReadOnly, topic::Topic};
+use gridhook_api::topic::Topic;
 use gridhook_record::{
     azure_properties::{DataResidency, HostKind, Sku, Tier},
     topic::{TopicKind, TopicRecord},
@@ -22,7 +22,7 @@ pub fn topic_view(record: &TopicRecord, public_url: &str) -> Topic {
     topic.kind_of_resource = kind.to_owned().into();
     topic.sku.get_or_insert(Sku { name: Tier::Basic });
     topic.kind.get_or_insert(HostKind::Azure);
-    topic.system_data = ReadOnly(record.system_data.as_ref().map(system_data_view));
+    topic.system_data = system_data_view(record.system_data.as_ref());
     let properties = topic.properties.get_or_insert_default();
     properties.provisioning_state = "Succeeded".to_owned().into();
     properties.endpoint = format!("{public_url}/{word}/{}/api/events", record.name).into();
