@@ -12,7 +12,9 @@ use super::{
     client::{
         self, ClientArgs, ClientError, PagedList, ServerClient, SubscriptionArgs, encode_segment,
     },
-    format::{count_with_noun, group_thousands, optional_number, optional_text, text_or_dash},
+    format::{
+        count_with_noun, group_thousands, join, optional_number, optional_text, text_or_dash,
+    },
     output::TextTable,
     print, prompt,
     time::parse_past,
@@ -364,10 +366,8 @@ impl SubscriptionArgs {
                  ..
              }| {
                 let first = format!("{} {result}", count_with_noun(*dead_letters, "dead letter"));
-                std::iter::once(first)
-                    .chain(problems.iter().map(format_problem))
-                    .collect::<Vec<_>>()
-                    .join("\n")
+                let problems = problems.iter().map(format_problem);
+                join(std::iter::once(first).chain(problems), "\n")
             },
         )
     }
@@ -451,7 +451,7 @@ fn format_table(all: &ListedDeadLetters) -> String {
     let lines = std::iter::once(table.to_string())
         .chain(more)
         .chain(all.problems.iter().map(format_problem));
-    lines.collect::<Vec<_>>().join("\n")
+    join(lines, "\n")
 }
 
 fn format_problem(DeadLetterProblem { path, reason }: &DeadLetterProblem) -> String {

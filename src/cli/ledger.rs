@@ -2,6 +2,7 @@
 
 use super::{
     client::{self, ListedItems, PagedList, ResourceName, ServerArgs},
+    format::join,
     output::{OutputArgs, read},
     time::parse_past,
     trace::{covered_events, write_line},
@@ -72,12 +73,9 @@ fn format_lines(lines: &[LineView], oldest: Option<&str>, more: bool) -> String 
     for line in lines {
         write_line(line, &mut text, Some(&covered_events(line)));
     }
-    let mut text = text
-        .lines()
-        .filter(|line| !line.is_empty())
-        .map(|line| line.strip_prefix("  ").unwrap_or(line))
-        .collect::<Vec<_>>()
-        .join("\n");
+    let shown = text.lines().filter(|line| !line.is_empty());
+    let unindented = shown.map(|line| line.strip_prefix("  ").unwrap_or(line));
+    let mut text = join(unindented, "\n");
     if lines.is_empty() {
         text = match oldest {
             Some(oldest) => format!("no matching lines; the oldest stored line is from {oldest}"),

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::super::{
     Serve,
+    format::join,
     output::{CommandError, CommandFailure, CommandOutcome, OutputArgs, Program},
 };
 
@@ -71,5 +72,5 @@ fn format_findings(findings: &ClusterFindings) -> String {
         count => format!("{count} problems."),
     };
     let lines = facts.chain(problems).chain([end]);
-    lines.collect::<Vec<_>>().join("\n")
+    join(lines, "\n")
 }

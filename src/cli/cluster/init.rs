@@ -14,6 +14,7 @@ use std::{
 use serde::Serialize;
 
 use super::super::{
+    format::join,
     output::{CommandError, OutputArgs},
     value::whole_number,
 };
@@ -181,7 +182,7 @@ impl Init {
             let address = server.address(server.port);
             format!("\"nats://{address}\"")
         });
-        let urls = urls.collect::<Vec<_>>().join(", ");
+        let urls = join(urls, ", ");
         let folder = if node.is_shared {
             into.display().to_string()
         } else {
@@ -255,7 +256,7 @@ fn nats_config(
         let address = other.address(other.port + ROUTE_DISTANCE);
         format!("\"nats://{address}\"")
     });
-    let routes = routes.collect::<Vec<_>>().join(", ");
+    let routes = join(routes, ", ");
     let cluster = if servers.len() > 1 {
         format!(
             "cluster {{ name: nats, listen: \"0.0.0.0:{}\", routes: [{routes}] }}\n",

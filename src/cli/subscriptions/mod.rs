@@ -303,13 +303,8 @@ impl SubscriptionArgs {
         let server = self.client.server.build_client()?;
         let path = self.path("");
         let command = format!("gridhook subscriptions update {}", self.command_arguments());
-        let Creation { resource, is_new } =
+        let Creation { resource, verb } =
             create_resource(&server, &path, &body, &self.name(), &command).await?;
-        let verb = if is_new {
-            "created"
-        } else {
-            "exists, unchanged:"
-        };
         self.client.format_response(&resource, |subscription| {
             format!(
                 "{verb} {}\n{}",
@@ -396,9 +391,7 @@ impl SubscriptionArgs {
         let mut body = rest.next().unwrap_or_else(|| json!({"all": true}));
         let mut events = 0;
         let waits_until = loop {
-            let part: RetriedView = server
-                .send_request(Method::POST, &self.path("/retry"), Some(&body))
-                .await?;
+            let part: RetriedView = server.send_post(&self.path("/retry"), &body).await?;
             events += part.events;
             match (part.next, rest.next()) {
                 (Some(next), _) => body["after"] = next.into(),

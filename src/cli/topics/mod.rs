@@ -173,7 +173,7 @@ impl TopicArgs {
         let server = self.client.server.build_client()?;
         let path = self.topic.path("");
         let name = client::short_name(&path);
-        let Creation { resource, is_new } = create_resource(
+        let Creation { resource, verb } = create_resource(
             &server,
             &path,
             &body,
@@ -181,11 +181,6 @@ impl TopicArgs {
             &format!("gridhook topics update {name}"),
         )
         .await?;
-        let verb = if is_new {
-            "created"
-        } else {
-            "exists, unchanged:"
-        };
         self.client
             .format_response(&resource, |topic: &TopicResource| {
                 format!("{verb} {}", topic.format_summary())
@@ -210,27 +205,13 @@ impl TopicArgs {
         let (topic, shown) = server.get_tagged(&path).await?;
         let NamedResource { id, .. } = serde_json::from_value(topic)?;
         let name = client::short_name(&id);
-        let below = match self.topic.kind() {
-            ResourceNameKind::Namespace => {
-                let topics = list::list_ids(&server, &self.topic.path("/topics"))
-                    .await?
-                    .len();
-                format!("its {}", count_with_noun(topics as u64, "topic"))
-            }
-            ResourceNameKind::Topic
-            | ResourceNameKind::NamespaceTopic
-            | ResourceNameKind::DomainTopic => {
-                let subscriptions =
-                    list::list_ids(&server, &self.topic.path("/eventSubscriptions"))
-                        .await?
-                        .len();
-                format!(
-                    "its {}",
-                    count_with_noun(subscriptions as u64, "event subscription")
-                )
-            }
+        let (list, noun) = match self.topic.kind() {
+            ResourceNameKind::Namespace => ("/topics", "topic"),
+            _ => ("/eventSubscriptions", "event subscription"),
         };
-        prompt::ask_confirmation(&format!("Delete {name}, its events and {below}?"), yes)?;
+        let below = list::list_ids(&server, &self.topic.path(list)).await?;
+        let below = count_with_noun(below.len() as u64, noun);
+        prompt::ask_confirmation(&format!("Delete {name}, its events and its {below}?"), yes)?;
         server.delete(&path, &shown).await?;
         Ok(self
             .client
@@ -278,8 +259,8 @@ impl TopicArgs {
 /// The result of a creation.
 pub(super) struct Creation {
     pub(super) resource: Value,
-    /// Whether the resource did not exist before.
-    pub(super) is_new: bool,
+    /// What became of the resource: created, or there already.
+    pub(super) verb: &'static str,
 }
 
 /// Creates a resource. If it exists with the same properties, it is put again: the response to the
@@ -308,7 +289,7 @@ pub(super) async fn create_resource(
                         .await?;
                     Ok(Creation {
                         resource,
-                        is_new: false,
+                        verb: "exists, unchanged:",
                     })
                 }
                 Ok(_) | Err(ClientError::Refused { .. }) => Err(ClientError::Failed(format!(
@@ -319,7 +300,7 @@ pub(super) async fn create_resource(
         }
         result => result.map(|resource| Creation {
             resource,
-            is_new: true,
+            verb: "created",
         }),
     }
 }
