@@ -76,14 +76,9 @@ impl ResourceCaller {
 
     /// The response to a GET, or to a POST of an action, of a resource that exists.
     async fn fetch_state(&self, key: &StateKey) -> AdminResult<Option<Value>> {
-        let path = match &key.action {
-            None => key.id.clone(),
-            Some(action) => format!("{}/{action}", key.id),
-        };
-        let method = if key.action.is_none() {
-            Method::GET
-        } else {
-            Method::POST
+        let (method, path) = match &key.action {
+            None => (Method::GET, key.id.clone()),
+            Some(action) => (Method::POST, format!("{}/{action}", key.id)),
         };
         let target = path::find_route(&path);
         let operation = target

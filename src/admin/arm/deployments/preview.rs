@@ -6,11 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::{
-    DeploymentError,
-    expansion::{ResourceCaller, TemplateExpander},
-    resource::ResourceTarget,
-};
+use super::{DeploymentError, expansion::ResourceCaller, resource::ResourceTarget};
 use crate::AdminError;
 use gridhook_api::{
     deployment::{WhatIfChange, WhatIfPropertyChange, WhatIfResult, WhatIfResultProperties},
@@ -325,9 +321,4 @@ fn property_change(change: &ValueChange) -> WhatIfPropertyChange {
         before: given(&change.before),
         after: given(&change.after),
     }
-}
-
-/// Expands a template for a preview or a validation: with the states of what exists.
-pub(super) async fn expand_for_preview(expander: &mut TemplateExpander) -> AdminResult<Declared> {
-    expander.expand_with_states(|_, _| false).await
 }
