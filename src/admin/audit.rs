@@ -1,7 +1,6 @@
 //! The audit trail: records every operation that needs more than the role `read`, refused ones too.
 //! `GET /audit` lists it.
 
-use crate::{AdminResult, respond_json};
 use std::{sync::Arc, time::Duration};
 
 use actix_web::{
@@ -20,7 +19,7 @@ use super::{
     permissions::Permissions,
     query, request_id,
 };
-use crate::model::difference::difference_between;
+use crate::{AdminResult, model::difference::difference_between, respond_json};
 use gridhook_api::{
     audit::{AuditEntry, AuditPageView},
     what_if::ValueChange,

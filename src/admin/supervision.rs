@@ -1,13 +1,12 @@
 //! Restarts of actors: how often, why, and how long each recovery took.
 
-use crate::{AdminResult, respond_json};
 use std::{collections::BTreeMap, time::Duration};
 
 use actix_web::{HttpRequest, web};
 use serde::Deserialize;
 
 use super::{AdminError, Control, query, topic_filter::find_topic_by_id};
-use crate::metrics::merge_ends;
+use crate::{AdminResult, metrics::merge_ends, respond_json};
 use gridhook_api::supervision::{
     ActorView, EndsView, IncarnationsView, QuarantinedEvent, QuarantinedView, RecoveryView,
     SupervisionReport,

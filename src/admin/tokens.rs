@@ -1,7 +1,6 @@
 //! `/tokens`: named tokens. A token is shown once, in the response that creates it.
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_nothing};
+use crate::{AdminResult, model::refuse_value, respond_nothing};
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web};

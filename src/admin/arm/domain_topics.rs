@@ -1,15 +1,16 @@
 //! Operations on domain topics, which have no settable properties.
 
-use crate::{AdminResult, respond_json, respond_nothing};
 use actix_web::HttpResponse;
 use tracing::info;
 
 use super::{Call, list::PageRequest, not_found};
-use crate::model::domain_topic::domain_topic_view;
 use crate::{
-    AdminError,
-    model::{domain_topic, value_of},
-    shares,
+    AdminError, AdminResult,
+    model::{
+        domain_topic::{self, domain_topic_view},
+        value_of,
+    },
+    respond_json, respond_nothing, shares,
 };
 use gridhook_api::what_if::Difference;
 use gridhook_event::Name;

@@ -1,15 +1,17 @@
 //! Operations on the event types of a topic, a domain or a namespace topic. They are
 //! `eventTypeInfo` of its record, one at a time.
 
-use crate::{AdminResult, respond_json, respond_nothing};
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Call,
     topics::{check_event_types, store_record},
 };
-use crate::model::difference::difference_between;
-use crate::{AdminError, model::value_of};
+use crate::{
+    AdminError, AdminResult,
+    model::{difference::difference_between, value_of},
+    respond_json, respond_nothing,
+};
 use actix_web::HttpResponse;
 use gridhook_api::{resource::Page, topic::DeclaredEventType, what_if::Difference};
 use gridhook_record::{

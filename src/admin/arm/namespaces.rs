@@ -1,6 +1,5 @@
 //! Operations on namespaces and their keys.
 
-use crate::{AdminResult, respond_json, respond_nothing};
 use std::sync::Arc;
 
 use actix_web::HttpResponse;
@@ -12,16 +11,15 @@ use super::{
     path::NamespacePath,
     topics::{assign_identity, is_in, is_in_scope, keys_response, new_keys, replace_key},
 };
-use crate::model::difference::difference_between;
-use crate::model::namespace::namespace_view;
 use crate::{
-    AdminError, Control,
+    AdminError, AdminResult, Control,
     model::{
-        namespace::{NamespaceSpec, settable_json},
+        difference::difference_between,
+        namespace::{NamespaceSpec, namespace_view, settable_json},
         topic::KeyName,
         value_of,
     },
-    shares,
+    respond_json, respond_nothing, shares,
 };
 use gridhook_api::what_if::Difference;
 use gridhook_event::Name;

@@ -1,6 +1,5 @@
 //! An operation of Azure Resource Manager's API: method, role, handler and description.
 
-use crate::AdminResult;
 use std::{cell::Cell, sync::Arc};
 
 use actix_web::{HttpRequest, http::Method};
@@ -11,7 +10,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::{check_seen, find_topic, no_subscription, path::ArmPath, routes::ArmRoute};
 use crate::{
-    AdminError, Control, audit,
+    AdminError, AdminResult, Control, audit,
     auth::{Access, AdminCaller},
     merge::SpreadMerge,
     model::{parse_body, read, system_data},

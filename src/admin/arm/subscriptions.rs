@@ -3,8 +3,6 @@
 //! A name from a path is the key of the record: for a domain topic it is prefixed with the topic's
 //! name.
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_json, respond_nothing};
 use std::sync::Arc;
 
 use actix_web::{HttpResponse, http::StatusCode};
@@ -12,17 +10,18 @@ use serde_json::Value;
 use tracing::info;
 
 use super::{Call, TopicPath, add_warnings, list::PageRequest, not_found, topics::is_in};
-use crate::model::difference::difference_between;
-use crate::model::subscription::provisioned_subscription_view;
-use crate::model::subscription::subscription_view;
 use crate::{
-    Control,
+    AdminResult, Control,
     model::{
-        domain_topic, provider,
-        subscription::{self, PathForm, longer_waits_warning, namespace::check_mode},
+        difference::difference_between,
+        domain_topic, provider, refuse_value,
+        subscription::{
+            self, PathForm, longer_waits_warning, namespace::check_mode,
+            provisioned_subscription_view, subscription_view,
+        },
         value_of,
     },
-    shares, uses,
+    respond_json, respond_nothing, shares, uses,
 };
 use gridhook_api::{
     resource::Page,

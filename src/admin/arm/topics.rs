@@ -1,7 +1,5 @@
 //! Operations on topics, domains and namespace topics, and their keys.
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_json, respond_nothing};
 use std::sync::Arc;
 
 use actix_web::{HttpResponse, HttpResponseBuilder};
@@ -15,18 +13,17 @@ use super::{
     namespaces::{find_namespace, no_namespace},
     path::{AzureScope, NamespacePath},
 };
-use crate::model::difference::difference_between;
-use crate::model::topic::topic_view;
 use crate::{
-    AdminError, Control,
+    AdminError, AdminResult, Control,
     model::{
+        difference::difference_between,
         namespace::topic::{check_retention, namespace_topic_view},
-        provider, subscription,
-        topic::{KeyName, TopicSpec, settable_json},
+        provider, refuse_value, subscription,
+        topic::{KeyName, TopicSpec, settable_json, topic_view},
         value_of,
     },
     random::random_text,
-    shares,
+    respond_json, respond_nothing, shares,
 };
 use gridhook_api::{resource::Page, topic::SharedAccessKeys, what_if::Difference};
 use gridhook_compute::Meter;

@@ -1,11 +1,10 @@
 //! Checks the bodies of fault injection.
 
-use crate::model::refuse_value;
 use std::time::Duration;
 
 use humantime_serde::re::humantime::parse_duration;
 
-use crate::model::InvalidRequest;
+use crate::model::{InvalidRequest, refuse_value};
 use gridhook_api::chaos::ActorKind;
 use gridhook_store::faults::STALL_MAX;
 

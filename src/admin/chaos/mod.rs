@@ -7,8 +7,7 @@
 mod body;
 pub mod injector;
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_json};
+use crate::{AdminResult, model::refuse_value, respond_json};
 use std::time::Duration;
 
 use actix_web::{HttpResponse, web};

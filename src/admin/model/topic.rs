@@ -16,8 +16,10 @@ use super::{
     tolerance::{FORMER_CLOUD_EVENTS, clear_empty},
     value_of,
 };
-use gridhook_api::duration::format_duration;
-use gridhook_api::topic::{MappingBody, MappingType, RegenerateKey, Topic, TopicProperties};
+use gridhook_api::{
+    duration::format_duration,
+    topic::{MappingBody, MappingType, RegenerateKey, Topic, TopicProperties},
+};
 use gridhook_event::{Name, Schema};
 use gridhook_record::{
     namespace::NamespaceRecord,

@@ -1,7 +1,6 @@
 //! A template with the resource group that it is deployed to: expands it, and finds the states of
 //! resources that its expressions need.
 
-use crate::AdminResult;
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, body::MessageBody, http::Method, web};
@@ -9,7 +8,7 @@ use serde_json::Value;
 
 use super::{DeploymentError, LEAVE_OUT_SETTING};
 use crate::{
-    AdminError, Control,
+    AdminError, AdminResult, Control,
     arm::{
         operation::{Call, ChangeLock},
         path,

@@ -14,7 +14,6 @@ mod preview;
 mod resource;
 mod run;
 
-use crate::{AdminResult, respond_json, respond_nothing};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use actix_web::{
@@ -33,7 +32,7 @@ use self::{
 };
 use super::{Call, list::PageRequest, resource_groups};
 use crate::{
-    AdminError, Control, audit,
+    AdminError, AdminResult, Control, audit,
     model::{
         InvalidRequest,
         deployment::{
@@ -42,7 +41,7 @@ use crate::{
         },
         value_of,
     },
-    request_id,
+    request_id, respond_json, respond_nothing,
 };
 use gridhook_api::{
     account::ResourceGroup,

@@ -1,13 +1,12 @@
 //! The preview of a deployment: the changes that it would make, and whether its resources are
 //! valid.
 
-use crate::AdminResult;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
 use super::{DeploymentError, expansion::ResourceCaller, resource::ResourceTarget};
-use crate::AdminError;
+use crate::{AdminError, AdminResult};
 use gridhook_api::{
     deployment::{WhatIfChange, WhatIfPropertyChange, WhatIfResult, WhatIfResultProperties},
     resource::ErrorDetail,

@@ -1,13 +1,12 @@
 //! Changes a resource of a template, as a request for it would.
 
-use crate::AdminResult;
 use std::sync::Arc;
 
 use actix_web::http::{Method, StatusCode};
 
 use super::expansion::ResourceCaller;
 use crate::{
-    AdminError,
+    AdminError, AdminResult,
     arm::{
         concerned_shards, current_body, lock_key,
         operation::{ArmOperation, Call, ChangeLock},

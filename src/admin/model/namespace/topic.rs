@@ -1,11 +1,10 @@
 //! Bodies and views of namespace topics.
 
-use crate::model::refuse_value;
 use serde_json::Value;
 
-use crate::model::system_data::system_data_view;
 use crate::model::{
-    InvalidRequest, ValueRange, check_same_name, drop_read_only, read,
+    InvalidRequest, ValueRange, check_same_name, drop_read_only, read, refuse_value,
+    system_data::system_data_view,
     tolerance::clear_empty,
     topic::{TopicSpec, ingress::duplicate_window, is_schema, schema_name},
 };

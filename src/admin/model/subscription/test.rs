@@ -4,14 +4,13 @@
 //! [...]}`, each with or without a draft: a `"filter"` or a `"transform"`. An object with only
 //! these keys is never an event in any schema.
 
-use crate::model::refuse_value;
 use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::check;
-use crate::model::{EditionRanges, InvalidRequest, check_exact, read as read_value};
+use crate::model::{EditionRanges, InvalidRequest, check_exact, read as read_value, refuse_value};
 use gridhook_api::subscription::EventFilter;
 use gridhook_policy::{filter::Filter, transform::Transform};
 use gridhook_record::topic::TopicRecord;
