@@ -18,7 +18,7 @@ pub struct FilterTestReport {
 
 /// The result of a filter for one event.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FilterReportLine {
     /// `id` of the event, as the publisher set it

@@ -19,13 +19,13 @@ use gridhook_record::{
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Namespace {
     /// Resource id, as Azure Resource Manager writes it
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
     /// Last part of the resource id
     pub name: Option<String>,
     /// Resource type, with the resource provider before it
-    #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(rename = "type", skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind: ReadOnly<String>,
     /// Location of the resource, stored and returned; default `local`
@@ -37,7 +37,7 @@ pub struct Namespace {
     /// Managed identity, stored and returned
     pub identity: Option<Identity>,
     /// Identities and times of creation and last change
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = SystemDataView, read_only)]
     pub system_data: ReadOnly<SystemDataView>,
     /// Settings and state; the other fields identify the resource
@@ -49,15 +49,15 @@ pub struct Namespace {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NamespaceProperties {
     /// Provisioning state of the resource
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub provisioning_state: ReadOnly<String>,
     /// Address of the data plane of the namespace
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub endpoint: ReadOnly<String>,
     /// Settings of the topics of the namespace
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = TopicsConfiguration, read_only)]
     pub topics_configuration: ReadOnly<TopicsConfiguration>,
     /// Zone redundancy, stored and returned; no effect
@@ -84,17 +84,17 @@ pub struct TopicsConfiguration {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NamespaceTopic {
     /// Resource id, as Azure Resource Manager writes it
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
     /// Last part of the resource id
     pub name: Option<String>,
     /// Resource type, with the resource provider before it
-    #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(rename = "type", skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind: ReadOnly<String>,
     /// Identities and times of creation and last change
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = SystemDataView, read_only)]
     pub system_data: ReadOnly<SystemDataView>,
     /// Settings and state; the other fields identify the resource
@@ -106,7 +106,7 @@ pub struct NamespaceTopic {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NamespaceTopicProperties {
     /// Provisioning state of the resource
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub provisioning_state: ReadOnly<String>,
     /// Kind of the publisher, `Custom`

@@ -57,8 +57,8 @@ impl<T> From<T> for ReadOnly<T> {
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for ReadOnly<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        Ok(Self(T::deserialize(value).ok()))
+        let value = Option::<Value>::deserialize(deserializer)?;
+        Ok(Self(value.and_then(|value| T::deserialize(value).ok())))
     }
 }
 

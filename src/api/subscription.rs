@@ -30,17 +30,17 @@ use gridhook_record::subscription::{
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EventSubscription<P: Serialize> {
     /// Resource id, as Azure Resource Manager writes it
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
     /// Name of the event subscription, as in the path
     pub name: Option<String>,
     /// Resource type, with the resource provider before it
-    #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(rename = "type", skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind: ReadOnly<String>,
     /// Identities and times of creation and last change
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = SystemDataView, read_only)]
     pub system_data: ReadOnly<SystemDataView>,
     /// Properties of the event subscription
@@ -142,15 +142,15 @@ pub struct SubscriptionProperties {
     #[serde(skip)]
     pub queue: Option<PullSettings>,
     /// Resource id of the topic, the domain or the domain topic
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub topic: ReadOnly<String>,
     /// Provisioning state of the resource
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub provisioning_state: ReadOnly<String>,
     /// Endpoint that receives events until a new endpoint is validated
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = Option<String>, read_only)]
     pub endpoint_in_service: ReadOnly<Option<String>>,
 }
@@ -250,11 +250,11 @@ pub struct WebhookProperties {
     #[schema(value_type = Option<Vec<DeliveryAttributeMapping>>)]
     pub delivery_attribute_mappings: Option<Vec<Value>>,
     /// The URL of the endpoint without parts that may be secret
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub endpoint_base_url: ReadOnly<String>,
     /// Requests per minute that the endpoint allowed in the handshake
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = u32, read_only)]
     pub allowed_rate: ReadOnly<NonZeroU32>,
 }

@@ -21,13 +21,13 @@ use gridhook_record::{
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Topic {
     /// Resource id, as Azure Resource Manager writes it
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
     /// Last part of the resource id
     pub name: Option<String>,
     /// Resource type, with the resource provider before it
-    #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(rename = "type", skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind_of_resource: ReadOnly<String>,
     /// Location of the resource, stored and returned; default `local`
@@ -43,7 +43,7 @@ pub struct Topic {
     /// Managed identity, stored and returned
     pub identity: Option<Identity>,
     /// Identities and times of creation and last change
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = SystemDataView, read_only)]
     pub system_data: ReadOnly<SystemDataView>,
     /// Settings and state; the other fields identify the resource
@@ -68,11 +68,11 @@ enum InputSchema {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TopicProperties {
     /// Provisioning state of the resource
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub provisioning_state: ReadOnly<String>,
     /// Address that publishers post to
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub endpoint: ReadOnly<String>,
     /// Schema of published events: `EventGridSchema`, `CloudEventSchemaV1_0` or
@@ -80,7 +80,7 @@ pub struct TopicProperties {
     #[schema(value_type = Option<InputSchema>)]
     pub input_schema: Option<String>,
     /// Id of the resource in metrics
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub metric_resource_id: ReadOnly<String>,
     /// Whether access keys and SAS tokens are refused; default false
@@ -156,19 +156,19 @@ pub struct SharedAccessKeys {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DomainTopic {
     /// Resource id, as Azure Resource Manager writes it
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
     /// Last part of the resource id
     pub name: Option<String>,
     /// Resource type, with the resource provider before it
-    #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(rename = "type", skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind: ReadOnly<String>,
     /// Settings and state; the other fields identify the resource
     pub properties: Option<DomainTopicProperties>,
     /// Identities and times of creation and last change
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = SystemDataView, read_only)]
     pub system_data: ReadOnly<SystemDataView>,
 }
@@ -177,7 +177,7 @@ pub struct DomainTopic {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DomainTopicProperties {
     /// Provisioning state of the resource
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub provisioning_state: ReadOnly<String>,
 }
@@ -187,15 +187,15 @@ pub struct DomainTopicProperties {
 #[serde(deny_unknown_fields)]
 pub struct DeclaredEventType {
     /// Resource id, as Azure Resource Manager writes it
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
     /// Last part of the resource id
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub name: ReadOnly<String>,
     /// Resource type, with the resource provider before it
-    #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(rename = "type", skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind: ReadOnly<String>,
     /// Settings and state; the other fields identify the resource

@@ -95,7 +95,8 @@ impl FilterArgs {
             .collect()
     }
 
-    fn filter_body(&self) -> Option<DeadLetterFilter> {
+    fn into_body(self) -> Option<DeadLetterFilter> {
+        let is_set = !self.query_pairs().is_empty();
         let Self {
             stage,
             from,
@@ -103,8 +104,7 @@ impl FilterArgs {
             reason,
             id,
         } = self;
-        let [stage, from, to, reason, id] = [stage, from, to, reason, id].map(Clone::clone);
-        (!self.query_pairs().is_empty()).then_some(DeadLetterFilter {
+        is_set.then_some(DeadLetterFilter {
             stage,
             from,
             to,
@@ -218,7 +218,7 @@ struct SelectionArgs {
 impl SelectionArgs {
     /// Requires a filter or `--all`, so that a forgotten flag does not affect all dead letters.
     fn purge_body(self) -> Result<DeadLetterPurge, ClientError> {
-        let filter = self.which.filter_body();
+        let filter = self.which.into_body();
         if !self.all && self.keys.is_empty() && filter.is_none() {
             let text = "no dead letters selected; use --key, --id, --reason, --stage, --from or \
                 --to, or --all";

@@ -142,7 +142,7 @@ impl Replay {
             }
             ReplayCommand::List { target } => {
                 let text = |page: &Page<ReplayView>| format_jobs(&page.value);
-                let path = target.replays_path("");
+                let path = target.path("/replays");
                 target.client.get_and_format(&path, text).await
             }
             ReplayCommand::Running { client } => {
@@ -191,12 +191,12 @@ impl Replay {
                     let server = target.client.server.build_client()?;
                     return target.watch_replay(&server, id).await;
                 }
-                let path = target.replays_path(&format!("/{}", client::encode_segment(&id)));
+                let path = target.job_path(&id, "");
                 target.client.get_and_format(&path, format_job).await
             }
-            ReplayCommand::Pause(job) => job.run_action("pause").await,
-            ReplayCommand::Resume(job) => job.run_action("resume").await,
-            ReplayCommand::Cancel(job) => job.run_action("cancel").await,
+            ReplayCommand::Pause(job) => job.run_action("/pause").await,
+            ReplayCommand::Resume(job) => job.run_action("/resume").await,
+            ReplayCommand::Cancel(job) => job.run_action("/cancel").await,
         }
     }
 }
@@ -204,7 +204,7 @@ impl Replay {
 impl JobArgs {
     async fn run_action(self, action: &str) -> Result<String, ClientError> {
         let Self { target, id } = self;
-        let path = target.replays_path(&format!("/{}/{action}", client::encode_segment(&id)));
+        let path = target.job_path(&id, action);
         target
             .client
             .post_and_format(&path, &json!({}), format_job)
@@ -213,8 +213,9 @@ impl JobArgs {
 }
 
 impl SubscriptionArgs {
-    fn replays_path(&self, rest: &str) -> String {
-        self.path(&format!("/replays{rest}"))
+    /// The path of a replay, with `rest` behind it.
+    fn job_path(&self, id: &str, rest: &str) -> String {
+        self.path(&format!("/replays/{}{rest}", client::encode_segment(id)))
     }
 
     async fn start_replay(
@@ -224,7 +225,7 @@ impl SubscriptionArgs {
         yes: bool,
     ) -> Result<String, ClientError> {
         let server = self.client.server.build_client()?;
-        let path = self.replays_path("");
+        let path = self.path("/replays");
         if body.dry_run {
             let report: Value = server.send_post(&path, &body).await?;
             return self.client.format_response(&report, format_dry_run);
@@ -260,7 +261,7 @@ impl SubscriptionArgs {
     /// Shows a progress line until the replay has ended, then the replay. The replay does not
     /// depend on this command.
     async fn watch_replay(&self, server: &ServerClient, id: String) -> Result<String, ClientError> {
-        let path = self.replays_path(&format!("/{}", client::encode_segment(&id)));
+        let path = self.job_path(&id, "");
         loop {
             let json: Value = tokio::select! {
                 response = server.get(&path) => response?,

@@ -94,11 +94,11 @@ pub struct NamespaceSubscriptionProperties {
     /// For a new event subscription: time of the first stored event to deliver
     pub starts_from: Option<String>,
     /// Provisioning state of the resource
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub provisioning_state: ReadOnly<String>,
     /// Endpoint that receives events until a new endpoint is validated
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = Option<String>, read_only)]
     pub endpoint_in_service: ReadOnly<Option<String>>,
 }
