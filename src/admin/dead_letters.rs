@@ -221,7 +221,7 @@ pub(super) async fn redrive(call: Call<'_>) -> AdminResult {
     let rate = body.rate.map(parse_rate).transpose()?;
     let topic = call.path.topic()?.topic_key();
     let subscription = call.path.subscription()?;
-    shares::check_new_job(control, call.permissions, &topic, &subscription).await?;
+    shares::check_new_job(call, &topic, &subscription).await?;
     let kind = JobKind::Redrive { drained: false };
     let start = Command::Job(JobCommand::Start { kind, rate });
     let begun = control

@@ -189,7 +189,7 @@ pub(super) async fn start(call: Call<'_>) -> AdminResult {
             .await?;
         return respond_json(&dry_run(content));
     }
-    shares::check_new_job(control, call.permissions, &topic, &subscription).await?;
+    shares::check_new_job(call, &topic, &subscription).await?;
     let job = registry
         .begin_replay(&topic, &subscription, range, rate)
         .await?;

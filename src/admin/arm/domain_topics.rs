@@ -59,11 +59,9 @@ pub(super) async fn put(call: Call<'_>) -> AdminResult {
     let domain = call.find_topic()?;
     let existing = domain.domain_topic(name.as_str());
     if existing.is_none() {
-        shares::check_new_domain_topic(call.control, call.permissions, &domain)?;
+        shares::check_new_domain_topic(call, &domain)?;
     }
-    let before = existing
-        .as_ref()
-        .map(|existing| existing.system_data.as_ref());
+    let before = existing.as_ref().map(|existing| &existing.system_data);
     let system_data = call.stamp_change(before);
     let record = domain.record();
     let id = record.resource_id();

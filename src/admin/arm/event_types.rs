@@ -118,7 +118,7 @@ fn with_event_types(
     info.kind = Some(EventTypeKind::Inline);
     change(info.inline_event_types.get_or_insert_default());
     record.azure_properties.event_type_info = Some(info);
-    record.system_data = call.stamp_change(Some(record.system_data.as_ref()));
+    record.system_data = call.stamp_change(Some(&record.system_data));
     record
 }
 

@@ -89,14 +89,14 @@ impl<'a> Call<'a> {
 
     /// The system data of a resource after a change; `before` are those of the resource, if it
     /// exists.
-    pub(super) fn stamp_change(&self, before: Option<Option<&SystemData>>) -> Option<SystemData> {
+    pub(super) fn stamp_change(&self, before: Option<&Option<SystemData>>) -> Option<SystemData> {
         let (by, kind) = self.caller().identity();
         let stamp = ChangeStamp {
             by: by.to_owned(),
             kind,
             at: self.control.clock.now(),
         };
-        Some(system_data::after_change(stamp, before))
+        Some(system_data::after_change(stamp, before.map(Option::as_ref)))
     }
 
     /// Reads the JSON body; an empty one is an object without keys.

@@ -135,9 +135,7 @@ fn namespace_above(
 
 pub(super) async fn put(call: Call<'_>) -> AdminResult {
     let (existing, mut planned) = planned_change(call)?;
-    let before = existing
-        .as_ref()
-        .map(|existing| existing.system_data.as_ref());
+    let before = existing.as_ref().map(|existing| &existing.system_data);
     planned.system_data = call.stamp_change(before);
     let saved = save_and_view(call, planned).await?;
     Ok(topic_response(
@@ -167,7 +165,7 @@ pub(super) fn planned_change(
     let mut requested = TopicSpec::from_put(path.kind, name, call.body)?;
     let namespace = namespace_above(control, &path)?;
     let Some(topic) = control.registry.find_topic(&path.topic_key()) else {
-        shares::check_new_topic(control, call.permissions)?;
+        shares::check_new_topic(call)?;
         requested.check_partition_count(control.shard_count(), None)?;
         let keys = new_keys()?;
         let editions = &control.editions;
@@ -199,7 +197,7 @@ pub(super) async fn patch(call: Call<'_>) -> AdminResult {
     let topic = call.find_topic()?;
     let requested = TopicSpec::from_patch(&topic.record(), call.body)?;
     let mut record = updated_record(control, &topic, requested)?;
-    record.system_data = call.stamp_change(Some(record.system_data.as_ref()));
+    record.system_data = call.stamp_change(Some(&record.system_data));
     let saved = save_and_view(call, record).await?;
     // As in Azure.
     let response = if saved.namespace.is_some() {
@@ -344,7 +342,7 @@ pub(super) async fn regenerate_key(call: Call<'_>) -> AdminResult {
     let _lock = control.lock_topic(&call.path.topic()?.topic_key()).await;
     let mut record = TopicRecord::clone(&call.find_topic()?.record());
     replace_key(&mut record.keys, key)?;
-    record.system_data = call.stamp_change(Some(record.system_data.as_ref()));
+    record.system_data = call.stamp_change(Some(&record.system_data));
     let saved = control.registry.put_topic(record).await?.record();
     info!(topic = saved.key(), ?key, "access key replaced");
     Ok(keys_response(&saved.keys))
