@@ -6,7 +6,7 @@ use actix_web::{HttpRequest, web};
 use serde::Deserialize;
 
 use super::{AdminError, Control, query, topic_filter::find_topic_by_id};
-use crate::{AdminResult, metrics::merge_ends, respond_json};
+use crate::{AdminResult, metrics::CombineCounts as _, respond_json};
 use gridhook_api::supervision::{
     ActorView, EndsView, IncarnationsView, QuarantinedEvent, QuarantinedView, RecoveryView,
     SupervisionReport,
@@ -182,7 +182,8 @@ impl ActorHistory {
         self.recoveries.count += count;
         self.recoveries.longest = self.recoveries.longest.max(*longest);
         self.recoveries.newest.extend(newest);
-        merge_ends(&mut self.ends, supervision.ends, u64::saturating_add);
+        self.ends
+            .combine_with(&supervision.ends, u64::saturating_add);
         let (kind, topic, subscription, store) = match owner {
             ActorOwner::Topic(topic) => ("topic", Some(topic), None, None),
             ActorOwner::Subscription(topic, name) => {

@@ -33,7 +33,7 @@ use actix_web::{
     web,
 };
 
-pub(super) use self::figures::merge_ends;
+pub(super) use self::figures::CombineCounts;
 pub use self::series::SeriesLimits;
 pub(super) use self::series::{Activity, SeriesSelection};
 pub(super) use self::view::{METRICS, MetricsView};

@@ -250,7 +250,7 @@ impl SubscriptionSeries {
             rest.unread.add(topic, sequence, census.backlog);
         }
         let figures = SubscriptionFigures::from_census(census, dead_letters);
-        rest.sum.add(&figures);
+        rest.sum.add(figures);
     }
 
     /// Records the counters of those that are named now.
