@@ -8,7 +8,7 @@ use actix_web::{
     http::{Method, StatusCode},
     web,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -77,6 +77,11 @@ pub(super) fn set_changes(changes: impl FnOnce() -> Vec<AuditChange>) {
     if let Some(operation) = AuditedOperation::current() {
         operation.set_changes(changes());
     }
+}
+
+/// Sets the difference between the GET of a resource and what it will return after the change.
+pub(super) fn plan_change(before: Option<&[u8]>, after: &impl Serialize) {
+    set_changes(|| recorded_changes(before, serde_json::to_vec(after).ok().as_deref()));
 }
 
 /// Sets the status that the operation of this task has if it succeeds.

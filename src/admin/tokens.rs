@@ -85,9 +85,7 @@ pub(super) async fn create_token(
     };
     let shown = token_view(record.clone());
     audit::expect_status(StatusCode::CREATED);
-    audit::set_changes(|| {
-        audit::recorded_changes(None, serde_json::to_vec(&shown).ok().as_deref())
-    });
+    audit::plan_change(None, &shown);
     let token = control.registry.tokens().create_token(record).await?;
     info!(
         token = token.name(),

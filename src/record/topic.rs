@@ -63,6 +63,15 @@ impl TopicKind {
             Self::Domain => "domains",
         }
     }
+
+    /// The resource type, with the resource provider before it.
+    pub fn resource_type(self) -> &'static str {
+        match self {
+            Self::Topic => "Microsoft.EventGrid/topics",
+            Self::Domain => "Microsoft.EventGrid/domains",
+            Self::NamespaceTopic => "Microsoft.EventGrid/namespaces/topics",
+        }
+    }
 }
 
 /// The key of a topic or a domain: its name in lower case, with a prefix for each kind. No valid

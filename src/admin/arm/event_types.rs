@@ -16,7 +16,7 @@ use actix_web::HttpResponse;
 use gridhook_api::{resource::Page, topic::DeclaredEventType, what_if::Difference};
 use gridhook_record::{
     azure_properties::{EventTypeKind, InlineEventType},
-    topic::{TopicKind, TopicRecord},
+    topic::TopicRecord,
 };
 
 pub(crate) fn event_type_view(
@@ -24,16 +24,12 @@ pub(crate) fn event_type_view(
     name: &str,
     properties: &InlineEventType,
 ) -> DeclaredEventType {
-    let kind = match topic.kind() {
-        TopicKind::Topic => "Microsoft.EventGrid/topics/eventTypes",
-        TopicKind::Domain => "Microsoft.EventGrid/domains/eventTypes",
-        TopicKind::NamespaceTopic => "Microsoft.EventGrid/namespaces/topics/eventTypes",
-    };
+    let kind = format!("{}/eventTypes", topic.kind().resource_type());
     let id = format!("{}/eventTypes/{name}", topic.resource_id());
     DeclaredEventType {
         id: id.into(),
         name: name.to_owned().into(),
-        kind: kind.to_owned().into(),
+        kind: kind.into(),
         properties: properties.clone(),
     }
 }

@@ -151,9 +151,7 @@ impl<'a> Call<'a> {
     /// Sets what the audit trail has of a change: the difference from a resource whose GET will
     /// return `after`.
     pub(crate) fn plan_audit(&self, after: &impl Serialize) {
-        audit::set_changes(|| {
-            audit::recorded_changes(self.before, serde_json::to_vec(after).ok().as_deref())
-        });
+        audit::plan_change(self.before, after);
     }
 }
 
@@ -184,6 +182,9 @@ impl ChangeLock {
         self.0.take();
     }
 }
+
+/// Operations by the end of their path.
+pub(super) type PathOperations<const N: usize> = [(&'static str, &'static [ArmOperation]); N];
 
 pub struct ArmOperation {
     pub method: Method,

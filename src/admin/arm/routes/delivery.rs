@@ -2,7 +2,7 @@
 //! and commands to the delivery.
 
 use super::{
-    super::operation::{ArmOperation, Handler, get, handler, post},
+    super::operation::{ArmOperation, Handler, PathOperations, get, handler, post},
     topics::PAGE_OF_LINES,
 };
 use crate::{
@@ -87,7 +87,7 @@ const fn replay_command(handler: Handler, description: Description) -> ArmOperat
     post(Access::OPERATE, handler, description).in_parts(SpreadMerge::Replays)
 }
 
-pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
+pub(super) static DELIVERY_ACTIONS: PathOperations<16> = [
     (
         "/deadLetters",
         &[get(

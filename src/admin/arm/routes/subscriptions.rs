@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        operation::{ArmOperation, delete, get, handler, list, patch, post, put},
+        operation::{ArmOperation, PathOperations, delete, get, handler, list, patch, post, put},
         subscriptions,
     },
     topics::ONE_EVENT,
@@ -155,7 +155,7 @@ pub(super) const DELETE_SUBSCRIPTION: Description = describe(
 )
 .returns_nothing(204, "The resource is deleted");
 
-pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[ArmOperation]); 8] = [
+pub(super) static SUBSCRIPTION_ACTIONS: PathOperations<8> = [
     (
         "/getFullUrl",
         &[post(

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     super::{
         domain_topics, event_types,
-        operation::{ArmOperation, delete, get, handler, list, patch, post, put},
+        operation::{ArmOperation, PathOperations, delete, get, handler, list, patch, post, put},
         topics,
     },
     subscriptions::TEST_FILTER,
@@ -123,7 +123,7 @@ pub(super) const REGENERATE_KEY: Description =
         .returns::<SharedAccessKeys>(200, "Both access keys")
         .fails(CHANGING);
 
-pub(super) static TOPIC_ACTIONS: [(&str, &[ArmOperation]); 8] = [
+pub(super) static TOPIC_ACTIONS: PathOperations<8> = [
     (
         "/listKeys",
         &[post(Access::ADMIN, handler!(topics::list_keys), LIST_KEYS)],
@@ -227,7 +227,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[ArmOperation]); 8] = [
 ];
 
 /// The event types of every topic.
-pub(super) static EVENT_TYPES: [(&str, &[ArmOperation]); 2] = [
+pub(super) static EVENT_TYPES: PathOperations<2> = [
     (
         "/eventTypes",
         &[get(
@@ -269,7 +269,7 @@ pub(super) static EVENT_TYPES: [(&str, &[ArmOperation]); 2] = [
 ];
 
 /// Operations on topics and domains, which topics of namespaces do not have.
-pub(super) static TOPIC_LISTS: [(&str, &[ArmOperation]); 2] = [
+pub(super) static TOPIC_LISTS: PathOperations<2> = [
     (
         "/providers/Microsoft.EventGrid/eventTypes",
         &[get(
@@ -291,7 +291,7 @@ pub(super) static TOPIC_LISTS: [(&str, &[ArmOperation]); 2] = [
     ),
 ];
 
-pub(super) static DOMAIN_TOPICS: [(&str, &[ArmOperation]); 2] = [
+pub(super) static DOMAIN_TOPICS: PathOperations<2> = [
     (
         "",
         &[list(

@@ -139,7 +139,7 @@ pub fn namespace_topic_view(record: &TopicRecord) -> NamespaceTopic {
     let mut topic = settable(record);
     topic.id = record.resource_id().into();
     topic.name = Some(record.name.to_string());
-    topic.kind = "Microsoft.EventGrid/namespaces/topics".to_owned().into();
+    topic.kind = record.kind().resource_type().to_owned().into();
     topic.system_data = system_data_view(record.system_data.as_ref());
     let properties = topic.properties.get_or_insert_default();
     properties.provisioning_state = "Succeeded".to_owned().into();
