@@ -25,19 +25,13 @@ use gridhook_api::dead_letters::{
     NewDeadLetterView, PageView, PurgedView, RedriveStartedView,
 };
 
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   gridhook dead-letters list orders billing --reason TimeToLiveExceeded --from 7d
   gridhook dead-letters newest --reason UndeliverableDueToHttpBadRequest
   gridhook dead-letters redrive orders billing --all --rate 50
   gridhook dead-letters purge orders billing --id 17")]
-pub struct DeadLetters {
-    #[command(subcommand)]
-    command: DeadLettersCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum DeadLettersCommand {
+pub enum DeadLetters {
     /// List dead letters, waiting and written
     List(ListArgs),
     /// List the newest dead letters of all event subscriptions
@@ -115,7 +109,7 @@ impl FilterArgs {
 }
 
 #[derive(Debug, Args)]
-struct ListArgs {
+pub struct ListArgs {
     #[command(flatten)]
     target: SubscriptionArgs,
     #[command(flatten)]
@@ -126,7 +120,7 @@ struct ListArgs {
 }
 
 #[derive(Debug, Args)]
-struct NewestArgs {
+pub struct NewestArgs {
     /// Only with this dead-letter reason
     #[arg(long, value_name = "REASON")]
     reason: Option<String>,
@@ -192,7 +186,7 @@ impl NewestArgs {
 }
 
 #[derive(Debug, Args)]
-struct ShowArgs {
+pub struct ShowArgs {
     #[command(flatten)]
     target: SubscriptionArgs,
     /// Key of the dead letter, from the list
@@ -235,7 +229,7 @@ impl SelectionArgs {
 }
 
 #[derive(Debug, Args)]
-struct PurgeArgs {
+pub struct PurgeArgs {
     #[command(flatten)]
     target: SubscriptionArgs,
     #[command(flatten)]
@@ -246,7 +240,7 @@ struct PurgeArgs {
 }
 
 #[derive(Debug, Args)]
-struct RedriveArgs {
+pub struct RedriveArgs {
     #[command(flatten)]
     target: SubscriptionArgs,
     #[command(flatten)]
@@ -307,16 +301,16 @@ impl RedriveArgs {
 impl DeadLetters {
     /// Runs the command and returns the text to print.
     pub async fn run(self) -> Result<String, ClientError> {
-        match self.command {
-            DeadLettersCommand::List(list) => list.run().await,
-            DeadLettersCommand::Newest(newest) => newest.run().await,
-            DeadLettersCommand::Show(ShowArgs { target, key }) => {
+        match self {
+            Self::List(list) => list.run().await,
+            Self::Newest(newest) => newest.run().await,
+            Self::Show(ShowArgs { target, key }) => {
                 let path = target.dead_letters(&format!("/{}", encode_segment(&key)));
                 let view: Box<RawValue> = target.client.server.build_client()?.get(&path).await?;
                 Ok(print::raw_json(&view))
             }
-            DeadLettersCommand::Redrive(redrive) => redrive.run().await,
-            DeadLettersCommand::Purge(PurgeArgs {
+            Self::Redrive(redrive) => redrive.run().await,
+            Self::Purge(PurgeArgs {
                 target,
                 selection,
                 yes,

@@ -107,17 +107,23 @@ commands! {
     Health(health::Health),
     /// Set up and check a cluster, show its nodes, move shards, drain and forget nodes, rebuild from
     /// data folders
+    #[command(subcommand)]
     Cluster(cluster::Cluster) => |command, program| command.run(program),
     /// Show a server's clock, or confirm it after a jump
-    Clock(clock::ClockArgs),
+    #[command(subcommand)]
+    Clock(clock::ClockCommand),
     /// Check the settings without starting the server
-    Config(config::ConfigArgs) => |command, program| Ok(command.run(program.check)?.into()),
+    #[command(subcommand)]
+    Config(config::ConfigCommand) => |command, program| Ok(command.run(program.check)?.into()),
     /// Manage topics, domains and namespaces, and their access keys
+    #[command(subcommand)]
     Topics(topics::Topics),
     /// List, show, create and delete event types with their schemas
     #[command(name = "event-types")]
+    #[command(subcommand)]
     EventTypes(event_types::EventTypes),
     /// Manage, hold and probe event subscriptions; test their filters
+    #[command(subcommand)]
     Subscriptions(subscriptions::Subscriptions) => |command, _| block_on(command.run(&Clock::system())),
     /// Follow published events and delivery outcomes live
     Tail(tail::TailCommand),
@@ -132,10 +138,13 @@ commands! {
     /// Publish events from a file or from standard input
     Publish(publish::Publish),
     /// Manage contexts: named servers with their credentials
+    #[command(subcommand)]
     Context(context::Contexts) => |command, _| Ok(command.run()?.into()),
     /// List, show, redrive and purge dead letters
+    #[command(subcommand)]
     DeadLetters(dead_letters::DeadLetters),
     /// Send stored events to an event subscription again
+    #[command(subcommand)]
     Replay(replay::Replay),
     /// Show the delivery history of an event, for each event subscription
     Trace(trace::Trace),
@@ -155,6 +164,7 @@ commands! {
     /// Show version, listeners, process and changed settings of a server
     Server(server::Server),
     /// Create, list and revoke named tokens with roles and scopes
+    #[command(subcommand)]
     Tokens(tokens::Tokens),
     /// List what operators did and tried to do
     Audit(audit::Audit),

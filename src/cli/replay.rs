@@ -20,18 +20,12 @@ use gridhook_api::{
     status::CountersView,
 };
 
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   gridhook replay start orders billing --from 2h --dry-run
   gridhook replay start orders billing --from-sequence 1 --rate 100 --watch
   gridhook replay pause orders billing 16")]
-pub struct Replay {
-    #[command(subcommand)]
-    command: ReplayCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum ReplayCommand {
+pub enum Replay {
     /// Start a replay
     Start {
         #[command(flatten)]
@@ -66,15 +60,9 @@ enum ReplayCommand {
         yes: bool,
     },
     /// List the running and the last ended replays of an event subscription
-    List {
-        #[command(flatten)]
-        target: SubscriptionArgs,
-    },
+    List(SubscriptionArgs),
     /// List the replays and redrives of all event subscriptions that have not ended
-    Running {
-        #[command(flatten)]
-        client: ClientArgs,
-    },
+    Running(ClientArgs),
     /// Show a replay
     Show {
         #[command(flatten)]
@@ -92,7 +80,7 @@ enum ReplayCommand {
 }
 
 #[derive(Debug, Args)]
-struct JobArgs {
+pub struct JobArgs {
     #[command(flatten)]
     target: SubscriptionArgs,
     /// Id of the replay, from the list
@@ -108,8 +96,8 @@ const BAR_WIDTH: u64 = 30;
 impl Replay {
     /// Runs the command and returns the text to print.
     pub async fn run(self) -> Result<String, ClientError> {
-        match self.command {
-            ReplayCommand::Start {
+        match self {
+            Self::Start {
                 target,
                 from,
                 to,
@@ -140,12 +128,12 @@ impl Replay {
                 };
                 target.start_replay(body, watch, yes).await
             }
-            ReplayCommand::List { target } => {
+            Self::List(target) => {
                 let text = |page: &Page<ReplayView>| format_jobs(&page.value);
                 let path = target.path("/replays");
                 target.client.get_and_format(&path, text).await
             }
-            ReplayCommand::Running { client } => {
+            Self::Running(client) => {
                 let report: Value = client.server.build_client()?.get("/jobs?top=1000").await?;
                 let jobs = report["jobs"].as_array().cloned().unwrap_or_default();
                 client.output.format_list(jobs, |jobs: &[OpenJob]| {
@@ -183,7 +171,7 @@ impl Replay {
                     table.to_string()
                 })
             }
-            ReplayCommand::Show {
+            Self::Show {
                 job: JobArgs { target, id },
                 watch,
             } => {
@@ -194,9 +182,9 @@ impl Replay {
                 let path = target.job_path(&id, "");
                 target.client.get_and_format(&path, format_job).await
             }
-            ReplayCommand::Pause(job) => job.run_action("/pause").await,
-            ReplayCommand::Resume(job) => job.run_action("/resume").await,
-            ReplayCommand::Cancel(job) => job.run_action("/cancel").await,
+            Self::Pause(job) => job.run_action("/pause").await,
+            Self::Resume(job) => job.run_action("/resume").await,
+            Self::Cancel(job) => job.run_action("/cancel").await,
         }
     }
 }

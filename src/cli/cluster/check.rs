@@ -18,7 +18,7 @@ use super::super::{
 Examples:
   gridhook cluster check --config gridhook.toml"
 )]
-pub(super) struct Check {
+pub struct Check {
     /// Settings file of the node [default: none, the default settings apply]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,

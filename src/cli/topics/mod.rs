@@ -19,7 +19,7 @@ use super::{
 };
 use gridhook_api::{resource::NamedResource, topic::SharedAccessKeys, what_if::Difference};
 
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   gridhook topics list
   gridhook topics create orders --input-schema CloudEventSchemaV1_0 --tag team=shop
@@ -27,13 +27,7 @@ use gridhook_api::{resource::NamedResource, topic::SharedAccessKeys, what_if::Di
   gridhook topics update orders --allow-from 10.1.0.0/16
   gridhook topics keys orders --regenerate key2 --yes
   gridhook topics delete orders --yes")]
-pub struct Topics {
-    #[command(subcommand)]
-    command: TopicsCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum TopicsCommand {
+pub enum Topics {
     /// List topics, domains and namespaces, or the topics of a domain or a namespace
     List {
         /// Domain or namespace whose topics to list, such as domains/NAME
@@ -88,7 +82,7 @@ enum TopicsCommand {
 }
 
 #[derive(Debug, Args)]
-struct TopicArgs {
+pub struct TopicArgs {
     /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a
     /// resource id
     topic: ResourceName,
@@ -102,17 +96,17 @@ impl Topics {
     /// # Errors
     /// A flag cannot be used, or a request failed.
     pub async fn run(self) -> Result<String, ClientError> {
-        match self.command {
-            TopicsCommand::List {
+        match self {
+            Self::List {
                 domain,
                 subscription_id,
                 client,
             } => list_topics(&client, domain, &subscription_id).await,
-            TopicsCommand::Show(target) => target.show_topic().await,
-            TopicsCommand::Create { target, spec } => target.create_topic(&spec).await,
-            TopicsCommand::Update { target, spec } => target.update_topic(&spec).await,
-            TopicsCommand::Delete { target, yes } => target.delete_topic(yes).await,
-            TopicsCommand::Keys {
+            Self::Show(target) => target.show_topic().await,
+            Self::Create { target, spec } => target.create_topic(&spec).await,
+            Self::Update { target, spec } => target.update_topic(&spec).await,
+            Self::Delete { target, yes } => target.delete_topic(yes).await,
+            Self::Keys {
                 target,
                 regenerate,
                 yes,
