@@ -1,7 +1,6 @@
 //! The audit trail: records every operation that needs more than the role `read`, refused ones too.
 //! `GET /audit` lists it.
 
-use crate::{AdminResult, respond_json};
 use std::{sync::Arc, time::Duration};
 
 use actix_web::{
@@ -9,7 +8,7 @@ use actix_web::{
     http::{Method, StatusCode},
     web,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -20,7 +19,7 @@ use super::{
     permissions::Permissions,
     query, request_id,
 };
-use crate::model::difference::difference_between;
+use crate::{AdminResult, model::difference::difference_between, respond_json};
 use gridhook_api::{
     audit::{AuditEntry, AuditPageView},
     what_if::ValueChange,
@@ -78,6 +77,11 @@ pub(super) fn set_changes(changes: impl FnOnce() -> Vec<AuditChange>) {
     if let Some(operation) = AuditedOperation::current() {
         operation.set_changes(changes());
     }
+}
+
+/// Sets the difference between the GET of a resource and what it will return after the change.
+pub(super) fn plan_change(before: Option<&[u8]>, after: &impl Serialize) {
+    set_changes(|| recorded_changes(before, serde_json::to_vec(after).ok().as_deref()));
 }
 
 /// Sets the status that the operation of this task has if it succeeds.

@@ -247,17 +247,14 @@ fn cluster_context(request: &HttpRequest) -> AdminResult<&ClusterContext> {
         .ok_or_else(|| AdminError::NotFound(no_cluster.to_owned()))
 }
 
-fn request_error(error: RequestError) -> AdminError {
-    match error {
-        RequestError::Shard { .. } | RequestError::NotAlive(..) | RequestError::NoRecord(..) => {
-            AdminError::NotFound(format!("{error}."))
+impl From<RequestError> for AdminError {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::Shard { .. }
+            | RequestError::NotAlive(..)
+            | RequestError::NoRecord(..) => Self::NotFound(format!("{error}.")),
+            _ => Self::Conflict(format!("{error}.")),
         }
-        RequestError::Leaving(_)
-        | RequestError::CatchingUp(_)
-        | RequestError::Alive(_)
-        | RequestError::Unreadable(_)
-        | RequestError::Record(_)
-        | RequestError::Stopping => AdminError::Conflict(format!("{error}.")),
     }
 }
 
@@ -275,11 +272,7 @@ pub(super) async fn ownership(request: HttpRequest) -> AdminResult {
 pub(super) async fn move_shard(request: HttpRequest, body: web::Payload) -> AdminResult {
     let cluster_context = cluster_context(&request)?;
     let MoveBody { shard, node } = read_json(body).await?;
-    cluster_context
-        .membership
-        .move_shard(shard, node)
-        .await
-        .map_err(request_error)?;
+    cluster_context.membership.move_shard(shard, node).await?;
     Ok(HttpResponse::Accepted().json(cluster_context.ownership_view()))
 }
 
@@ -287,11 +280,7 @@ pub(super) async fn move_shard(request: HttpRequest, body: web::Payload) -> Admi
 pub(super) async fn drain_node(request: HttpRequest, body: web::Payload) -> AdminResult {
     let cluster_context = cluster_context(&request)?;
     let DrainBody { node, drain } = read_json(body).await?;
-    cluster_context
-        .membership
-        .drain_node(node, drain)
-        .await
-        .map_err(request_error)?;
+    cluster_context.membership.drain_node(node, drain).await?;
     Ok(HttpResponse::Accepted().json(cluster_context.cluster_view()))
 }
 
@@ -299,11 +288,7 @@ pub(super) async fn drain_node(request: HttpRequest, body: web::Payload) -> Admi
 pub(super) async fn forget_node(request: HttpRequest, body: web::Payload) -> AdminResult {
     let cluster_context = cluster_context(&request)?;
     let ForgetBody { node } = read_json(body).await?;
-    cluster_context
-        .membership
-        .forget_node(node)
-        .await
-        .map_err(request_error)?;
+    cluster_context.membership.forget_node(node).await?;
     respond_json(&cluster_context.cluster_view())
 }
 

@@ -8,8 +8,6 @@
 mod body;
 pub(super) mod newest;
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_json};
 use std::str::FromStr;
 
 use actix_web::HttpResponse;
@@ -24,7 +22,7 @@ use super::{
     model::{InvalidRequest, topic::schema_name},
     query, shares,
 };
-use crate::dead_letters::body::dead_letter_view;
+use crate::{AdminResult, dead_letters::body::dead_letter_view, model::refuse_value, respond_json};
 use gridhook_api::dead_letters::{
     DeadLetterFilter, DeadLetterPurge, DeadLetterRedrive, DeadLetterWithEvent, PageView,
     PurgedView, RedriveStartedView,
@@ -223,7 +221,7 @@ pub(super) async fn redrive(call: Call<'_>) -> AdminResult {
     let rate = body.rate.map(parse_rate).transpose()?;
     let topic = call.path.topic()?.topic_key();
     let subscription = call.path.subscription()?;
-    shares::check_new_job(control, call.permissions, &topic, &subscription).await?;
+    shares::check_new_job(call, &topic, &subscription).await?;
     let kind = JobKind::Redrive { drained: false };
     let start = Command::Job(JobCommand::Start { kind, rate });
     let begun = control

@@ -4,8 +4,7 @@
 //! settings of the event subscription, by the code that sends it. Nothing is sent. Only events that
 //! match the filter are in it, so that holders of portal links see no others.
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_json};
+use crate::{AdminResult, model::refuse_value, respond_json};
 use std::sync::Arc;
 
 use serde::Deserialize;

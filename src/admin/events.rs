@@ -1,8 +1,7 @@
 //! Events of a topic: `GET …/events` lists them, `GET …/events/{sequence}` returns one as it is
 //! stored, and `POST …/publish` publishes events for an operator.
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_json};
+use crate::{AdminResult, model::refuse_value, respond_json};
 use actix_web::{HttpMessage, HttpResponse};
 use bytes::Bytes;
 use serde::Deserialize;

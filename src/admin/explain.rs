@@ -1,8 +1,7 @@
 //! `GET …/explain`: why an event waits, and when its next attempts are. `sequence` names one event;
 //! `id` is searched for, and a 404 reports the searched range.
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_json};
+use crate::{AdminResult, model::refuse_value, respond_json};
 use std::sync::Arc;
 
 use actix_web::HttpResponse;

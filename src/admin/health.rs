@@ -12,6 +12,7 @@ use std::{
     },
 };
 
+use crate::Source;
 use actix_web::{
     HttpResponse,
     http::{StatusCode, header},
@@ -36,10 +37,10 @@ pub struct ServerHealth {
     phase: AtomicU8,
     /// The state of the journal, through a function, so that health has no handle that can write.
     /// Unset until the store is open.
-    journal: OnceLock<Box<dyn Fn() -> journal::JournalState + Send + Sync>>,
-    damage: OnceLock<Box<dyn Fn() -> DamageSummary + Send + Sync>>,
+    journal: OnceLock<Source<journal::JournalState>>,
+    damage: OnceLock<Source<DamageSummary>>,
     /// The roles of this node of a cluster, by the number of the shard.
-    shards: OnceLock<Box<dyn Fn() -> Vec<NodeShard> + Send + Sync>>,
+    shards: OnceLock<Source<Vec<NodeShard>>>,
     /// The stream that the journal appends to first. It is full before the data folder is.
     stream: OnceLock<String>,
     step: Mutex<StartStep>,
@@ -92,7 +93,7 @@ impl CoreHealth {
 
 pub struct StartStep {
     what: &'static str,
-    progress: Box<dyn Fn() -> Option<StepProgress> + Send + Sync>,
+    progress: Source<Option<StepProgress>>,
 }
 
 /// Progress of a step that reads files.

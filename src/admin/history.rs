@@ -5,8 +5,7 @@
 //! restart. It costs one walk through the figures of all event subscriptions in five seconds, so a
 //! server without a dashboard has none. The sums of windows are recorded in any case.
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_json};
+use crate::{AdminResult, model::refuse_value, respond_json};
 use std::{
     cmp::Reverse,
     fs::{self, OpenOptions},

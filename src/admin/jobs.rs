@@ -1,13 +1,12 @@
 //! `GET /jobs`: the replays and redrives of all event subscriptions that have not ended.
 
-use crate::{AdminResult, respond_json};
 use std::cmp::Reverse;
 
 use actix_web::{HttpRequest, web};
 use serde::Deserialize;
 
 use super::{Control, merge, permissions::Permissions, query};
-use crate::replay::replay_view;
+use crate::{AdminResult, replay::replay_view, respond_json};
 use gridhook_api::jobs::{JobsReport, OpenJob};
 
 /// Default number of listed jobs.

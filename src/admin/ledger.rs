@@ -1,8 +1,6 @@
 //! `GET …/ledger`: the lines of an event subscription in a time range, optionally of one step,
 //! outcome or reason, the oldest or the newest first.
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_json};
 use std::{str::FromStr, time::Duration};
 
 use data_encoding::{DecodeError, HEXLOWER, HEXLOWER_PERMISSIVE};
@@ -14,7 +12,7 @@ use super::{
     newest_lines::read_newest_lines,
     query::{self, Paging},
 };
-use crate::ledger_line::line_view;
+use crate::{AdminResult, ledger_line::line_view, model::refuse_value, respond_json};
 use gridhook_api::ledger::LedgerPageView;
 use gridhook_engine::control::registry::LedgerPeriod;
 use gridhook_event::Timestamp;

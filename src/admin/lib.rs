@@ -138,6 +138,9 @@ use gridhook_publish::auth::{
 use gridhook_repair::backup::Backups;
 use gridhook_subscription::event_feed::SUBSCRIBERS_MAX;
 
+/// Reads a state or a figure of another part of the server.
+pub type Source<T> = Box<dyn Fn() -> T + Send + Sync>;
+
 /// Number of locks that serialize changes.
 const LOCKS: usize = 64;
 

@@ -1,18 +1,19 @@
 //! Operations on topics and event subscriptions that Azure does not have: `status`, `hold`,
 //! `resume`, `probe`, `release` and `unblock`.
 
-use crate::{AdminResult, respond_json};
 use std::{num::NonZeroU32, ops::Range};
 
 use tracing::info;
 
 use super::arm::{Call, FoundSubscription};
-use crate::supervision::incarnations_view;
-use gridhook_api::status::{
-    CountersView, HealthView, OrderStatusView, PaceView, StatusJob, SubscriptionStatusView,
-    TopicBacklog, TopicStatusView, UnblockRequest,
+use crate::{AdminResult, respond_json, supervision::incarnations_view};
+use gridhook_api::{
+    status::{
+        CountersView, HealthView, OrderStatusView, PaceView, StatusJob, SubscriptionStatusView,
+        TopicBacklog, TopicStatusView, UnblockRequest,
+    },
+    top::ConditionView,
 };
-use gridhook_api::top::ConditionView;
 use gridhook_engine::control::registry::SubscriptionStatus;
 use gridhook_event::Timestamp;
 use gridhook_policy::{

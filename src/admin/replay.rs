@@ -1,7 +1,5 @@
 //! Replays: stored events are sent to one event subscription again.
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_json};
 use std::time::Duration;
 
 use actix_web::HttpResponse;
@@ -13,7 +11,7 @@ use super::{
     model::{InvalidRequest, parse_instant},
     shares,
 };
-use crate::operate::counters_view;
+use crate::{AdminResult, model::refuse_value, operate::counters_view, respond_json};
 use gridhook_api::{
     replay::{DryRun, JobProgress, ReplayBody, ReplayView},
     resource::Page,
@@ -191,7 +189,7 @@ pub(super) async fn start(call: Call<'_>) -> AdminResult {
             .await?;
         return respond_json(&dry_run(content));
     }
-    shares::check_new_job(control, call.permissions, &topic, &subscription).await?;
+    shares::check_new_job(call, &topic, &subscription).await?;
     let job = registry
         .begin_replay(&topic, &subscription, range, rate)
         .await?;

@@ -1,8 +1,7 @@
 //! `POST …/retry`: pending deliveries are sent now instead of when they are due, given ones or all
 //! of them, in parts.
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_json};
+use crate::{AdminResult, model::refuse_value, respond_json};
 use std::time::Duration;
 
 use tracing::info;

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{AdminError, Control, permissions::Permissions};
+use super::{AdminError, arm::Call, permissions::Permissions};
 use gridhook_engine::control::registry::TopicHandle;
 use gridhook_policy::record::job::JOBS_MAX;
 use gridhook_record::subscription::SystemData;
@@ -75,10 +75,10 @@ impl Drop for Share {
 }
 
 /// Checks that the caller may create a topic, a domain or a topic of a namespace.
-pub(super) fn check_new_topic(control: &Control, permissions: &Permissions) -> AdminResult<()> {
-    let registry = &control.registry;
+pub(super) fn check_new_topic(call: Call<'_>) -> AdminResult<()> {
+    let registry = &call.control.registry;
     check_creation(
-        permissions,
+        call.permissions,
         "topics and domains",
         registry.rules().topics_max,
         || registry.list_topics(),
@@ -87,10 +87,10 @@ pub(super) fn check_new_topic(control: &Control, permissions: &Permissions) -> A
 }
 
 /// Checks that the caller may create a namespace.
-pub(super) fn check_new_namespace(control: &Control, permissions: &Permissions) -> AdminResult<()> {
-    let registry = &control.registry;
+pub(super) fn check_new_namespace(call: Call<'_>) -> AdminResult<()> {
+    let registry = &call.control.registry;
     check_creation(
-        permissions,
+        call.permissions,
         "namespaces",
         registry.rules().topics_max,
         || registry.list_namespaces(),
@@ -99,29 +99,21 @@ pub(super) fn check_new_namespace(control: &Control, permissions: &Permissions) 
 }
 
 /// Checks that the caller may create a topic of this domain.
-pub(super) fn check_new_domain_topic(
-    control: &Control,
-    permissions: &Permissions,
-    domain: &TopicHandle,
-) -> AdminResult<()> {
+pub(super) fn check_new_domain_topic(call: Call<'_>, domain: &TopicHandle) -> AdminResult<()> {
     check_creation(
-        permissions,
+        call.permissions,
         "topics of the domain",
-        control.registry.rules().domain_topics_max,
+        call.control.registry.rules().domain_topics_max,
         || domain.domain_topics(),
         |topic| topic.system_data.clone(),
     )
 }
 
 /// Checks that the caller may create an event subscription of this topic.
-pub(super) fn check_new_subscription(
-    control: &Control,
-    permissions: &Permissions,
-    topic: &TopicHandle,
-) -> AdminResult<()> {
-    let registry = &control.registry;
+pub(super) fn check_new_subscription(call: Call<'_>, topic: &TopicHandle) -> AdminResult<()> {
+    let registry = &call.control.registry;
     check_creation(
-        permissions,
+        call.permissions,
         "event subscriptions of the topic",
         registry.rules().subscriptions_max,
         || registry.all_provisioned(topic),
@@ -164,15 +156,14 @@ fn check_creation<R>(
 
 /// Checks that the caller may start a job of an event subscription.
 pub(super) async fn check_new_job(
-    control: &Control,
-    permissions: &Permissions,
+    call: Call<'_>,
     topic: &str,
     subscription: &str,
 ) -> AdminResult<()> {
-    if permissions.is_administrator() {
+    if call.permissions.is_administrator() {
         return Ok(());
     }
-    let jobs = control.registry.read_jobs(topic, subscription).await?;
+    let jobs = call.control.registry.read_jobs(topic, subscription).await?;
     let active = jobs.iter().filter(|job| !job.state.has_ended()).count();
     let reserved = reserved_count(JOBS_MAX);
     if active >= JOBS_MAX - reserved {

@@ -3,8 +3,7 @@
 //!
 //! A simulation may compute for seconds, so it runs in slices, and ends with its request.
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_json};
+use crate::{AdminResult, model::refuse_value, respond_json};
 use std::{fmt::Display, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, web};

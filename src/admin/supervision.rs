@@ -1,13 +1,12 @@
 //! Restarts of actors: how often, why, and how long each recovery took.
 
-use crate::{AdminResult, respond_json};
 use std::{collections::BTreeMap, time::Duration};
 
 use actix_web::{HttpRequest, web};
 use serde::Deserialize;
 
 use super::{AdminError, Control, query, topic_filter::find_topic_by_id};
-use crate::metrics::merge_ends;
+use crate::{AdminResult, metrics::CombineCounts as _, respond_json};
 use gridhook_api::supervision::{
     ActorView, EndsView, IncarnationsView, QuarantinedEvent, QuarantinedView, RecoveryView,
     SupervisionReport,
@@ -183,7 +182,8 @@ impl ActorHistory {
         self.recoveries.count += count;
         self.recoveries.longest = self.recoveries.longest.max(*longest);
         self.recoveries.newest.extend(newest);
-        merge_ends(&mut self.ends, supervision.ends, u64::saturating_add);
+        self.ends
+            .combine_with(&supervision.ends, u64::saturating_add);
         let (kind, topic, subscription, store) = match owner {
             ActorOwner::Topic(topic) => ("topic", Some(topic), None, None),
             ActorOwner::Subscription(topic, name) => {

@@ -4,9 +4,6 @@
 //! line has their number. An empty line is sent when no other line was sent for 5 s, so that both
 //! sides notice a closed connection.
 
-use crate::AdminResult;
-use crate::model::refuse_value;
-use crate::query;
 use std::{sync::Arc, time::Duration};
 
 use actix_web::{
@@ -26,7 +23,7 @@ use super::{
     shares::Share,
     topic_filter::{TopicFilter, find_topic_by_id},
 };
-use crate::ledger_line::line_view;
+use crate::{AdminResult, ledger_line::line_view, model::refuse_value, query};
 use gridhook_api::tail::{Ended, Published, TailLine, TailMissed};
 use gridhook_engine::control::sessions::OpenSession;
 use gridhook_escape as escape;

@@ -37,7 +37,7 @@ use gridhook_event::{
 use gridhook_journal as journal;
 use gridhook_policy::{
     filter::{Filter, FilterResult},
-    transform::{Program, TransformError},
+    transform::{Program, Transform, TransformError},
 };
 use gridhook_publish::{PublishLimits, schema};
 use gridhook_record::topic::TopicRecord;
@@ -54,9 +54,7 @@ pub(crate) fn add_filter_result(report: &mut FilterTestReport, filter: &Filter, 
         FilterResult::Match => FilterReportLine {
             id,
             matches: true,
-            stopped_by: None,
-            reason: None,
-            value: None,
+            ..FilterReportLine::default()
         },
         FilterResult::Stopped { clause, why, seen } => FilterReportLine {
             id,
@@ -153,7 +151,7 @@ async fn report_filter(
 /// `POST …/testTransform`.
 pub(super) async fn test_transform(call: Call<'_>) -> AdminResult {
     let FoundSubscription { topic, record, .. } = call.find_subscription()?;
-    let TestRequest { draft, sample } = test::read_transform_test(call.body)?;
+    let TestRequest::<Transform> { draft, sample } = test::read(call.body, "transform", Ok)?;
     let Some(transform) = draft.as_ref().or(record.transform.as_deref()) else {
         let problem = "is missing, and the event subscription has none";
         return refuse_value("transform", problem);

@@ -1,7 +1,6 @@
 //! `/tokens`: named tokens. A token is shown once, in the response that creates it.
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_nothing};
+use crate::{AdminResult, model::refuse_value, respond_nothing};
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web};
@@ -86,9 +85,7 @@ pub(super) async fn create_token(
     };
     let shown = token_view(record.clone());
     audit::expect_status(StatusCode::CREATED);
-    audit::set_changes(|| {
-        audit::recorded_changes(None, serde_json::to_vec(&shown).ok().as_deref())
-    });
+    audit::plan_change(None, &shown);
     let token = control.registry.tokens().create_token(record).await?;
     info!(
         token = token.name(),

@@ -5,8 +5,6 @@
 //! shared state: no actor receives a message. The store is read only for the age of the oldest
 //! unread events of listed ones.
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_json};
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
 use actix_web::{HttpMessage, HttpRequest, web};
@@ -22,7 +20,7 @@ use super::{
         SubscriptionWindows, WindowLengths, WindowsView, condition_severity, list_snapshots,
     },
 };
-use crate::operate::health_view;
+use crate::{AdminResult, model::refuse_value, operate::health_view, respond_json};
 use gridhook_api::{
     status::HealthView,
     top::{HealthFilter, RateWindow, SortOrder, TopLine, TopReport},

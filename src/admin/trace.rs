@@ -4,12 +4,10 @@
 //!
 //! Responses are bounded: `continue` is the start of the next page.
 
-use crate::{AdminResult, respond_json};
 use std::sync::Arc;
 
 use super::{arm::Call, explain::event_selector, ledger_line::LineContext, query::Paging};
-use crate::explain::state_view;
-use crate::ledger_line::line_view;
+use crate::{AdminResult, explain::state_view, ledger_line::line_view, respond_json};
 use gridhook_api::{
     ledger::LineView,
     trace::{DeliveryHistory, EventView, TraceView, Transformed},

@@ -19,6 +19,7 @@ use url::Url;
 
 use super::{
     AdminError, Control,
+    arm::Call,
     permissions::{Permissions, scoped_subscription},
 };
 use gridhook_deliver::resource::{Connections, Resource};
@@ -155,12 +156,16 @@ fn url_origin(address: &str) -> Option<url::Origin> {
 /// Checks that the caller may have an event subscription of `topic` use what it does not use before
 /// the change.
 pub(super) fn check_uses(
-    control: &Control,
-    permissions: &Permissions,
+    call: Call<'_>,
     topic: &TopicRecord,
     before: Option<&SubscriptionRecord>,
     after: &SubscriptionRecord,
 ) -> AdminResult<()> {
+    let Call {
+        control,
+        permissions,
+        ..
+    } = call;
     if permissions.is_by_portal() {
         return check_portal(before, after);
     }

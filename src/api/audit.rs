@@ -1,22 +1,24 @@
 //! The request and response bodies of the audit trail.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::what_if::ValueChange;
 
 /// A page of the audit trail.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = AuditPage)]
 pub struct AuditPageView {
     /// Operations, newest first.
     pub value: Vec<AuditEntry>,
     /// Value of the parameter `continue` for the next page; missing at the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub r#continue: Option<String>,
 }
 
 /// An operation of an operator.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditEntry {
@@ -26,13 +28,10 @@ pub struct AuditEntry {
     pub at: String,
     /// Name of the operator: `admin`, the name of the token, or the name in the access token;
     /// missing without a valid credential.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub operator: Option<String>,
     /// Kind of the identity: `Key`, `User` or `Application`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub identity_type: Option<String>,
     /// Address that the request came from.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// HTTP method of the request.
     pub method: String,

@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema, ValueEnum)]
@@ -49,31 +50,29 @@ pub enum ChaosResponseFault {
     Corrupt,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChaosKill {
     /// Kind of the actor that ends
     pub actor: ActorKind,
     /// Name of the topic of the actor
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
     /// Name of the event subscription
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub subscription: Option<String>,
     /// How the actor ends: by a panic or by a regular stop
     pub by: ChaosKillMethod,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChaosStall {
     /// Kind of the actor that is stalled, or the journal
     pub actor: ChaosStallTarget,
     /// Name of the topic of the actor
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
     /// Name of the event subscription
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub subscription: Option<String>,
     /// Duration such as `500ms`; at most a minute.
     pub duration: String,
@@ -88,6 +87,7 @@ pub struct ChaosWrites {
     pub duration: String,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChaosResponses {
@@ -96,13 +96,10 @@ pub struct ChaosResponses {
     /// Share of the responses, above 0 and up to 1.
     pub rate: f64,
     /// Delay of a response, for the fault `delay`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<String>,
     /// Only responses of the event subscriptions of this topic.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
     /// Only responses of this event subscription; default all of the topic.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub subscription: Option<String>,
     /// Time after which the fault ends by itself, such as `30s`.
     pub duration: String,
@@ -117,6 +114,7 @@ pub struct ChaosClock {
     pub duration: String,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ChaosPoison {
@@ -129,7 +127,6 @@ pub struct ChaosPoison {
     /// Number of actors that the event ends
     pub times: u32,
     /// Time after which the fault ends by itself; default ten minutes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<String>,
 }
 

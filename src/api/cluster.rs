@@ -1,9 +1,11 @@
 //! The nodes of a cluster, and what each owns.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 /// `GET /cluster/status`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ClusterStatus)]
@@ -13,10 +15,8 @@ pub struct ClusterView {
     /// Name of the node that responds.
     pub node: String,
     /// Why the node cannot read the records of the cluster; absent if it can.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// Seconds since the node last read the records; absent before the first time.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub read_seconds_ago: Option<f64>,
     /// Number of times that this node has become the owner of a shard since its start.
     pub takeovers: u64,
@@ -147,6 +147,7 @@ pub struct OwnershipView {
 }
 
 /// The ownership record of a shard, with the fields of Azure Event Hubs.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ShardOwnership)]
@@ -160,17 +161,14 @@ pub struct ShardOwnershipView {
     /// Number of the shard, or `control` for the control plane of several shards.
     pub partition_id: String,
     /// Identifier of the owner; absent if there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_id: Option<String>,
     /// Name of the owner's node; absent if there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_name: Option<String>,
     /// Time of the last claim or renewal, by the clock of the engine.
     pub last_modified_time: String,
     /// Revision of the record; every claim and renewal changes it.
     pub e_tag: String,
     /// Name of the node that asked for the shard.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub wanted_by: Option<String>,
     /// Number of times that the shard was claimed.
     pub claims: u64,

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::ledger::LineView;
@@ -99,6 +100,7 @@ pub struct DeadLetterProblem {
 }
 
 /// A page of dead letters.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = DeadLetters)]
@@ -108,7 +110,6 @@ pub struct PageView {
     /// Files that could not be read; they are left as they are
     pub problems: Vec<DeadLetterProblem>,
     /// Address of the next page
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_link: Option<String>,
 }
 
@@ -163,6 +164,7 @@ pub struct DeadLetterWithEvent {
 }
 
 /// Events of all event subscriptions that became dead letters.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = NewestDeadLetters)]
 pub struct NewestDeadLettersView {
@@ -173,7 +175,6 @@ pub struct NewestDeadLettersView {
     pub value: Vec<NewDeadLetterView>,
     /// Value of the parameter `continue` for the next page; missing at the end. A page without
     /// lines may have it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub r#continue: Option<String>,
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 /// The body of a deployment, of its validation and of its preview.
@@ -87,6 +88,7 @@ pub struct Deployment {
 }
 
 /// The properties of a deployment.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentProperties {
@@ -102,14 +104,12 @@ pub struct DeploymentProperties {
     /// Mode: `Incremental` or `Complete`
     pub mode: String,
     /// What of requests is kept for debugging, as given
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub debug_setting: Option<DebugSetting>,
     /// Types and values of the parameters; those of a secure type have no value
     #[schema(value_type = Object)]
     pub parameters: Map<String, Value>,
     /// Types and values of the outputs. Those of a secure type have no value, and without the role
     /// admin none has
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub outputs: Option<Map<String, Value>>,
     /// Resource providers of the deployed resources
@@ -118,16 +118,13 @@ pub struct DeploymentProperties {
     #[schema(value_type = Vec<Object>)]
     pub dependencies: Vec<Value>,
     /// Ids of the resources that the template deployed
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_resources: Option<Vec<ResourceReference>>,
     /// Ids of the resources that a validation or preview checked
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validated_resources: Option<Vec<ResourceReference>>,
     /// Resources of other services, and outputs that need them, which are left out
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnostics: Vec<DeploymentDiagnostic>,
     /// Error of the deployment, if it failed
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<DeploymentErrorView>,
 }
 
@@ -172,6 +169,7 @@ pub struct DeploymentDiagnostic {
 }
 
 /// Why a deployment or an operation of it failed.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct DeploymentErrorView {
     /// Code for programs, such as `InvalidTemplate`
@@ -179,7 +177,6 @@ pub struct DeploymentErrorView {
     /// What happened, and what to do about it
     pub message: String,
     /// Resource id that the error concerns
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// Errors of single resources; empty if there are none
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -200,6 +197,7 @@ pub struct DeploymentOperation {
 }
 
 /// What was done with a resource.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentOperationProperties {
@@ -215,7 +213,6 @@ pub struct DeploymentOperationProperties {
     /// Status of the PUT or DELETE of the resource: `OK` if nothing had to be changed
     pub status_code: String,
     /// How the operation ended, with its error
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_message: Option<DeploymentStatusMessage>,
     /// Resource that the operation changes
     pub target_resource: DeploymentTarget,
@@ -243,12 +240,12 @@ pub struct DeploymentTarget {
 }
 
 /// How far a deployment is.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct DeploymentStatus {
     /// `Running`, `Succeeded`, `Failed` or `Canceled`
     pub status: String,
     /// Error of the deployment, if it failed
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<DeploymentErrorView>,
 }
 
@@ -261,15 +258,14 @@ pub struct ExportedTemplate {
 }
 
 /// What a deployment would change.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct WhatIfResult {
     /// `Succeeded`, or `Failed` if the template is invalid
     pub status: String,
     /// What is wrong with the template
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<DeploymentErrorView>,
     /// Changes that the deployment would make
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub properties: Option<WhatIfResultProperties>,
 }
 
@@ -281,6 +277,7 @@ pub struct WhatIfResultProperties {
 }
 
 /// What a deployment would do with a resource.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIfChange {
@@ -289,14 +286,11 @@ pub struct WhatIfChange {
     /// `Create`, `Modify`, `Delete`, `NoChange`, `Ignore`, or `Unsupported` if it is left out
     pub change_type: String,
     /// Why it is left out, or cannot be compared
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsupported_reason: Option<String>,
     /// Resource as it is now, if there is one
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub before: Option<Value>,
     /// Resource as the deployment would leave it, if it would
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub after: Option<Value>,
     /// Differences between `before` and `after`

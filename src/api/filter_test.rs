@@ -1,6 +1,7 @@
 //! The results of a filter test.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 /// The results of a filter for some events.
@@ -16,7 +17,8 @@ pub struct FilterTestReport {
 }
 
 /// The result of a filter for one event.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FilterReportLine {
     /// `id` of the event, as the publisher set it
@@ -24,12 +26,9 @@ pub struct FilterReportLine {
     /// Whether the event matches the filter
     pub matches: bool,
     /// Condition that the event does not meet
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_by: Option<String>,
     /// Reason why the condition is not met
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Value that the condition looked at, as JSON
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }

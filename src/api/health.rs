@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 /// Phase of the server.
@@ -20,6 +21,7 @@ pub enum StartPhase {
 }
 
 /// The response of `/readyz`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 pub struct Readiness {
     /// Whether the server takes events
@@ -37,15 +39,12 @@ pub struct Readiness {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shards: Vec<ShardReadiness>,
     /// State of the control plane on this node; only in a cluster with several shards
-    #[serde(
-        rename = "controlPlane",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "controlPlane", default)]
     pub control_plane: Option<ShardReadiness>,
 }
 
 /// State of a shard on a node of a cluster.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 pub struct ShardReadiness {
     /// Number of the shard, from 0
@@ -56,7 +55,6 @@ pub struct ShardReadiness {
     #[serde(rename = "hasOwner")]
     pub has_owner: bool,
     /// Why the node cannot serve the shard, if its state is `failed`
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
 }
 
@@ -80,19 +78,17 @@ pub enum ShardState {
     CutOff,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Liveness {
     /// `starting` while the store is read, then `ok`.
     pub status: String,
     /// Current step of the start.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
     /// Bytes that the current step has read, if they can be counted.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub done_bytes: Option<u64>,
     /// Bytes that the current step has to read, if they can be counted.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub total_bytes: Option<u64>,
 }
 

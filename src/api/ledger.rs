@@ -1,9 +1,11 @@
 //! The lines of the ledger of an event subscription.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 /// A page of the ledger.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Ledger)]
@@ -15,23 +17,21 @@ pub struct LedgerPageView {
     /// Time before which the lines end
     pub to: String,
     /// Time of the oldest line that is still kept
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<String>,
     /// Lines in order of time
     pub lines: Vec<LineView>,
     /// Value of `continue` for the next request; missing at the end. A response without lines may
     /// have it
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub r#continue: Option<String>,
 }
 
 /// A line of the ledger.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = LedgerLine)]
 pub struct LineView {
     /// Shard of events of a spread topic.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<usize>,
     /// Time at which the line was written
     pub at: String,
@@ -44,31 +44,22 @@ pub struct LineView {
     /// The line as a sentence
     pub text: String,
     /// Number of the attempt, from 1
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     /// Outcome of the attempt, such as `TimedOut`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
     /// HTTP status of the response
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// Duration of the request, in milliseconds
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub milliseconds: Option<f64>,
     /// Time of the next attempt
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_attempt: Option<String>,
     /// Why the events were given up, or why their dead letter was lost
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Path of the dead-letter file
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     /// Result of the version of the filter for the event
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<LedgerFilter>,
     /// Beginning of the response, or the error instead of one
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub response: Option<LedgerResponse>,
     /// Number of events of the line
     pub events: u64,
@@ -79,23 +70,22 @@ pub struct LineView {
 }
 
 /// The result of a version of the filter for the event.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerFilter {
     /// Version of the event subscription whose filter it was, from 1
     pub version: u32,
     /// Condition that the event does not meet
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_by: Option<String>,
     /// Reason why the condition is not met
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Value that the condition looked at, as JSON
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }
 
 /// The response to a failed request, or the error that prevented it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerResponse {
@@ -104,9 +94,7 @@ pub struct LedgerResponse {
     /// First bytes of the response body, or the error
     pub text: String,
     /// Request line and header fields of the first such request in the minute, without secrets
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub request_head: Option<String>,
     /// Header fields of its response, without secrets
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub response_head: Option<String>,
 }

@@ -1,6 +1,7 @@
 //! The resource provider: its operations, topic types and event types.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 /// An operation of the provider.
@@ -78,16 +79,15 @@ pub struct EventType {
     pub properties: EventTypeProperties,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EventTypeProperties {
     /// Name of the event type for people
     pub display_name: String,
     /// What it is for, in a sentence
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Address of the schema of the payload
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub schema_url: Option<String>,
     /// Whether the type is included where no type is named
     pub is_in_default_set: bool,

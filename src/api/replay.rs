@@ -1,6 +1,7 @@
 //! Replays of stored events.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::status::CountersView;
@@ -42,6 +43,7 @@ pub struct DryRun {
 }
 
 /// A replay or redrive job.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Replay)]
@@ -53,12 +55,11 @@ pub struct ReplayView {
     /// State of the job: `running`, `paused`, `canceling`, `completed` or `canceled`
     pub state: String,
     /// First sequence number of the range
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub from_sequence: Option<u64>,
     /// Last sequence number of the range
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub to_sequence: Option<u64>,
     /// Rate limit in events for each second
+    #[serialize_always]
     pub events_per_second: Option<f64>,
     /// When the job started
     pub started: String,
@@ -71,6 +72,7 @@ pub struct ReplayView {
 }
 
 /// How far a replay or redrive has come
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ReplayProgress)]
@@ -78,8 +80,8 @@ pub struct JobProgress {
     /// Events of its range that the job has read and decided about
     pub passed: u64,
     /// Number of events that the job has to pass, if it is known
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
     /// Seconds until the job ends at its present rate
+    #[serialize_always]
     pub eta_seconds: Option<u64>,
 }

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use serde_with_macros::skip_serializing_none;
 use utoipa::{
     PartialSchema, ToSchema,
     openapi::{RefOr, Schema},
@@ -11,12 +12,12 @@ use utoipa::{
 use gridhook_record::subscription::IdentityType;
 
 /// A list, or a page of it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Page<T> {
     pub value: Vec<T>,
     /// Missing on the last page
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_link: Option<String>,
 }
 
@@ -56,8 +57,8 @@ impl<T> From<T> for ReadOnly<T> {
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for ReadOnly<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        Ok(Self(T::deserialize(value).ok()))
+        let value = Option::<Value>::deserialize(deserializer)?;
+        Ok(Self(value.and_then(|value| T::deserialize(value).ok())))
     }
 }
 
@@ -89,18 +90,16 @@ pub struct NamedResource {
 }
 
 /// Identities and times of the creation and the last change of a resource.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = SystemData)]
 pub struct SystemDataView {
     /// Identity that created the resource; missing for resources of older versions
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub created_by: Option<String>,
     /// Kind of the identity that created the resource
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub created_by_type: Option<IdentityType>,
     /// When the resource was created
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub created_at: Option<String>,
     /// Identity that last changed the resource

@@ -1,6 +1,7 @@
 //! Retries that an operator brings forward.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 /// Maximum deliveries of one request.
@@ -21,6 +22,7 @@ pub struct RetryNowBody {
 }
 
 /// Retries that are brought forward.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Retried)]
@@ -28,9 +30,7 @@ pub struct RetriedView {
     /// Number of deliveries that were not due, and are now.
     pub events: u64,
     /// Start of the rest; missing at the end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// Until when the endpoint is not called; missing if it may be called now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_until: Option<String>,
 }

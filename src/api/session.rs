@@ -1,15 +1,16 @@
 //! Sessions of the dashboard.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 /// The caller of the request, and its session.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Session {
     /// Key of the session for the header `gridhook-session-key`; only in the response that starts
     /// it, beside the cookie.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// Name of the operator: `admin`, the name of the token, or the name in the access token.
     pub name: String,
@@ -19,13 +20,13 @@ pub struct Session {
     pub role: String,
     /// Time at which the session ends at the latest; missing if the request was made without a
     /// session.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
     /// Seconds without a request after which the session ends.
     pub idle_seconds: u64,
 }
 
 /// A session of an operator.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListedSession {
@@ -36,10 +37,8 @@ pub struct ListedSession {
     /// Role of the token when the session started.
     pub role: String,
     /// Address that the sign-in came from.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// `User-Agent` of the browser.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub browser: Option<String>,
     /// When the operator signed in.
     pub started: String,

@@ -1,11 +1,13 @@
 //! The status of topics and event subscriptions.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::{supervision::IncarnationsView, top::ConditionView};
 
 /// The status of an event subscription.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Status)]
@@ -13,11 +15,11 @@ pub struct SubscriptionStatusView {
     /// Name of the topic or the domain
     pub topic: String,
     /// Name of the topic of the domain
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub domain_topic: Option<String>,
     /// Name of the event subscription
     pub subscription: String,
     /// Originator of the hold, if there is one
+    #[serialize_always]
     pub held_by: Option<String>,
     /// Whether the endpoint is called, suspended or probed
     pub health: HealthView,
@@ -28,7 +30,6 @@ pub struct SubscriptionStatusView {
     /// Outcomes of the events since the event subscription was created
     pub counters: CountersView,
     /// Counters of events that jobs sent again; they are not in `counters`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<CountersView>,
     /// Replays and redrives that have not ended
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -36,13 +37,15 @@ pub struct SubscriptionStatusView {
     /// Number of events behind the newest one
     pub backlog: u64,
     /// Publish time of the oldest unread event
+    #[serialize_always]
     pub oldest_unread: Option<String>,
     /// Age of the oldest unread event in seconds
+    #[serialize_always]
     pub oldest_unread_age_seconds: Option<u64>,
     /// Time of the next due event
+    #[serialize_always]
     pub next_due: Option<String>,
     /// What the order by key holds back; only with `ordering`
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<OrderStatusView>,
     /// Number of requests in flight
     pub in_flight: usize,
@@ -83,11 +86,11 @@ pub enum HealthView {
 }
 
 /// The events that block their order key, and what becomes of them.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UnblockRequest {
     /// Value of the order key. Default: all blocked keys
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// Whether the event is attempted once more. Default: it is dead-lettered, or dropped without a
     /// destination
@@ -96,6 +99,7 @@ pub struct UnblockRequest {
 }
 
 /// What the order by key holds back.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = OrderStatus)]
@@ -106,7 +110,6 @@ pub struct OrderStatusView {
     #[serde(default)]
     pub blocked_keys: usize,
     /// Sequence of the first event that blocks its order key
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_blocking_sequence: Option<u64>,
     /// Number of events that wait for an earlier event of their order key
     pub held_back_events: usize,
@@ -117,23 +120,24 @@ pub struct OrderStatusView {
 }
 
 /// Present limits of requests to the endpoint. Rates are in requests a second.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = StatusEndpoint)]
 pub struct PaceView {
     /// Maximum requests for each second
+    #[serialize_always]
     pub rate: Option<f64>,
     /// Requests for each second that the endpoint last sustained
+    #[serialize_always]
     pub healthy_rate: Option<f64>,
     /// Requests in flight that the adaptive limit allows at present
     pub concurrency: u32,
     /// Current number of events in a request
     pub events_per_request: u32,
     /// `maxRequestsPerSecond` of the event subscription
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_requests_per_second: Option<u32>,
     /// `responseTimeoutInSeconds` of the event subscription
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_timeout_in_seconds: Option<u32>,
 }
 
@@ -186,6 +190,7 @@ pub struct StatusJob {
 }
 
 /// The status of a topic.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = TopicStatus)]
@@ -195,7 +200,6 @@ pub struct TopicStatusView {
     /// Whether publishes are refused because the backlog has reached `journal.backlog_max`
     pub full: bool,
     /// Largest backlog, if it has reached `journal.backlog_max` or is close to it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub largest_backlog: Option<TopicBacklog>,
     /// Events that were not stored as duplicates since the process started.
     #[serde(default)]
@@ -209,15 +213,16 @@ pub struct TopicStatusView {
     /// Number of events that matched no event subscription, since the process started.
     pub unmatched: u64,
     /// Events published per second in the last minute; `null` in the first second of the server.
+    #[serialize_always]
     pub published_per_second: Option<f64>,
     /// Size of the events published per second.
+    #[serialize_always]
     pub bytes_per_second: Option<f64>,
     /// First sequence number of the log.
     pub log_from_sequence: u64,
     /// Sequence number before which the log ends.
     pub log_before_sequence: u64,
     /// Time at which the oldest event of the log was published.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub log_from: Option<String>,
     /// Incarnations and restarts of the actor of the topic
     pub actor: IncarnationsView,

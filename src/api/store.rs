@@ -2,9 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 /// The folder of a backup.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = BackupRequest)]
@@ -12,38 +14,34 @@ pub struct BackupBody {
     /// Absolute path on the server of a folder that is empty or does not exist. In a cluster with
     /// several shards, each is backed up to the folder `shard-NUMBER` in it, on the machine of its
     /// owner. Default: the destination of the settings
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
 }
 
 /// A line of the response.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[schema(as = StoreLine)]
 pub struct ProgressLine {
     /// Progress of the operation
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
     /// Findings of the check
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<Value>,
     /// Backup that was made
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupView>,
     /// Backups that were made of a cluster with several shards, in place of `backup`: one of each
     /// shard
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub backups: Vec<BackupView>,
     /// Cause of a failure of the operation
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 /// A backup that was made.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = StoreBackup)]
 pub struct BackupView {
     /// Number of the shard, in a cluster with several
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<usize>,
     /// Path of the folder on the server, or address of the backup
     pub folder: String,

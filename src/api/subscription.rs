@@ -10,6 +10,7 @@ use std::{collections::BTreeMap, num::NonZeroU32};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::Error as _};
 use serde_json::{Map, Value};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 use self::namespace::{InvalidNamespaceForm, NamespaceSubscriptionProperties};
@@ -24,22 +25,22 @@ use gridhook_record::subscription::{
 };
 
 /// An event subscription, in a response without secrets.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EventSubscription<P: Serialize> {
     /// Resource id, as Azure Resource Manager writes it
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
     /// Name of the event subscription, as in the path
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Resource type, with the resource provider before it
-    #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(rename = "type", skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind: ReadOnly<String>,
     /// Identities and times of creation and last change
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = SystemDataView, read_only)]
     pub system_data: ReadOnly<SystemDataView>,
     /// Properties of the event subscription
@@ -92,77 +93,64 @@ fn with_sorted_keys<S: Serializer>(
 }
 
 /// The properties of an event subscription. A PATCH has them without an object around them.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = EventSubscriptionProperties)]
 pub struct SubscriptionProperties {
     /// Endpoint that receives the events
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<DestinationSchema>)]
     pub destination: Option<Destination>,
     /// Endpoint with the identity that it is called with, in place of `destination`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_with_resource_identity: Option<DeliveryWithIdentity>,
     /// Filter of events; default all events
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<EventFilter>,
     /// Labels of the event subscription; default none
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<String>>,
     /// Schema of delivered events: `EventGridSchema`, `CloudEventSchemaV1_0` or
     /// `CustomInputSchema`; default the input schema of the topic
     #[serde(default, deserialize_with = "text_unless_empty")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "CloudEventSchemaV1_0")]
     pub event_delivery_schema: Option<String>,
     /// What is delivered instead of an event, made of it by JMESPath expressions; default the event
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<TransformSchema>)]
     pub transform: Option<Transform>,
     /// When delivery is given up: after how many attempts, and after what time
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<RetryPolicyBody>,
     /// Where events that are given up are written; without it they are dropped
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_destination: Option<DeadLetterDestination>,
     /// Destination of dead letters with an identity, in place of `deadLetterDestination`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_with_resource_identity: Option<DeadLetterWithIdentity>,
     /// Time at which the event subscription is deleted, such as `2040-01-01T00:00:00Z`; default
     /// never
     #[serde(default, deserialize_with = "text_unless_empty")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "2040-01-01T00:00:00Z")]
     pub expiration_time_utc: Option<String>,
     /// Whether due events are dead-lettered at once while the endpoint is suspended for a client
     /// error; default false
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_in_probation: Option<bool>,
     /// Action when the endpoint returns 410: `retry` or `disable`; default `retry`
     #[serde(default, deserialize_with = "text_unless_empty")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub on_gone: Option<String>,
     /// Order by key: events with the same value are delivered one after the other
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ordering: Option<Ordering>,
     /// For a new event subscription: time of the first stored event to deliver, such as
     /// `2026-01-01T00:00:00Z`
     #[serde(default, deserialize_with = "text_unless_empty")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub starts_from: Option<String>,
     /// Settings of pull delivery, which only event subscriptions of namespace topics have.
     #[serde(skip)]
     pub queue: Option<PullSettings>,
     /// Resource id of the topic, the domain or the domain topic
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub topic: ReadOnly<String>,
     /// Provisioning state of the resource
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub provisioning_state: ReadOnly<String>,
     /// Endpoint that receives events until a new endpoint is validated
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = Option<String>, read_only)]
     pub endpoint_in_service: ReadOnly<Option<String>>,
 }
@@ -218,62 +206,55 @@ pub enum WebhookDestination {
 }
 
 /// The properties of a webhook.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WebhookProperties {
     /// URL that requests are sent to, with its query
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "http://127.0.0.1:9/orders")]
     pub endpoint_url: Option<String>,
     /// Maximum events in a request, 1 to 5000; default 1, or `delivery.batch_events` where only the
     /// size is set
+    #[serialize_always]
     pub max_events_per_batch: Option<i64>,
     /// Preferred size of a request in kilobytes, 1 to 1024; default 64
+    #[serialize_always]
     pub preferred_batch_size_in_kilobytes: Option<i64>,
     /// Maximum requests per second, of any number of events; default unlimited. The endpoint may
     /// allow fewer
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 10_000)]
     pub max_requests_per_second: Option<i64>,
     /// Seconds within which the endpoint must begin its response; default
     /// `delivery.response_timeout`
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 230)]
     pub response_timeout_in_seconds: Option<i64>,
     /// Lowest TLS version towards the endpoint, `1.2` or `1.3`; a later
     /// `delivery.tls_minimum_version` applies instead
     #[serde(default, deserialize_with = "value_unless_empty")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "1.2")]
     pub minimum_tls_version_allowed: Option<MinimumTlsVersion>,
     /// Tenant whose tokens the endpoint accepts; the server fetches them with `delivery.identity_…`
     #[serde(default, deserialize_with = "text_unless_empty")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub azure_active_directory_tenant_id: Option<String>,
     /// Application for which tokens are; requests have no token without it
     #[serde(default, deserialize_with = "text_unless_empty")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub azure_active_directory_application_id_or_uri: Option<String>,
     /// Name of the client certificate
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub client_certificate: Option<String>,
     /// Egress proxy: a table of `delivery.resources` with a URL of `proxy:`, or `none`; default
     /// `delivery.proxy`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy: Option<String>,
     /// How requests are signed; default not at all
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub signing: Option<Signing>,
     /// HTTP headers of delivery requests
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<DeliveryAttributeMapping>>)]
     pub delivery_attribute_mappings: Option<Vec<Value>>,
     /// The URL of the endpoint without parts that may be secret
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub endpoint_base_url: ReadOnly<String>,
     /// Requests per minute that the endpoint allowed in the handshake
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = u32, read_only)]
     pub allowed_rate: ReadOnly<NonZeroU32>,
 }
@@ -314,25 +295,26 @@ pub struct DeadLetterWithIdentity {
     pub dead_letter_destination: DeadLetterDestination,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EventFilter {
     /// Prefix of the subject of delivered events; default any
+    #[serialize_always]
     pub subject_begins_with: Option<String>,
     /// Suffix of the subject of delivered events; default any
+    #[serialize_always]
     pub subject_ends_with: Option<String>,
     /// Event types to deliver, at most `limits.event_types`; default all
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub included_event_types: Option<Vec<String>>,
     /// Whether the subject is compared with case; default false
+    #[serialize_always]
     pub is_subject_case_sensitive: Option<bool>,
     /// Conditions on the fields of events, all of which must hold; at most
     /// `limits.advanced_filters`, default none
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<AdvancedFilterSchema>>)]
     pub advanced_filters: Option<Vec<Value>>,
     /// Whether conditions look into arrays; default false
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub enable_advanced_filtering_on_arrays: Option<bool>,
 }
 
@@ -379,6 +361,7 @@ pub struct TransformSchema {
 }
 
 /// Order of events, an extension.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Ordering {
@@ -388,7 +371,6 @@ pub struct Ordering {
     pub key: String,
     /// What follows an event that is given up: `skip` dead-letters it and goes on with the next
     /// event of the key, `block` keeps it, and the later ones behind it, until `unblock`
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "skip")]
     pub on_failure: Option<String>,
 }
@@ -407,6 +389,7 @@ pub struct RetryPolicyBody {
     pub schedule: Option<RetryScheduleSpec>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeadLetterDestination {
@@ -415,7 +398,6 @@ pub struct DeadLetterDestination {
     pub endpoint_type: String,
     /// Days for which writing to an unreachable store is retried, where the edition of the topic
     /// allows it
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_retry_period_in_days: Option<i64>,
     /// Container of the dead letters
     pub properties: DeadLetterProperties,

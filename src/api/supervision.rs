@@ -1,6 +1,7 @@
 //! Restarts of actors.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 /// `GET /supervision`.
@@ -23,6 +24,7 @@ pub struct SupervisionReport {
 }
 
 /// An actor of the server.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = SupervisedActor)]
@@ -30,13 +32,10 @@ pub struct ActorView {
     /// Kind of the actor: `topic`, `subscription` or `deadLetter`
     pub kind: String,
     /// Key of the topic, such as `orders` or `domain:shop`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
     /// Name of the event subscription
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub subscription: Option<String>,
     /// Name of the dead-letter store
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
     #[serde(flatten)]
     pub incarnations: IncarnationsView,

@@ -1,11 +1,13 @@
 //! Named tokens.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 pub use gridhook_record::token::TokenRole;
 
 /// A new token.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TokenBody {
@@ -19,11 +21,11 @@ pub struct TokenBody {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
     /// Time at which the token ends; default never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
 }
 
 /// A named token.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Token {
@@ -38,18 +40,14 @@ pub struct Token {
     /// Name of the operator who created it.
     pub created_by: String,
     /// Time at which it ends; missing if it does not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
     /// Time of the last use, as far as it is known; missing if it was not used. A crash may lose an
     /// hour.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_used: Option<String>,
     /// The token for the header `Authorization: Bearer`; only in the response that creates it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     /// Address of the dashboard with the token, for the role `portal`; only in the response that
     /// creates it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::resource::{ReadOnly, SystemDataView};
@@ -15,44 +16,37 @@ use gridhook_record::{
 };
 
 /// A topic or a domain, without its keys.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Topic {
     /// Resource id, as Azure Resource Manager writes it
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
     /// Last part of the resource id
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Resource type, with the resource provider before it
-    #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(rename = "type", skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind_of_resource: ReadOnly<String>,
     /// Location of the resource, stored and returned; default `local`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
     /// Tags of the resource; default none
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<BTreeMap<String, String>>,
     /// Pricing tier, stored and returned; no effect
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sku: Option<Sku>,
     /// Where Azure would host it, stored and returned; default `Azure`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<HostKind>,
     /// Extended location, stored and returned
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub extended_location: Option<ExtendedLocation>,
     /// Managed identity, stored and returned
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
     /// Identities and times of creation and last change
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = SystemDataView, read_only)]
     pub system_data: ReadOnly<SystemDataView>,
     /// Settings and state; the other fields identify the resource
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub properties: Option<TopicProperties>,
 }
 
@@ -69,67 +63,54 @@ enum InputSchema {
     CustomEventSchema,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TopicProperties {
     /// Provisioning state of the resource
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub provisioning_state: ReadOnly<String>,
     /// Address that publishers post to
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub endpoint: ReadOnly<String>,
     /// Schema of published events: `EventGridSchema`, `CloudEventSchemaV1_0` or
     /// `CustomEventSchema`; default `EventGridSchema`
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<InputSchema>)]
     pub input_schema: Option<String>,
     /// Id of the resource in metrics
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub metric_resource_id: ReadOnly<String>,
     /// Whether access keys and SAS tokens are refused; default false
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub disable_local_auth: Option<bool>,
     /// `Enabled`, or `Disabled` for loopback and private addresses only; default `Enabled`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub public_network_access: Option<PublicNetworkAccess>,
     /// Addresses that publishers may use; default all
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub inbound_ip_rules: Option<Vec<IpRule>>,
     /// Mapping of custom events to the fields of Event Grid; required with `CustomEventSchema`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub input_schema_mapping: Option<MappingBody>,
     /// Window of duplicate detection in ISO 8601, `PT20S` to `P7D`: an event whose id was accepted
     /// within it is acknowledged and not stored; default off
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicate_detection_history_time_window: Option<String>,
     /// Whether the data of events is checked against the schemas of `eventTypeInfo`; default `off`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub schema_validation: Option<SchemaValidation>,
     /// 1, or the number of shards of the cluster for a spread topic, of which each shard has a
     /// part; cannot be changed; default 1
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub partition_count: Option<u32>,
     /// Data residency, stored and returned
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub data_residency_boundary: Option<DataResidency>,
     /// Lowest TLS version, stored and returned; the server follows `server.tls_minimum_version`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_tls_version_allowed: Option<TlsVersion>,
     /// Event types that publishers may send, with their descriptions
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type_info: Option<EventTypeInfo>,
     /// Whether a domain topic is created with its first event subscription; default true
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_create_topic_with_first_subscription: Option<bool>,
     /// Whether a domain topic is deleted with its last event subscription; default true
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_delete_topic_with_last_subscription: Option<bool>,
     /// Edition of the delivery policy, such as `current`; default `policy.edition`, for namespaces
     /// `namespace`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub edition: Option<String>,
 }
 
@@ -170,25 +151,24 @@ pub struct SharedAccessKeys {
 }
 
 /// A topic of a domain, which has no settable properties.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DomainTopic {
     /// Resource id, as Azure Resource Manager writes it
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
     /// Last part of the resource id
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Resource type, with the resource provider before it
-    #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(rename = "type", skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind: ReadOnly<String>,
     /// Settings and state; the other fields identify the resource
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub properties: Option<DomainTopicProperties>,
     /// Identities and times of creation and last change
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = SystemDataView, read_only)]
     pub system_data: ReadOnly<SystemDataView>,
 }
@@ -197,7 +177,7 @@ pub struct DomainTopic {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DomainTopicProperties {
     /// Provisioning state of the resource
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub provisioning_state: ReadOnly<String>,
 }
@@ -207,15 +187,15 @@ pub struct DomainTopicProperties {
 #[serde(deny_unknown_fields)]
 pub struct DeclaredEventType {
     /// Resource id, as Azure Resource Manager writes it
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
     /// Last part of the resource id
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub name: ReadOnly<String>,
     /// Resource type, with the resource provider before it
-    #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(rename = "type", skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind: ReadOnly<String>,
     /// Settings and state; the other fields identify the resource

@@ -1,6 +1,7 @@
 //! The delivery histories of an event.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::{explain::StateView, ledger::LineView};
@@ -9,6 +10,7 @@ use super::{explain::StateView, ledger::LineView};
 pub const TOP_MAX: usize = 1_000;
 
 /// The delivery histories of an event.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Trace)]
@@ -25,51 +27,44 @@ pub struct TraceView {
     /// Events that were found, each with its history
     pub events: Vec<EventView>,
     /// Value of `continue` for the next request; missing at the end
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub r#continue: Option<String>,
 }
 
 /// An event and its delivery histories.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = TracedEvent)]
 pub struct EventView {
     /// Shard of an event of a spread topic.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<usize>,
     /// Sequence number of the event in the log
     pub sequence: u64,
     /// Id of the event; missing, with its other fields, if the store no longer has the event
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// `eventType` of the event, or `type` in CloudEvents
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type: Option<String>,
     /// Subject of the event in the context of its source
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// Time at which the event was published
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<String>,
     /// How often the event was published again within the window of duplicate detection, as far as
     /// kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplicates: Option<u64>,
     /// When the event was last published again within the window of duplicate detection
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_duplicate: Option<String>,
     /// Histories of the event, one for each event subscription
     pub subscriptions: Vec<DeliveryHistory>,
 }
 
 /// The history of an event in one event subscription.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeliveryHistory {
     /// Name of the event subscription, or its number if the name is unknown
     pub subscription: String,
     /// Name of the topic of the domain
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub domain_topic: Option<String>,
     /// Whether the event subscription is deleted
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -85,17 +80,15 @@ pub struct DeliveryHistory {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
     /// What is delivered instead of the event.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transformed: Option<Transformed>,
     /// Present state of a pending event.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub now: Option<StateView>,
     /// Earliest time of the next attempt
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_attempt: Option<String>,
 }
 
 /// What the present transformation makes of an event.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Transformed {
@@ -106,6 +99,5 @@ pub struct Transformed {
     /// First 256 characters of the body
     pub excerpt: String,
     /// Text that is appended to the path of the endpoint
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_suffix: Option<String>,
 }

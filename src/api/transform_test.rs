@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 /// The results of a transformation for some events.
@@ -18,24 +19,21 @@ pub struct TransformTestReport {
 }
 
 /// The result of a transformation for one event.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TransformReportLine {
     /// `id` of the event, as the publisher set it
     pub id: String,
     /// JSON text that would be delivered instead of the event; missing if that is the event
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
     /// Method of the request, if it is not `POST`
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     /// Text that would be appended to the path of the endpoint
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_suffix: Option<String>,
     /// Headers that the request would have, by name
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     /// Reason why the event would be dead-lettered with `TransformationFailed`
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

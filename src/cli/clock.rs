@@ -6,7 +6,7 @@ use super::client::{ClientArgs, ClientError};
 use gridhook_api::clock::ClockView;
 use gridhook_clock::Clock;
 
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Subcommand)]
 #[command(after_help = "\
 If the machine's clock jumped between two runs, the server delivers events but pauses all expiry by age: events,
 event subscriptions, log retention (journal.retention), and dead letters whose destination is unreachable. Expiry
@@ -17,31 +17,19 @@ first, within server.shutdown_timeout.
 Examples:
   gridhook clock show
   gridhook clock confirm")]
-pub struct ClockArgs {
-    #[command(subcommand)]
-    command: ClockCommand,
-}
-
-#[derive(Clone, Debug, clap::Subcommand)]
-enum ClockCommand {
+pub enum ClockCommand {
     /// Show the server's time, the clock of its machine, and whether expiry is paused
-    Show {
-        #[command(flatten)]
-        client: ClientArgs,
-    },
+    Show(ClientArgs),
     /// Confirm that the machine's clock is right, and resume expiry
-    Confirm {
-        #[command(flatten)]
-        client: ClientArgs,
-    },
+    Confirm(ClientArgs),
 }
 
-impl ClockArgs {
+impl ClockCommand {
     /// Returns the text to print.
     pub async fn run(self) -> Result<String, ClientError> {
-        match self.command {
-            ClockCommand::Show { client } => client.get_and_format("/clock", format_table).await,
-            ClockCommand::Confirm { client } => {
+        match self {
+            Self::Show(client) => client.get_and_format("/clock", format_table).await,
+            Self::Confirm(client) => {
                 client
                     .post_and_format("/clock", &json!({}), format_table)
                     .await

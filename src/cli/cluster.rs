@@ -20,7 +20,7 @@ use gridhook_api::cluster::{
     ClusterNodeView, ClusterView, NodeState, OwnershipView, ShardFailureView,
 };
 
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Subcommand)]
 #[command(
     after_help = "With the admin token, every node shows the cluster as it sees it; with another token, the owner does.
 
@@ -35,13 +35,7 @@ Examples:
   gridhook cluster forget node-c
   gridhook cluster reseed --config gridhook.toml --data-dir data --look"
 )]
-pub struct Cluster {
-    #[command(subcommand)]
-    command: ClusterCommand,
-}
-
-#[derive(Clone, Debug, clap::Subcommand)]
-enum ClusterCommand {
+pub enum Cluster {
     #[command(flatten)]
     Request(Request),
     /// Write the files of a new cluster
@@ -54,17 +48,11 @@ enum ClusterCommand {
 
 /// A request to a node.
 #[derive(Clone, Debug, clap::Subcommand)]
-enum Request {
+pub enum Request {
     /// List the nodes
-    Status {
-        #[command(flatten)]
-        client: ClientArgs,
-    },
+    Status(ClientArgs),
     /// List the ownership records of the shards
-    Ownership {
-        #[command(flatten)]
-        client: ClientArgs,
-    },
+    Ownership(ClientArgs),
     /// Move a shard: its owner gives it up to another node
     Move {
         #[command(flatten)]
@@ -99,11 +87,11 @@ enum Request {
 
 impl Cluster {
     pub(super) fn run(self, program: &Program) -> Result<CommandOutcome, CommandFailure> {
-        match self.command {
-            ClusterCommand::Request(request) => block_on(request.run()),
-            ClusterCommand::Init(init) => Ok(init.run()?.into()),
-            ClusterCommand::Check(check) => check.run(program),
-            ClusterCommand::Reseed(reseed) => Ok(reseed.run(program)?.into()),
+        match self {
+            Self::Request(request) => block_on(request.run()),
+            Self::Init(init) => Ok(init.run()?.into()),
+            Self::Check(check) => check.run(program),
+            Self::Reseed(reseed) => Ok(reseed.run(program)?.into()),
         }
     }
 }
@@ -112,8 +100,8 @@ impl Request {
     /// Returns the text to print.
     async fn run(self) -> Result<String, ClientError> {
         match self {
-            Self::Status { client } => client.get_and_format("/cluster/status", format_nodes).await,
-            Self::Ownership { client } => {
+            Self::Status(client) => client.get_and_format("/cluster/status", format_nodes).await,
+            Self::Ownership(client) => {
                 client
                     .get_and_format("/cluster/ownership", format_records)
                     .await

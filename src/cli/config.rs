@@ -1,6 +1,6 @@
 //! `gridhook config check`: validates the settings as a start would, without starting the server.
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::{
@@ -12,18 +12,12 @@ use gridhook_config::Setting;
 use gridhook_declared as declared;
 use gridhook_declared::{ResourceGroup, TemplateOptions};
 
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   gridhook config check --config gridhook.toml
   gridhook config check --changed
   GRIDHOOK_LOG__FORMAT=json gridhook config check --output json")]
-pub struct ConfigArgs {
-    #[command(subcommand)]
-    command: ConfigCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum ConfigCommand {
+pub enum ConfigCommand {
     /// Validate the settings and print each with its source; the exit status is 1 if the server
     /// could not start with them
     Check {
@@ -60,17 +54,17 @@ impl CommandError for ConfigCommandError {
 /// Reads the files that the settings name, as a start would.
 type Check = fn(&config::Config) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-impl ConfigArgs {
+impl ConfigCommand {
     /// Validates the settings; `check` reads the files that they name.
     ///
     /// # Errors
     /// The server could not start with these settings.
     pub fn run(self, check: Check) -> Result<String, ConfigCommandError> {
-        let ConfigCommand::Check {
+        let Self::Check {
             serve,
             changed,
             output,
-        } = self.command;
+        } = self;
         let sources = serve.setting_sources();
         let all = config::effective_settings(&sources)?;
         let config = config::Config::load(&sources)?;

@@ -11,7 +11,7 @@ use std::{
     path::{self, Path, PathBuf},
 };
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use url::Url;
@@ -23,7 +23,7 @@ use super::{
     suggestion,
 };
 
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Contexts are stored in $XDG_CONFIG_HOME/gridhook/contexts.toml or ~/.config/gridhook/contexts.toml. The
 flags --server and --context and the variable GRIDHOOK_SERVER take precedence over the context in use.
@@ -32,13 +32,7 @@ Examples:
   gridhook context add prod --server https://events.example.com --token-file ~/.gridhook/prod
   gridhook context use prod
   gridhook topics list --context staging")]
-pub struct Contexts {
-    #[command(subcommand)]
-    command: ContextCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum ContextCommand {
+pub enum Contexts {
     /// Add a context; the first one becomes the context in use
     Add {
         /// Name of the context
@@ -63,10 +57,7 @@ enum ContextCommand {
         output: OutputArgs,
     },
     /// List the contexts
-    List {
-        #[command(flatten)]
-        output: OutputArgs,
-    },
+    List(OutputArgs),
     /// Remove a context
     Remove {
         /// Name of the context
@@ -199,8 +190,8 @@ impl Contexts {
     /// The context does not exist, or the file cannot be read or written.
     pub fn run(self) -> Result<String, ClientError> {
         let mut contexts_file = ContextFile::load_contexts()?;
-        match self.command {
-            ContextCommand::Add {
+        match self {
+            Self::Add {
                 name,
                 server,
                 token_file,
@@ -235,7 +226,7 @@ impl Contexts {
                     format!("context {name} added; {next}")
                 }))
             }
-            ContextCommand::Use { name, output } => {
+            Self::Use { name, output } => {
                 contexts_file.get(&name)?;
                 contexts_file.current = Some(name.clone());
                 contexts_file.save_contexts()?;
@@ -243,10 +234,10 @@ impl Contexts {
                     format!("context {name} is now in use")
                 }))
             }
-            ContextCommand::List { output } => Ok(format_output(&output, &contexts_file, || {
+            Self::List(output) => Ok(format_output(&output, &contexts_file, || {
                 format_table(&contexts_file)
             })),
-            ContextCommand::Remove { name, output } => {
+            Self::Remove { name, output } => {
                 contexts_file.get(&name)?;
                 contexts_file.contexts.remove(&name);
                 if contexts_file.current.as_deref() == Some(&name) {

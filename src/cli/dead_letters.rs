@@ -12,7 +12,9 @@ use super::{
     client::{
         self, ClientArgs, ClientError, PagedList, ServerClient, SubscriptionArgs, encode_segment,
     },
-    format::{count_with_noun, group_thousands, optional_number, optional_text, text_or_dash},
+    format::{
+        count_with_noun, group_thousands, join, optional_number, optional_text, text_or_dash,
+    },
     output::TextTable,
     print, prompt,
     time::parse_past,
@@ -23,19 +25,13 @@ use gridhook_api::dead_letters::{
     NewDeadLetterView, PageView, PurgedView, RedriveStartedView,
 };
 
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   gridhook dead-letters list orders billing --reason TimeToLiveExceeded --from 7d
   gridhook dead-letters newest --reason UndeliverableDueToHttpBadRequest
   gridhook dead-letters redrive orders billing --all --rate 50
   gridhook dead-letters purge orders billing --id 17")]
-pub struct DeadLetters {
-    #[command(subcommand)]
-    command: DeadLettersCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum DeadLettersCommand {
+pub enum DeadLetters {
     /// List dead letters, waiting and written
     List(ListArgs),
     /// List the newest dead letters of all event subscriptions
@@ -93,7 +89,8 @@ impl FilterArgs {
             .collect()
     }
 
-    fn filter_body(&self) -> Option<DeadLetterFilter> {
+    fn into_body(self) -> Option<DeadLetterFilter> {
+        let is_set = !self.query_pairs().is_empty();
         let Self {
             stage,
             from,
@@ -101,8 +98,7 @@ impl FilterArgs {
             reason,
             id,
         } = self;
-        let [stage, from, to, reason, id] = [stage, from, to, reason, id].map(Clone::clone);
-        (!self.query_pairs().is_empty()).then_some(DeadLetterFilter {
+        is_set.then_some(DeadLetterFilter {
             stage,
             from,
             to,
@@ -113,7 +109,7 @@ impl FilterArgs {
 }
 
 #[derive(Debug, Args)]
-struct ListArgs {
+pub struct ListArgs {
     #[command(flatten)]
     target: SubscriptionArgs,
     #[command(flatten)]
@@ -124,7 +120,7 @@ struct ListArgs {
 }
 
 #[derive(Debug, Args)]
-struct NewestArgs {
+pub struct NewestArgs {
     /// Only with this dead-letter reason
     #[arg(long, value_name = "REASON")]
     reason: Option<String>,
@@ -190,7 +186,7 @@ impl NewestArgs {
 }
 
 #[derive(Debug, Args)]
-struct ShowArgs {
+pub struct ShowArgs {
     #[command(flatten)]
     target: SubscriptionArgs,
     /// Key of the dead letter, from the list
@@ -216,7 +212,7 @@ struct SelectionArgs {
 impl SelectionArgs {
     /// Requires a filter or `--all`, so that a forgotten flag does not affect all dead letters.
     fn purge_body(self) -> Result<DeadLetterPurge, ClientError> {
-        let filter = self.which.filter_body();
+        let filter = self.which.into_body();
         if !self.all && self.keys.is_empty() && filter.is_none() {
             let text = "no dead letters selected; use --key, --id, --reason, --stage, --from or \
                 --to, or --all";
@@ -233,7 +229,7 @@ impl SelectionArgs {
 }
 
 #[derive(Debug, Args)]
-struct PurgeArgs {
+pub struct PurgeArgs {
     #[command(flatten)]
     target: SubscriptionArgs,
     #[command(flatten)]
@@ -244,7 +240,7 @@ struct PurgeArgs {
 }
 
 #[derive(Debug, Args)]
-struct RedriveArgs {
+pub struct RedriveArgs {
     #[command(flatten)]
     target: SubscriptionArgs,
     #[command(flatten)]
@@ -305,16 +301,16 @@ impl RedriveArgs {
 impl DeadLetters {
     /// Runs the command and returns the text to print.
     pub async fn run(self) -> Result<String, ClientError> {
-        match self.command {
-            DeadLettersCommand::List(list) => list.run().await,
-            DeadLettersCommand::Newest(newest) => newest.run().await,
-            DeadLettersCommand::Show(ShowArgs { target, key }) => {
+        match self {
+            Self::List(list) => list.run().await,
+            Self::Newest(newest) => newest.run().await,
+            Self::Show(ShowArgs { target, key }) => {
                 let path = target.dead_letters(&format!("/{}", encode_segment(&key)));
                 let view: Box<RawValue> = target.client.server.build_client()?.get(&path).await?;
                 Ok(print::raw_json(&view))
             }
-            DeadLettersCommand::Redrive(redrive) => redrive.run().await,
-            DeadLettersCommand::Purge(PurgeArgs {
+            Self::Redrive(redrive) => redrive.run().await,
+            Self::Purge(PurgeArgs {
                 target,
                 selection,
                 yes,
@@ -364,10 +360,8 @@ impl SubscriptionArgs {
                  ..
              }| {
                 let first = format!("{} {result}", count_with_noun(*dead_letters, "dead letter"));
-                std::iter::once(first)
-                    .chain(problems.iter().map(format_problem))
-                    .collect::<Vec<_>>()
-                    .join("\n")
+                let problems = problems.iter().map(format_problem);
+                join(std::iter::once(first).chain(problems), "\n")
             },
         )
     }
@@ -451,7 +445,7 @@ fn format_table(all: &ListedDeadLetters) -> String {
     let lines = std::iter::once(table.to_string())
         .chain(more)
         .chain(all.problems.iter().map(format_problem));
-    lines.collect::<Vec<_>>().join("\n")
+    join(lines, "\n")
 }
 
 fn format_problem(DeadLetterProblem { path, reason }: &DeadLetterProblem) -> String {

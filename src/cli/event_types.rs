@@ -18,7 +18,7 @@ use gridhook_api::topic::DeclaredEventType;
 /// Width of the names of facts.
 const WIDTH: usize = 11;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "A file has the JSON of an event type:
 
   {\"description\": \"An order was placed\",
@@ -30,13 +30,7 @@ Examples:
   gridhook event-types list orders
   gridhook event-types show orders Order.Placed
   gridhook topics update orders --schema-validation refuse")]
-pub struct EventTypes {
-    #[command(subcommand)]
-    command: EventTypesCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum EventTypesCommand {
+pub enum EventTypes {
     /// List the event types of a topic
     List {
         /// Topic: NAME, domains/NAME, namespaces/NAME/topics/NAME or a resource id
@@ -65,7 +59,7 @@ enum EventTypesCommand {
 }
 
 #[derive(Debug, Args)]
-struct EventTypeArgs {
+pub struct EventTypeArgs {
     /// Topic: NAME, domains/NAME, namespaces/NAME/topics/NAME or a resource id
     topic: ResourceName,
     /// Event type, such as Order.Placed
@@ -80,8 +74,8 @@ impl EventTypes {
     /// # Errors
     /// A flag cannot be used, or the request failed.
     pub async fn run(self) -> Result<String, ClientError> {
-        match self.command {
-            EventTypesCommand::List { topic, client } => {
+        match self {
+            Self::List { topic, client } => {
                 let all: Vec<Value> =
                     list::read_list(&client.server.build_client()?, &topic.path("/eventTypes"))
                         .await?;
@@ -89,11 +83,11 @@ impl EventTypes {
                     .output
                     .format_list(all, |all: &[DeclaredEventType]| format_table(all))
             }
-            EventTypesCommand::Show(target) => {
+            Self::Show(target) => {
                 let path = target.event_type_path();
                 target.client.get_and_format(&path, format_facts).await
             }
-            EventTypesCommand::Put { target, body } => {
+            Self::Put { target, body } => {
                 let body = json!({"properties": read_body(Some(&body))?});
                 let server = target.client.server.build_client()?;
                 let put: Value = server
@@ -103,7 +97,7 @@ impl EventTypes {
                     .client
                     .format_response(&put, |put| format!("saved {}", format_facts(put)))
             }
-            EventTypesCommand::Delete { target, yes } => {
+            Self::Delete { target, yes } => {
                 let server = target.client.server.build_client()?;
                 let (_, shown) = server.get_tagged(&target.event_type_path()).await?;
                 prompt::ask_confirmation(

@@ -1,6 +1,6 @@
 //! Formats values of responses for people.
 
-use std::{fmt::Display, time::Duration};
+use std::{borrow::Borrow, fmt::Display, time::Duration};
 
 use indicatif::HumanCount;
 
@@ -35,15 +35,16 @@ pub(super) fn optional_or_dash<T>(value: Option<T>, shown: impl FnOnce(T) -> Str
     value.map_or_else(|| NONE.to_owned(), shown)
 }
 
+/// The items with a separator between them.
+pub(super) fn join<T: Borrow<str>>(items: impl Iterator<Item = T>, separator: &str) -> String {
+    items.collect::<Vec<_>>().join(separator)
+}
+
 pub(super) fn join_texts(texts: &[String]) -> String {
     if texts.is_empty() {
         NONE.to_owned()
     } else {
-        texts
-            .iter()
-            .map(|item| text_or_dash(item))
-            .collect::<Vec<_>>()
-            .join(", ")
+        join(texts.iter().map(|item| text_or_dash(item)), ", ")
     }
 }
 
@@ -52,10 +53,8 @@ pub(super) fn format_facts(width: usize, all: &[(&str, String)]) -> String {
     let shown = all
         .iter()
         .filter(|(_, value)| !value.is_empty() && value != NONE);
-    shown
-        .map(|(name, value)| format!("{name:width$}  {value}"))
-        .collect::<Vec<_>>()
-        .join("\n")
+    let lines = shown.map(|(name, value)| format!("{name:width$}  {value}"));
+    join(lines, "\n")
 }
 
 /// A number with commas between the thousands.

@@ -1,8 +1,9 @@
 //! `gridhook ledger`: lists the delivery outcomes of an event subscription, in the order of time.
 
 use super::{
-    client::{self, ListedItems, PagedList, ResourceName, ServerArgs},
-    output::{OutputArgs, read},
+    client::{ClientError, ListedItems, PagedList, SubscriptionArgs},
+    format::join,
+    output::read,
     time::parse_past,
     trace::{covered_events, write_line},
     value::whole_number,
@@ -11,13 +12,6 @@ use gridhook_api::ledger::{LedgerPageView, LineView};
 
 #[derive(Debug, clap::Args)]
 pub struct Ledger {
-    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a
-    /// resource id
-    #[arg(value_name = "TOPIC")]
-    topic: ResourceName,
-    /// Name of the event subscription
-    #[arg(value_name = "SUBSCRIPTION")]
-    subscription: String,
     /// Only lines at or after this time, such as 2026-11-20T12:00:00Z or 2h [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = parse_past)]
     from: Option<String>,
@@ -34,9 +28,7 @@ pub struct Ledger {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole_number::<u32>(1..))]
     limit: u32,
     #[command(flatten)]
-    server: ServerArgs,
-    #[command(flatten)]
-    output: OutputArgs,
+    target: SubscriptionArgs,
 }
 
 impl Ledger {
@@ -44,10 +36,11 @@ impl Ledger {
     ///
     /// # Errors
     /// The request failed.
-    pub async fn run(&self) -> Result<String, client::ClientError> {
-        let server = self.server.build_client()?;
+    pub async fn run(&self) -> Result<String, ClientError> {
+        let client = &self.target.client;
+        let server = client.server.build_client()?;
         let list = PagedList {
-            path: self.topic.subscription_path(&self.subscription, "/ledger"),
+            path: self.target.path("/ledger"),
             query: &[
                 ("from", self.from.as_deref()),
                 ("to", self.to.as_deref()),
@@ -61,7 +54,7 @@ impl Ledger {
         let LedgerPageView {
             oldest, r#continue, ..
         } = read(&last_page)?;
-        self.output.format_list(items, |lines: &[LineView]| {
+        client.output.format_list(items, |lines: &[LineView]| {
             format_lines(lines, oldest.as_deref(), r#continue.is_some())
         })
     }
@@ -72,12 +65,9 @@ fn format_lines(lines: &[LineView], oldest: Option<&str>, more: bool) -> String 
     for line in lines {
         write_line(line, &mut text, Some(&covered_events(line)));
     }
-    let mut text = text
-        .lines()
-        .filter(|line| !line.is_empty())
-        .map(|line| line.strip_prefix("  ").unwrap_or(line))
-        .collect::<Vec<_>>()
-        .join("\n");
+    let shown = text.lines().filter(|line| !line.is_empty());
+    let unindented = shown.map(|line| line.strip_prefix("  ").unwrap_or(line));
+    let mut text = join(unindented, "\n");
     if lines.is_empty() {
         text = match oldest {
             Some(oldest) => format!("no matching lines; the oldest stored line is from {oldest}"),

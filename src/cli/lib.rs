@@ -68,9 +68,9 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Declares the commands, and how each runs.
+/// Declares the commands, and how each runs that does not only send requests.
 macro_rules! commands {
-    ($($(#[$attribute:meta])* $name:ident($arguments:ty) $(if $gate:meta)? => $run:expr,)+) => {
+    ($($(#[$attribute:meta])* $name:ident($arguments:ty) $(if $gate:meta)? $(=> $run:expr)?,)+) => {
         /// A command with its flags.
         #[derive(Debug, Subcommand)]
         pub enum Command {
@@ -86,13 +86,16 @@ macro_rules! commands {
             fn execute(self, program: &Program) -> Result<CommandOutcome, CommandFailure> {
                 match self {
                     $($(#[cfg($gate)])? Self::$name(command) => {
-                        let run: fn($arguments, &Program) -> Result<CommandOutcome, CommandFailure> = $run;
+                        let run: fn($arguments, &Program) -> Result<CommandOutcome, CommandFailure> =
+                            commands!(@run $($run)?);
                         run(command, program)
                     })+
                 }
             }
         }
     };
+    (@run $run:expr) => { $run };
+    (@run) => { |command, _| block_on(command.run()) };
 }
 
 commands! {
@@ -101,45 +104,54 @@ commands! {
         (program.serve)(command.setting_sources()).map(Into::into).map_err(CommandFailure::from_server_error)
     },
     /// Check whether a server accepts events, and exit with status 0 if it does
-    Health(health::Health) => |command, _| block_on(command.run()),
+    Health(health::Health),
     /// Set up and check a cluster, show its nodes, move shards, drain and forget nodes, rebuild from
     /// data folders
+    #[command(subcommand)]
     Cluster(cluster::Cluster) => |command, program| command.run(program),
     /// Show a server's clock, or confirm it after a jump
-    Clock(clock::ClockArgs) => |command, _| block_on(command.run()),
+    #[command(subcommand)]
+    Clock(clock::ClockCommand),
     /// Check the settings without starting the server
-    Config(config::ConfigArgs) => |command, program| Ok(command.run(program.check)?.into()),
+    #[command(subcommand)]
+    Config(config::ConfigCommand) => |command, program| Ok(command.run(program.check)?.into()),
     /// Manage topics, domains and namespaces, and their access keys
-    Topics(topics::Topics) => |command, _| block_on(command.run()),
+    #[command(subcommand)]
+    Topics(topics::Topics),
     /// List, show, create and delete event types with their schemas
     #[command(name = "event-types")]
-    EventTypes(event_types::EventTypes) => |command, _| block_on(command.run()),
+    #[command(subcommand)]
+    EventTypes(event_types::EventTypes),
     /// Manage, hold and probe event subscriptions; test their filters
+    #[command(subcommand)]
     Subscriptions(subscriptions::Subscriptions) => |command, _| block_on(command.run(&Clock::system())),
     /// Follow published events and delivery outcomes live
-    Tail(tail::TailCommand) => |command, _| block_on(command.run()),
+    Tail(tail::TailCommand),
     /// Watch the busiest and the least healthy event subscriptions
-    Top(top::Top) => |command, _| block_on(command.run()),
+    Top(top::Top),
     /// Apply a configuration file: topics, domains, event subscriptions
-    Apply(apply::Apply) => |command, _| block_on(command.run()),
+    Apply(apply::Apply),
     /// Explain why an event is waiting, and when it is attempted next
     Explain(explain::Explain) => |command, _| block_on(command.run(&Clock::system())),
     /// Run a test webhook that confirms validation handshakes and prints each event
     Listen(listen::Listen) => |command, _| block_on(command.run(Clock::system())),
     /// Publish events from a file or from standard input
-    Publish(publish::Publish) => |command, _| block_on(command.run()),
+    Publish(publish::Publish),
     /// Manage contexts: named servers with their credentials
+    #[command(subcommand)]
     Context(context::Contexts) => |command, _| Ok(command.run()?.into()),
     /// List, show, redrive and purge dead letters
-    DeadLetters(dead_letters::DeadLetters) => |command, _| block_on(command.run()),
+    #[command(subcommand)]
+    DeadLetters(dead_letters::DeadLetters),
     /// Send stored events to an event subscription again
-    Replay(replay::Replay) => |command, _| block_on(command.run()),
+    #[command(subcommand)]
+    Replay(replay::Replay),
     /// Show the delivery history of an event, for each event subscription
-    Trace(trace::Trace) => |command, _| block_on(command.run()),
+    Trace(trace::Trace),
     /// List the delivery outcomes of an event subscription, by time and outcome
-    Ledger(ledger::Ledger) => |command, _| block_on(command.run()),
+    Ledger(ledger::Ledger),
     /// Check a store for damage, offline or in the running server
-    Fsck(fsck::Fsck) => |command, _| block_on(command.run()),
+    Fsck(fsck::Fsck),
     /// Back up the store of the running server, list and rehearse backups
     Backup(backup::Backup) => |command, _| match command.offline_command() {
         Some(offline) => offline.run(),
@@ -148,13 +160,14 @@ commands! {
     /// Restore a backup into a data folder without a store
     Restore(backup::Restore) => |command, _| command.run(),
     /// Show actor restarts, their causes and recovery times
-    Supervision(supervision::Supervision) => |command, _| block_on(command.run()),
+    Supervision(supervision::Supervision),
     /// Show version, listeners, process and changed settings of a server
-    Server(server::Server) => |command, _| block_on(command.run()),
+    Server(server::Server),
     /// Create, list and revoke named tokens with roles and scopes
-    Tokens(tokens::Tokens) => |command, _| block_on(command.run()),
+    #[command(subcommand)]
+    Tokens(tokens::Tokens),
     /// List what operators did and tried to do
-    Audit(audit::Audit) => |command, _| block_on(command.run()),
+    Audit(audit::Audit),
     /// Inject faults into a running server under load, and verify that no acknowledged event is
     /// lost
     Chaos(Box<chaos::ChaosCommand>) => |command, _| block_on(command.run_scenario(Clock::system())),

@@ -14,6 +14,7 @@ use super::{
     Command,
     client::ClientError,
     cluster::ClusterFindings,
+    format,
     print::{self, PipeState},
 };
 use gridhook_config as config;
@@ -294,7 +295,7 @@ impl fmt::Display for TextTable {
                 .iter()
                 .zip(&widths)
                 .map(|(cell, width)| format!("{cell:width$}"));
-            let text = cells.collect::<Vec<_>>().join("  ");
+            let text = format::join(cells, "  ");
             let end = if at + 1 < self.lines.len() { "\n" } else { "" };
             write!(f, "{}{end}", text.trim_end())?;
         }

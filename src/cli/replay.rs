@@ -20,18 +20,12 @@ use gridhook_api::{
     status::CountersView,
 };
 
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   gridhook replay start orders billing --from 2h --dry-run
   gridhook replay start orders billing --from-sequence 1 --rate 100 --watch
   gridhook replay pause orders billing 16")]
-pub struct Replay {
-    #[command(subcommand)]
-    command: ReplayCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum ReplayCommand {
+pub enum Replay {
     /// Start a replay
     Start {
         #[command(flatten)]
@@ -66,15 +60,9 @@ enum ReplayCommand {
         yes: bool,
     },
     /// List the running and the last ended replays of an event subscription
-    List {
-        #[command(flatten)]
-        target: SubscriptionArgs,
-    },
+    List(SubscriptionArgs),
     /// List the replays and redrives of all event subscriptions that have not ended
-    Running {
-        #[command(flatten)]
-        client: ClientArgs,
-    },
+    Running(ClientArgs),
     /// Show a replay
     Show {
         #[command(flatten)]
@@ -92,7 +80,7 @@ enum ReplayCommand {
 }
 
 #[derive(Debug, Args)]
-struct JobArgs {
+pub struct JobArgs {
     #[command(flatten)]
     target: SubscriptionArgs,
     /// Id of the replay, from the list
@@ -108,8 +96,8 @@ const BAR_WIDTH: u64 = 30;
 impl Replay {
     /// Runs the command and returns the text to print.
     pub async fn run(self) -> Result<String, ClientError> {
-        match self.command {
-            ReplayCommand::Start {
+        match self {
+            Self::Start {
                 target,
                 from,
                 to,
@@ -140,12 +128,12 @@ impl Replay {
                 };
                 target.start_replay(body, watch, yes).await
             }
-            ReplayCommand::List { target } => {
+            Self::List(target) => {
                 let text = |page: &Page<ReplayView>| format_jobs(&page.value);
-                let path = target.replays_path("");
+                let path = target.path("/replays");
                 target.client.get_and_format(&path, text).await
             }
-            ReplayCommand::Running { client } => {
+            Self::Running(client) => {
                 let report: Value = client.server.build_client()?.get("/jobs?top=1000").await?;
                 let jobs = report["jobs"].as_array().cloned().unwrap_or_default();
                 client.output.format_list(jobs, |jobs: &[OpenJob]| {
@@ -183,7 +171,7 @@ impl Replay {
                     table.to_string()
                 })
             }
-            ReplayCommand::Show {
+            Self::Show {
                 job: JobArgs { target, id },
                 watch,
             } => {
@@ -191,12 +179,12 @@ impl Replay {
                     let server = target.client.server.build_client()?;
                     return target.watch_replay(&server, id).await;
                 }
-                let path = target.replays_path(&format!("/{}", client::encode_segment(&id)));
+                let path = target.job_path(&id, "");
                 target.client.get_and_format(&path, format_job).await
             }
-            ReplayCommand::Pause(job) => job.run_action("pause").await,
-            ReplayCommand::Resume(job) => job.run_action("resume").await,
-            ReplayCommand::Cancel(job) => job.run_action("cancel").await,
+            Self::Pause(job) => job.run_action("/pause").await,
+            Self::Resume(job) => job.run_action("/resume").await,
+            Self::Cancel(job) => job.run_action("/cancel").await,
         }
     }
 }
@@ -204,7 +192,7 @@ impl Replay {
 impl JobArgs {
     async fn run_action(self, action: &str) -> Result<String, ClientError> {
         let Self { target, id } = self;
-        let path = target.replays_path(&format!("/{}/{action}", client::encode_segment(&id)));
+        let path = target.job_path(&id, action);
         target
             .client
             .post_and_format(&path, &json!({}), format_job)
@@ -213,8 +201,9 @@ impl JobArgs {
 }
 
 impl SubscriptionArgs {
-    fn replays_path(&self, rest: &str) -> String {
-        self.path(&format!("/replays{rest}"))
+    /// The path of a replay, with `rest` behind it.
+    fn job_path(&self, id: &str, rest: &str) -> String {
+        self.path(&format!("/replays/{}{rest}", client::encode_segment(id)))
     }
 
     async fn start_replay(
@@ -224,7 +213,7 @@ impl SubscriptionArgs {
         yes: bool,
     ) -> Result<String, ClientError> {
         let server = self.client.server.build_client()?;
-        let path = self.replays_path("");
+        let path = self.path("/replays");
         if body.dry_run {
             let report: Value = server.send_post(&path, &body).await?;
             return self.client.format_response(&report, format_dry_run);
@@ -260,7 +249,7 @@ impl SubscriptionArgs {
     /// Shows a progress line until the replay has ended, then the replay. The replay does not
     /// depend on this command.
     async fn watch_replay(&self, server: &ServerClient, id: String) -> Result<String, ClientError> {
-        let path = self.replays_path(&format!("/{}", client::encode_segment(&id)));
+        let path = self.job_path(&id, "");
         loop {
             let json: Value = tokio::select! {
                 response = server.get(&path) => response?,

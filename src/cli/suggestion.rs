@@ -2,7 +2,7 @@
 
 use percent_encoding::percent_decode_str;
 
-use super::{client::ServerClient, list};
+use super::{client::ServerClient, format, list};
 use gridhook_api::resource::NamedResource;
 
 /// The maximum number of suggested names.
@@ -76,7 +76,7 @@ async fn find_suggestion(server: &ServerClient, path: &str) -> Option<String> {
     let at = segments
         .iter()
         .position(|segment| segment.eq_ignore_ascii_case("eventSubscriptions"))?;
-    let list = path.split('/').take(at + 2).collect::<Vec<_>>().join("/");
+    let list = format::join(path.split('/').take(at + 2), "/");
     let name = segments.get(at + 1)?;
     let existing: Vec<NamedResource> = list::read_list(server, &list).await.ok()?;
     let exists = existing

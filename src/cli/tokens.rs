@@ -1,6 +1,6 @@
 //! `gridhook tokens`: manages named tokens.
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde_json::json;
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
 };
 use gridhook_api::token::{Token, TokenBody, TokenList, TokenRole};
 
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   gridhook tokens create shop --role publish --scope topics/orders --expires 90d
   gridhook tokens create auditor --role read
@@ -21,13 +21,7 @@ use gridhook_api::token::{Token, TokenBody, TokenList, TokenRole};
   gridhook tokens create shop-portal --role portal --scope labels/team=shop --expires 8h
   gridhook tokens list
   gridhook tokens revoke shop --yes")]
-pub struct Tokens {
-    #[command(subcommand)]
-    command: TokensCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum TokensCommand {
+pub enum Tokens {
     /// Create a token and print it once
     Create {
         /// Name of the token
@@ -46,10 +40,7 @@ enum TokensCommand {
         client: ClientArgs,
     },
     /// List the tokens, with the times of their last uses
-    List {
-        #[command(flatten)]
-        client: ClientArgs,
-    },
+    List(ClientArgs),
     /// Revoke a token at once, and end its streams and sessions
     Revoke {
         /// Name of the token
@@ -72,8 +63,8 @@ impl Tokens {
     /// # Errors
     /// A flag cannot be used, or the request failed.
     pub async fn run(self) -> Result<String, ClientError> {
-        match self.command {
-            TokensCommand::Create {
+        match self {
+            Self::Create {
                 name,
                 role,
                 scope,
@@ -90,11 +81,11 @@ impl Tokens {
                     .post_and_format("/tokens", &body, format_new_token)
                     .await
             }
-            TokensCommand::List { client } => {
+            Self::List(client) => {
                 let text = |tokens: &TokenList| format_table(&tokens.value);
                 client.get_and_format("/tokens", text).await
             }
-            TokensCommand::Revoke { name, yes, client } => {
+            Self::Revoke { name, yes, client } => {
                 let server = client.server.build_client()?;
                 prompt::ask_confirmation(
                     &format!("Revoke the token {name}? Its holders will be refused at once."),

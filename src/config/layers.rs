@@ -95,16 +95,12 @@ pub(super) struct Layers {
 impl Layers {
     pub(super) fn merge_sources(sources: &SettingSources) -> Result<Self, Error> {
         let mut layers = Self {
-            values: BTreeMap::new(),
+            values: default_values()
+                .map(|(key, value)| (key, (value, SettingOrigin::Default)))
+                .collect(),
             errors: Vec::new(),
             replaced: BTreeSet::new(),
         };
-        let defaults = DEFAULTS
-            .parse::<Table>()
-            .expect("a test reads the embedded defaults");
-        flatten_table("", defaults, &mut |key, value| {
-            layers.values.insert(key, (value, SettingOrigin::Default));
-        });
         layers.add_file(sources)?;
         layers.add_environment(sources);
         for SettingFlag { name, key, value } in &sources.flags {
@@ -270,16 +266,7 @@ impl Layers {
     /// replaced.
     pub(super) fn read(&mut self) -> Result<RawConfig, Error> {
         let mut table = self.to_table();
-        let mut defaults = BTreeMap::new();
-        flatten_table(
-            "",
-            DEFAULTS
-                .parse()
-                .expect("a test reads the embedded defaults"),
-            &mut |key, value| {
-                defaults.insert(key, value);
-            },
-        );
+        let mut defaults: BTreeMap<String, Value> = default_values().collect();
         loop {
             let error =
                 match serde_path_to_error::deserialize::<_, RawConfig>(Value::Table(table.clone()))
@@ -410,16 +397,7 @@ impl Layers {
 impl Layers {
     /// Every key with its value and origin. A secret's value is not shown.
     pub(super) fn all_settings(&self) -> Vec<Setting> {
-        let mut defaults = BTreeMap::new();
-        flatten_table(
-            "",
-            DEFAULTS
-                .parse()
-                .expect("a test reads the embedded defaults"),
-            &mut |key, value| {
-                defaults.insert(key, value);
-            },
-        );
+        let defaults: BTreeMap<String, Value> = default_values().collect();
         let keys = self.values.keys();
         keys.map(|key| self.describe_setting(key, defaults.get(key)))
             .collect()
@@ -443,13 +421,8 @@ impl Layers {
 
 /// The unknown variables that resemble a setting, each with the suggested variable.
 pub(super) fn near_misses(sources: &SettingSources) -> Vec<(String, String)> {
-    let defaults = DEFAULTS
-        .parse::<Table>()
-        .expect("a test reads the embedded defaults");
-    let mut keys = BTreeMap::new();
-    flatten_table("", defaults, &mut |key, _| {
-        keys.insert(fold_name(&key), key);
-    });
+    let keys = default_values().map(|(key, _)| (fold_name(&key), key));
+    let keys = keys.collect();
     let names = sources
         .environment
         .iter()
@@ -478,8 +451,19 @@ fn find_meant_variable(keys: &BTreeMap<String, String>, name: &str) -> Option<St
     keys.get(&name).or(short).map(|key| variable_name(key))
 }
 
-fn flatten_table(prefix: &str, table: Table, put: &mut impl FnMut(String, Value)) {
-    flatten_with(prefix, table, put, &mut |_| {});
+/// The defaults by their keys.
+fn default_values() -> impl Iterator<Item = (String, Value)> {
+    let defaults = DEFAULTS
+        .parse()
+        .expect("a test reads the embedded defaults");
+    let mut values = Vec::new();
+    flatten_with(
+        "",
+        defaults,
+        &mut |key, value| values.push((key, value)),
+        &mut |_| {},
+    );
+    values.into_iter()
 }
 
 /// Passes each value with its key to `put`, and the key of each table without values to

@@ -2,7 +2,7 @@
 //! among the defaults. A credential is a value, or the name of a file with it (`…_file`), and is
 //! never shown.
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use url::Url;
@@ -120,43 +120,23 @@ impl RawObjectStore {
             .iter()
             .find(|(kind, _)| *kind == address.kind)
             .map_or(&[][..], |(_, names)| names);
-        let mut read = Vec::new();
-        for (name, value) in credentials {
-            let plain = name.strip_suffix("_file").unwrap_or(&name);
-            let Some(known) = of_kind.iter().find(|known| **known == plain) else {
-                let expectation = match of_kind {
-                    [] => format!("nothing: a folder needs no credentials ({address})"),
-                    names => format!(
-                        "nothing: the credentials for {address} are {}",
-                        names.join(", ")
-                    ),
-                };
-                layers.refuse_value(&[&key(&name)], expectation);
-                continue;
+        let refuse = |layers: &mut Layers, key: &str| {
+            let expectation = match of_kind {
+                [] => format!("nothing: a folder needs no credentials ({address})"),
+                names => format!(
+                    "nothing: the credentials for {address} are {}",
+                    names.join(", ")
+                ),
             };
-            if read.iter().any(|(there, _)| there == known) {
-                layers.refuse_value(
-                    &[&key(&name)],
-                    format!("nothing, because {} is set, too", key(plain)),
-                );
-                continue;
-            }
-            let secret = if plain == name {
-                Ok(value)
-            } else {
-                tables::read_file(Path::new(&value))
-            };
-            match secret {
-                Ok(secret) => read.push((*known, Secret::new(&secret))),
-                Err(problem) => layers.refuse_value(&[&key(&name)], problem),
-            }
-        }
+            layers.refuse_value(&[key], expectation);
+        };
+        let credentials = tables::read_credentials(at, credentials, of_kind, layers, refuse);
         Some(ObjectStoreConfig {
             address,
             endpoint,
             region,
             allow_http,
-            credentials: read,
+            credentials,
         })
     }
 }

@@ -132,74 +132,277 @@ where
 const AZURE_EVENTS: u64 = 5_000;
 const AZURE_BYTES: u64 = 5_000_000;
 
-/// Parses a rate in events a second, or `azure`.
-pub(super) fn event_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    let expectation = format!(
-        "a whole number from 0 to 1000000000, or \"azure\" for {AZURE_EVENTS}; 0 is no limit"
-    );
-    value(from, expectation, |raw| {
-        if is_text(&raw, "azure") {
-            return Some(AZURE_EVENTS);
-        }
-        number_of_value(raw).filter(|rate| *rate <= 1_000_000_000)
-    })
-}
-
-/// Parses a rate in bytes a second, or `azure`.
-pub(super) fn byte_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    let max = ByteSize(TIB);
-    let azure = ByteSize(AZURE_BYTES).display().si();
-    let expectation = format!("a size from 0 B to {max}, or \"azure\" for {azure}; 0 is no limit");
-    value(from, expectation, |raw| {
-        if is_text(&raw, "azure") {
-            return Some(AZURE_BYTES);
-        }
-        size_of_value(raw).filter(|rate| *rate <= TIB)
-    })
-}
-
-/// Parses a share from 0 to 1.
-pub(super) fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    /// A value of the environment is text.
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum RawNumber {
-        Share(f64),
-        Text(String),
-    }
-    let share = match RawNumber::deserialize(from).ok() {
-        Some(RawNumber::Share(share)) => Some(share),
-        Some(RawNumber::Text(text)) => text.parse().ok(),
-        None => None,
+/// Declares parsers with the signature of `deserialize_with`.
+macro_rules! readers {
+    ($($(#[$comment:meta])* $name:ident($from:ident) -> $type:ty $body:block)*) => {
+        $($(#[$comment])*
+        pub(super) fn $name<'de, D: Deserializer<'de>>($from: D) -> Result<$type, D::Error> $body)*
     };
-    share
-        .filter(|share| (0.0..=1.0).contains(share))
-        .ok_or_else(|| D::Error::custom("a number from 0 to 1, such as 0.1"))
 }
 
-/// Parses a number of failures; [`None`] for the edition's own.
-pub(super) fn failures<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
-    let expectation = "a whole number of 1 or more, or \"edition\"";
-    value(from, expectation, |raw| {
-        if is_text(&raw, "edition") {
-            return Some(None);
+readers! {
+    /// Parses a rate in events a second, or `azure`.
+    event_rate(from) -> u64 {
+        let expectation = format!(
+            "a whole number from 0 to 1000000000, or \"azure\" for {AZURE_EVENTS}; 0 is no limit"
+        );
+        value(from, expectation, |raw| {
+            if is_text(&raw, "azure") {
+                return Some(AZURE_EVENTS);
+            }
+            number_of_value(raw).filter(|rate| *rate <= 1_000_000_000)
+        })
+    }
+
+    /// Parses a rate in bytes a second, or `azure`.
+    byte_rate(from) -> u64 {
+        let max = ByteSize(TIB);
+        let azure = ByteSize(AZURE_BYTES).display().si();
+        let expectation =
+            format!("a size from 0 B to {max}, or \"azure\" for {azure}; 0 is no limit");
+        value(from, expectation, |raw| {
+            if is_text(&raw, "azure") {
+                return Some(AZURE_BYTES);
+            }
+            size_of_value(raw).filter(|rate| *rate <= TIB)
+        })
+    }
+
+    /// Parses a share from 0 to 1.
+    share(from) -> f64 {
+        /// A value of the environment is text.
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum RawNumber {
+            Share(f64),
+            Text(String),
         }
-        number_of_value(raw)
-            .filter(|failures| *failures > 0)
-            .map(Some)
-    })
-}
+        let share = match RawNumber::deserialize(from).ok() {
+            Some(RawNumber::Share(share)) => Some(share),
+            Some(RawNumber::Text(text)) => text.parse().ok(),
+            None => None,
+        };
+        share
+            .filter(|share| (0.0..=1.0).contains(share))
+            .ok_or_else(|| D::Error::custom("a number from 0 to 1, such as 0.1"))
+    }
 
-pub(super) fn flag<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
-    value(from, "true or false", |raw| match raw {
-        RawValue::Flag(flag) => Some(flag),
-        RawValue::Number(_) | RawValue::Text(_) | RawValue::List(_) => None,
-    })
-}
+    /// Parses a number of failures; [`None`] for the edition's own.
+    failures(from) -> Option<u32> {
+        let expectation = "a whole number of 1 or more, or \"edition\"";
+        value(from, expectation, |raw| {
+            if is_text(&raw, "edition") {
+                return Some(None);
+            }
+            number_of_value(raw)
+                .filter(|failures| *failures > 0)
+                .map(Some)
+        })
+    }
 
-/// Parses a boolean, or its text from the environment.
-pub(super) fn flag_or_text<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
-    value(from, "true or false", flag_of_value)
+    flag(from) -> bool {
+        value(from, "true or false", |raw| match raw {
+            RawValue::Flag(flag) => Some(flag),
+            RawValue::Number(_) | RawValue::Text(_) | RawValue::List(_) => None,
+        })
+    }
+
+    /// Parses a boolean, or its text from the environment.
+    flag_or_text(from) -> bool {
+        value(from, "true or false", flag_of_value)
+    }
+
+    /// Parses a list of strings; from the environment, one string with commas.
+    texts(from) -> Vec<String> {
+        filled_items(from, "a list of non-empty strings")
+    }
+
+    /// Parses a possibly empty list of strings; from the environment, one string with commas.
+    list(from) -> Vec<String> {
+        items(from, ',', "a list of strings")
+    }
+
+    /// Parses a boolean or `auto`.
+    switch(from) -> AutoSwitch<bool> {
+        value(from, "true, false or \"auto\"", |raw| {
+            if is_text(&raw, "auto") {
+                return Some(AutoSwitch::Auto);
+            }
+            flag_of_value(raw).map(AutoSwitch::Set)
+        })
+    }
+
+    /// Parses a list of networks or `auto`; from the environment, one string with commas.
+    networks(from) -> AutoSwitch<Vec<IpNet>> {
+        let expectation = "\"auto\" or a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
+        let list = filled_items(from, expectation)?;
+        if list == ["auto"] {
+            return Ok(AutoSwitch::Auto);
+        }
+        parse_items(list, expectation, |network| network.parse().ok()).map(AutoSwitch::Set)
+    }
+
+    /// Parses a possibly empty list of networks; from the environment, one string with commas.
+    network_list(from) -> Vec<IpNet> {
+        let expectation = "a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
+        let list = items(from, ',', expectation)?;
+        parse_items(list, expectation, |network| network.parse().ok())
+    }
+
+    /// Parses one audience or a list of them; from the environment, one string with commas.
+    audiences(from) -> Vec<String> {
+        let expectation = "an audience such as \"https://eventgrid.azure.net\", or a list of them";
+        let list = filled_items(from, expectation)?;
+        if list.is_empty() {
+            return Err(D::Error::custom(expectation));
+        }
+        Ok(list)
+    }
+
+    /// Parses a possibly empty list of rules for claims; from the environment, one string with
+    /// semicolons.
+    grants(from) -> Vec<String> {
+        let expectation = "a list of rules such as [\"roles=Shop publish topics/orders\"]";
+        items(from, ';', expectation)
+    }
+
+    /// Parses a possibly empty list of names with the scopes of their users; from the environment,
+    /// one string with semicolons.
+    use_rules(from) -> Vec<String> {
+        let expectation = "a list of rules such as [\"NAME topics/orders,domains/shop\"]";
+        items(from, ';', expectation)
+    }
+
+    /// Parses a possibly empty list of hosts; from the environment, one string with commas. The
+    /// hosts are normalised as in a URL.
+    host_names(from) -> Vec<String> {
+        let expectation =
+            "a list of hosts without ports such as [\"gridhook\", \"*.events.example.com\"]";
+        let list = items(from, ',', expectation)?;
+        parse_items(list, expectation, parse_host_pattern)
+    }
+
+    /// Parses an address to listen on.
+    address(from) -> SocketAddr {
+        text(
+            from,
+            "an IP address and a port, such as \"127.0.0.1:8080\" or \"[::]:8080\"",
+            |text| text.parse().ok(),
+        )
+    }
+
+    /// Parses an address to listen on; [`None`] if it is empty.
+    optional_address(from) -> Option<SocketAddr> {
+        text(
+            from,
+            "an IP address and a port, such as \"127.0.0.1:8081\", or an empty string",
+            |text| match text {
+                "" => Some(None),
+                text => text.parse().ok().map(Some),
+            },
+        )
+    }
+
+    /// Parses the format of the log.
+    format(from) -> LogFormat {
+        text(from, "\"text\" or \"json\"", |text| match text {
+            "text" => Some(LogFormat::Text),
+            "json" => Some(LogFormat::Json),
+            _ => None,
+        })
+    }
+
+    /// Parses the policy of a full backlog.
+    backlog_full(from) -> BacklogFull {
+        text(from, "\"refuse\" or \"expire\"", |text| match text {
+            "refuse" => Some(BacklogFull::Refuse),
+            "expire" => Some(BacklogFull::Expire),
+            _ => None,
+        })
+    }
+
+    /// Parses a token; [`None`] if it is empty.
+    token(from) -> Option<Secret> {
+        text(
+            from,
+            "16 to 256 visible ASCII characters",
+            |text| match text.len() {
+                0 => Some(None),
+                16..=256 if text.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                    Some(Some(Secret::new(text)))
+                }
+                _ => None,
+            },
+        )
+    }
+
+    /// Parses a URL without query and fragment; [`None`] if it is empty.
+    web(from) -> Option<url::Url> {
+        text(
+            from,
+            "a URL such as \"https://events.example.com\", without query and fragment",
+            |text| {
+                if text.is_empty() {
+                    return Some(None);
+                }
+                url::Url::parse(text).ok().filter(is_plain_url).map(Some)
+            },
+        )
+    }
+
+    /// Parses a filter of `tracing`.
+    filter(from) -> String {
+        text(
+            from,
+            "a level (error, warn, info, debug, trace), or a comma-separated list of MODULE=LEVEL",
+            |text| {
+                let filter = tracing_subscriber::EnvFilter::try_new(text);
+                // `tracing` would take an unknown word as a module's name, and silence everything
+                // else.
+                let has_levels_only = text.split(',').all(|part| {
+                    part.contains('=')
+                        || part.parse::<tracing::level_filters::LevelFilter>().is_ok()
+                });
+                (has_levels_only && filter.is_ok()).then(|| text.to_owned())
+            },
+        )
+    }
+
+    /// Parses a version of TLS.
+    tls_version(from) -> TlsVersion {
+        text(from, "\"1.2\" or \"1.3\"", |text| match text {
+            "1.2" => Some(TlsVersion::Tls12),
+            "1.3" => Some(TlsVersion::Tls13),
+            _ => None,
+        })
+    }
+
+    /// Parses a list of name servers; from the environment, one string with commas.
+    name_servers(from) -> Vec<SocketAddr> {
+        let expectation = "\"system\" or a list of addresses, with or without a port, such as \
+            [\"10.0.0.2\", \"[fd00::2]:5353\"]";
+        let list = filled_items(from, expectation)?;
+        if list.is_empty() {
+            return Err(D::Error::custom(expectation));
+        }
+        if list == ["system"] {
+            return Ok(Vec::new());
+        }
+        parse_items(list, expectation, parse_name_server)
+    }
+
+    roots(from) -> Vec<TrustRoots> {
+        let expectation = "a list of \"system\" and paths of PEM files, not empty";
+        let list = filled_items(from, expectation)?;
+        if list.is_empty() {
+            return Err(D::Error::custom(expectation));
+        }
+        let roots = list.into_iter().map(|text| match text.as_str() {
+            "system" => TrustRoots::System,
+            _ => TrustRoots::File(text.into()),
+        });
+        Ok(roots.collect())
+    }
 }
 
 fn flag_of_value(raw: RawValue) -> Option<bool> {
@@ -208,16 +411,6 @@ fn flag_of_value(raw: RawValue) -> Option<bool> {
         RawValue::Text(text) => text.parse().ok(),
         RawValue::Number(_) | RawValue::List(_) => None,
     }
-}
-
-/// Parses a list of strings; from the environment, one string with commas.
-pub(super) fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    filled_items(from, "a list of non-empty strings")
-}
-
-/// Parses a possibly empty list of strings; from the environment, one string with commas.
-pub(super) fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    items(from, ',', "a list of strings")
 }
 
 /// Parses a possibly empty list; from the environment, one string with separators.
@@ -268,68 +461,6 @@ fn parse_items<T, E: Error>(
     parsed.ok_or_else(|| E::custom(expectation))
 }
 
-/// Parses a boolean or `auto`.
-pub(super) fn switch<'de, D: Deserializer<'de>>(from: D) -> Result<AutoSwitch<bool>, D::Error> {
-    value(from, "true, false or \"auto\"", |raw| {
-        if is_text(&raw, "auto") {
-            return Some(AutoSwitch::Auto);
-        }
-        flag_of_value(raw).map(AutoSwitch::Set)
-    })
-}
-
-/// Parses a list of networks or `auto`; from the environment, one string with commas.
-pub(super) fn networks<'de, D: Deserializer<'de>>(
-    from: D,
-) -> Result<AutoSwitch<Vec<IpNet>>, D::Error> {
-    let expectation = "\"auto\" or a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
-    let list = filled_items(from, expectation)?;
-    if list == ["auto"] {
-        return Ok(AutoSwitch::Auto);
-    }
-    parse_items(list, expectation, |network| network.parse().ok()).map(AutoSwitch::Set)
-}
-
-/// Parses a possibly empty list of networks; from the environment, one string with commas.
-pub(super) fn network_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
-    let expectation = "a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
-    let list = items(from, ',', expectation)?;
-    parse_items(list, expectation, |network| network.parse().ok())
-}
-
-/// Parses one audience or a list of them; from the environment, one string with commas.
-pub(super) fn audiences<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let expectation = "an audience such as \"https://eventgrid.azure.net\", or a list of them";
-    let list = filled_items(from, expectation)?;
-    if list.is_empty() {
-        return Err(D::Error::custom(expectation));
-    }
-    Ok(list)
-}
-
-/// Parses a possibly empty list of rules for claims; from the environment, one string with
-/// semicolons.
-pub(super) fn grants<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let expectation = "a list of rules such as [\"roles=Shop publish topics/orders\"]";
-    items(from, ';', expectation)
-}
-
-/// Parses a possibly empty list of names with the scopes of their users; from the environment, one
-/// string with semicolons.
-pub(super) fn use_rules<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let expectation = "a list of rules such as [\"NAME topics/orders,domains/shop\"]";
-    items(from, ';', expectation)
-}
-
-/// Parses a possibly empty list of hosts; from the environment, one string with commas. The hosts
-/// are normalised as in a URL.
-pub(super) fn host_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let expectation =
-        "a list of hosts without ports such as [\"gridhook\", \"*.events.example.com\"]";
-    let list = items(from, ',', expectation)?;
-    parse_items(list, expectation, parse_host_pattern)
-}
-
 /// A host, or all hosts below a domain.
 fn parse_host_pattern(text: &str) -> Option<String> {
     let Some(parent) = text.strip_prefix("*.") else {
@@ -348,29 +479,6 @@ fn parse_host(text: &str) -> Option<url::Host> {
     url::Host::parse(text).ok()
 }
 
-/// Parses an address to listen on.
-pub(super) fn address<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
-    text(
-        from,
-        "an IP address and a port, such as \"127.0.0.1:8080\" or \"[::]:8080\"",
-        |text| text.parse().ok(),
-    )
-}
-
-/// Parses an address to listen on; [`None`] if it is empty.
-pub(super) fn optional_address<'de, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Option<SocketAddr>, D::Error> {
-    text(
-        from,
-        "an IP address and a port, such as \"127.0.0.1:8081\", or an empty string",
-        |text| match text {
-            "" => Some(None),
-            text => text.parse().ok().map(Some),
-        },
-    )
-}
-
 /// Parses a path or name that must not be empty.
 pub(super) fn filled<'de, D: Deserializer<'de>, T: From<String>>(from: D) -> Result<T, D::Error> {
     text(from, "a non-empty string", |text| {
@@ -387,53 +495,6 @@ pub(super) fn optional<'de, D: Deserializer<'de>, T: From<String>>(
     })
 }
 
-/// Parses the format of the log.
-pub(super) fn format<'de, D: Deserializer<'de>>(from: D) -> Result<LogFormat, D::Error> {
-    text(from, "\"text\" or \"json\"", |text| match text {
-        "text" => Some(LogFormat::Text),
-        "json" => Some(LogFormat::Json),
-        _ => None,
-    })
-}
-
-/// Parses the policy of a full backlog.
-pub(super) fn backlog_full<'de, D: Deserializer<'de>>(from: D) -> Result<BacklogFull, D::Error> {
-    text(from, "\"refuse\" or \"expire\"", |text| match text {
-        "refuse" => Some(BacklogFull::Refuse),
-        "expire" => Some(BacklogFull::Expire),
-        _ => None,
-    })
-}
-
-/// Parses a token; [`None`] if it is empty.
-pub(super) fn token<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Secret>, D::Error> {
-    text(
-        from,
-        "16 to 256 visible ASCII characters",
-        |text| match text.len() {
-            0 => Some(None),
-            16..=256 if text.bytes().all(|byte| byte.is_ascii_graphic()) => {
-                Some(Some(Secret::new(text)))
-            }
-            _ => None,
-        },
-    )
-}
-
-/// Parses a URL without query and fragment; [`None`] if it is empty.
-pub(super) fn web<'de, D: Deserializer<'de>>(from: D) -> Result<Option<url::Url>, D::Error> {
-    text(
-        from,
-        "a URL such as \"https://events.example.com\", without query and fragment",
-        |text| {
-            if text.is_empty() {
-                return Some(None);
-            }
-            url::Url::parse(text).ok().filter(is_plain_url).map(Some)
-        },
-    )
-}
-
 /// Whether the URL has a host, and neither credentials nor a query or a fragment.
 fn is_plain_url(url: &url::Url) -> bool {
     matches!(url.scheme(), "http" | "https")
@@ -444,47 +505,6 @@ fn is_plain_url(url: &url::Url) -> bool {
         && url.password().is_none()
 }
 
-/// Parses a filter of `tracing`.
-pub(super) fn filter<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    text(
-        from,
-        "a level (error, warn, info, debug, trace), or a comma-separated list of MODULE=LEVEL",
-        |text| {
-            let filter = tracing_subscriber::EnvFilter::try_new(text);
-            // `tracing` would take an unknown word as a module's name, and silence everything else.
-            let has_levels_only = text.split(',').all(|part| {
-                part.contains('=') || part.parse::<tracing::level_filters::LevelFilter>().is_ok()
-            });
-            (has_levels_only && filter.is_ok()).then(|| text.to_owned())
-        },
-    )
-}
-
-/// Parses a version of TLS.
-pub(super) fn tls_version<'de, D: Deserializer<'de>>(from: D) -> Result<TlsVersion, D::Error> {
-    text(from, "\"1.2\" or \"1.3\"", |text| match text {
-        "1.2" => Some(TlsVersion::Tls12),
-        "1.3" => Some(TlsVersion::Tls13),
-        _ => None,
-    })
-}
-
-/// Parses a list of name servers; from the environment, one string with commas.
-pub(super) fn name_servers<'de, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Vec<SocketAddr>, D::Error> {
-    let expectation = "\"system\" or a list of addresses, with or without a port, such as \
-        [\"10.0.0.2\", \"[fd00::2]:5353\"]";
-    let list = filled_items(from, expectation)?;
-    if list.is_empty() {
-        return Err(D::Error::custom(expectation));
-    }
-    if list == ["system"] {
-        return Ok(Vec::new());
-    }
-    parse_items(list, expectation, parse_name_server)
-}
-
 /// The port of a name server that is given without one.
 const DNS_PORT: u16 = 53;
 
@@ -493,17 +513,4 @@ fn parse_name_server(text: &str) -> Option<SocketAddr> {
     let with_port = text.parse().ok();
     let bare = || Some(SocketAddr::new(text.parse().ok()?, DNS_PORT));
     with_port.or_else(bare)
-}
-
-pub(super) fn roots<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<TrustRoots>, D::Error> {
-    let expectation = "a list of \"system\" and paths of PEM files, not empty";
-    let list = filled_items(from, expectation)?;
-    if list.is_empty() {
-        return Err(D::Error::custom(expectation));
-    }
-    let roots = list.into_iter().map(|text| match text.as_str() {
-        "system" => TrustRoots::System,
-        _ => TrustRoots::File(text.into()),
-    });
-    Ok(roots.collect())
 }

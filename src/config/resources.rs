@@ -1,7 +1,7 @@
 //! `[delivery.resources.NAME]`: the services that event subscriptions deliver to besides webhooks,
 //! and their credentials.
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use url::Url;
@@ -75,7 +75,7 @@ impl RawResource {
             used_by,
             credentials,
         } = self;
-        let key = |key: &str| format!("{RESOURCES}{name}.{key}");
+        let at = format!("{RESOURCES}{name}");
         let text = url.unwrap_or_default();
         let url = Url::parse(&text)
             .ok()
@@ -83,37 +83,17 @@ impl RawResource {
         let Some(url) = url.filter(|url| url.query().is_none() && url.fragment().is_none()) else {
             let expectation = "an address such as https://account.queue.core.windows.net, without \
                 user, password and query";
-            layers.refuse_value(&[&key("url")], expectation);
+            layers.refuse_value(&[&format!("{at}.url")], expectation);
             return None;
         };
-        let mut read = Vec::new();
-        for (given, value) in credentials {
-            let plain = given.strip_suffix("_file").unwrap_or(&given);
-            let Some(known) = CREDENTIALS.iter().find(|known| **known == plain) else {
-                continue;
-            };
-            if read.iter().any(|(there, _)| there == known) {
-                layers.refuse_value(
-                    &[&key(&given)],
-                    format!("nothing, because {} is set, too", key(plain)),
-                );
-                continue;
-            }
-            match if plain == given {
-                Ok(value)
-            } else {
-                tables::read_file(Path::new(&value))
-            } {
-                Ok(secret) => read.push((*known, Secret::new(&secret))),
-                Err(problem) => layers.refuse_value(&[&key(&given)], problem),
-            }
-        }
+        let credentials =
+            tables::read_credentials(&at, credentials, &CREDENTIALS, layers, |_, _| {});
         Some(ResourceConfig {
             name,
             url,
             resource_ids,
             used_by,
-            credentials: read,
+            credentials,
         })
     }
 }

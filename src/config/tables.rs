@@ -2,9 +2,9 @@
 //! `[backup.store]`, whose keys are not among the defaults. A credential is a value, or the name of
 //! a file with it (`…_file`), and is never shown.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
-use super::{backup, dead_letter, object_store, resources};
+use super::{Secret, backup, dead_letter, layers::Layers, object_store, resources};
 
 struct Section {
     /// The beginning of the section's keys, with a dot at the end. If the tables of the section
@@ -105,8 +105,43 @@ pub(super) fn keys_of_table(key: &str) -> Option<String> {
     )
 }
 
+/// Reads the credentials of the table `at`, of which `known` are allowed. Others are passed to
+/// `refuse`.
+pub(super) fn read_credentials(
+    at: &str,
+    given: BTreeMap<String, String>,
+    known: &[&'static str],
+    layers: &mut Layers,
+    refuse: impl Fn(&mut Layers, &str),
+) -> Vec<(&'static str, Secret)> {
+    let mut read = Vec::new();
+    for (name, value) in given {
+        let key = format!("{at}.{name}");
+        let plain = name.strip_suffix("_file").unwrap_or(&name);
+        let Some(known) = known.iter().find(|known| **known == plain) else {
+            refuse(layers, &key);
+            continue;
+        };
+        if read.iter().any(|(there, _)| there == known) {
+            let expectation = format!("nothing, because {at}.{plain} is set, too");
+            layers.refuse_value(&[&key], expectation);
+            continue;
+        }
+        let secret = if plain == name {
+            Ok(value)
+        } else {
+            read_file(Path::new(&value))
+        };
+        match secret {
+            Ok(secret) => read.push((*known, Secret::new(&secret))),
+            Err(problem) => layers.refuse_value(&[&key], problem),
+        }
+    }
+    read
+}
+
 /// Reads a credential from a file.
-pub(super) fn read_file(path: &Path) -> Result<String, String> {
+fn read_file(path: &Path) -> Result<String, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("a readable file: {error}"))?;
     Ok(text.trim_end().to_owned())
 }

@@ -8,32 +8,27 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct StoredTopicProperties {
     /// `sku`: there is only one tier.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sku: Option<Sku>,
     /// `kind`: where Azure hosts it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<HostKind>,
     /// `extendedLocation`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub extended_location: Option<ExtendedLocation>,
     /// `identity`: it has an id, and is never used.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
     /// `dataResidencyBoundary`: events stay in the data folder.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub data_residency_boundary: Option<DataResidency>,
     /// `minimumTlsVersionAllowed`: the TLS version is a setting of the server, or of a proxy in
     /// front of it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_tls_version_allowed: Option<TlsVersion>,
     /// `eventTypeInfo`: returned as the topic's event types.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type_info: Option<EventTypeInfo>,
 }
 
@@ -62,18 +57,19 @@ pub enum HostKind {
 }
 
 /// `extendedLocation`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExtendedLocation {
     /// Type of the extended location, stored and returned
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "type")]
     pub kind: Option<String>,
     /// Name of the extended location, stored and returned
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
 /// `identity`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Identity {
@@ -81,13 +77,10 @@ pub struct Identity {
     #[serde(rename = "type", default)]
     pub kind: IdentityKind,
     /// Id that the server gives a system-assigned identity
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub principal_id: Option<String>,
     /// Id of the tenant, always the nil UUID
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
     /// User-assigned identities, by resource id
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub user_assigned_identities: Option<BTreeMap<String, Value>>,
 }
 
@@ -137,14 +130,13 @@ pub enum TlsVersion {
 }
 
 /// `eventTypeInfo`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EventTypeInfo {
     /// Kind of the declaration, always `Inline`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<EventTypeKind>,
     /// Declared event types, by name
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub inline_event_types: Option<BTreeMap<String, InlineEventType>>,
 }
 
@@ -155,20 +147,17 @@ pub enum EventTypeKind {
 }
 
 /// The description of an event type.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InlineEventType {
     /// Explanation of the event type for people
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Name of the event type for people
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
     /// Address of the documentation
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub documentation_url: Option<String>,
     /// Address of the schema of the payload
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub data_schema_url: Option<String>,
     /// Whether publishers should no longer use it; an extension of gridhook
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -178,11 +167,11 @@ pub struct InlineEventType {
     pub versions: BTreeMap<String, EventTypeVersion>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EventTypeVersion {
     /// JSON Schema (draft 2020-12) of `data`
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub schema: Option<Value>,
     /// Examples of `data`, which match the schema

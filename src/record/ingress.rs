@@ -7,8 +7,10 @@ use std::{fmt, net::IpAddr, time::Duration};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IngressSettings {
@@ -19,9 +21,9 @@ pub struct IngressSettings {
     /// Addresses that may publish. An empty list allows all.
     pub inbound_ip_rules: Vec<IpRule>,
     /// How the properties of a custom event are found. Unused for the other schemas.
+    #[serialize_always]
     pub mapping: Option<InputSchemaMapping>,
     /// `duplicateDetectionHistoryTimeWindow` in seconds; [`None`] without duplicate detection.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplicate_window_s: Option<u32>,
     /// `schemaValidation`, an extension.
     #[serde(default, skip_serializing_if = "SchemaValidation::is_off")]
@@ -154,49 +156,43 @@ impl From<IpMask> for String {
 
 /// Where in a custom event the properties of an Event Grid event are: names of its top-level
 /// members.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 #[schema(as = InputMapping)]
 pub struct InputSchemaMapping {
     /// Field of the custom event that has its id; default a new GUID
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<MappedField>,
     /// Field of the custom event that has its topic; default the resource id of the topic
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<MappedField>,
     /// Field of the custom event that has its time; default the time of arrival
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub event_time: Option<MappedField>,
     /// Field of the custom event that has its type, or its default
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type: Option<MappedFieldOrDefault>,
     /// Field of the custom event that has its subject, or its default
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<MappedFieldOrDefault>,
     /// Field of the custom event that has the version of its schema, or its default
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub data_version: Option<MappedFieldOrDefault>,
 }
 
 /// A member of the event.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = InputField)]
 pub struct MappedField {
     /// Name of the field of the event
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub source_field: Option<String>,
 }
 
 /// A member of the event, and what holds where the event does not have it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = InputFieldOrDefault)]
 pub struct MappedFieldOrDefault {
     /// Name of the field of the event
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub source_field: Option<String>,
     /// Value if the field is missing
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub default_value: Option<String>,
 }

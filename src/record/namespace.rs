@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::{
@@ -20,6 +21,7 @@ use gridhook_event::Name;
 /// The path segment for namespaces, in ARM's paths and in the publish path.
 pub const PATH_SEGMENT: &str = "namespaces";
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamespaceRecord {
@@ -38,7 +40,6 @@ pub struct NamespaceRecord {
     #[serde(default, rename = "kept")]
     pub azure_properties: StoredNamespaceProperties,
     /// `systemData`. [`None`]: the last change was made before this was recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_data: Option<SystemData>,
 }
 
@@ -54,39 +55,34 @@ impl NamespaceRecord {
 }
 
 /// Azure properties of a namespace that have no effect here.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct StoredNamespaceProperties {
     /// `sku`: throughput units have no effect.
     pub sku: NamespaceSku,
     /// `identity`: it has an id, and is never used.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
     /// `isZoneRedundant`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub is_zone_redundant: Option<bool>,
     /// `minimumTlsVersionAllowed`: the TLS version is a setting of the server, or of a proxy in
     /// front of it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_tls_version_allowed: Option<TlsVersion>,
     /// `autoScaleConfiguration`: throughput units have no effect.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_scale_configuration: Option<AutoScaleConfiguration>,
 }
 
 /// `autoScaleConfiguration`.
+#[skip_serializing_none]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AutoScaleConfiguration {
     /// Whether the number of throughput units would follow the load
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub enable_auto_scale: Option<bool>,
     /// Least number of throughput units
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 40)]
     pub minimum_throughput_units: Option<u32>,
     /// Greatest number of throughput units
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 40)]
     pub maximum_throughput_units: Option<u32>,
 }

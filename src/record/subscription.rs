@@ -3,6 +3,7 @@
 use std::{fmt, num::NonZeroU32, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use url::Url;
 use utoipa::ToSchema;
 
@@ -21,6 +22,7 @@ use gridhook_policy::{
 };
 
 /// An event subscription of a topic.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubscriptionRecord {
@@ -36,28 +38,24 @@ pub struct SubscriptionRecord {
     #[serde(default)]
     pub webhook: Webhook,
     /// A destination other than a webhook. Boxed, as what follows: most subscriptions have none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<Box<Resource>>,
     /// Settings of pull delivery. [`None`] with push delivery.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueSettings>,
     /// Which events are delivered.
     pub filter: Filter,
     /// The schema of delivered events.
     pub delivery_schema: Schema,
     /// `transform`, an extension: what is sent instead of an event.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transform: Option<Box<Transform>>,
     /// How often and for how long delivery is attempted.
     pub retry: RetryPolicy,
     /// `retryPolicy.schedule`, an extension. [`None`]: the schedule of the topic's edition.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_schedule: Option<Box<RetryScheduleSpec>>,
     /// Destination of dead letters. [`None`]: events that are given up are dropped, counted and
     /// recorded in the ledger.
+    #[serialize_always]
     pub dead_letter: Option<Box<StorageBlobDestination>>,
     /// Identities of delivery and dead-lettering.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identities: Option<Box<ManagedIdentities>>,
     /// `deadLetterInProbation`, an extension: while the endpoint is suspended for a client error,
     /// due events are dead-lettered at once.
@@ -68,7 +66,6 @@ pub struct SubscriptionRecord {
     pub on_gone: OnGone,
     /// `ordering`, an extension: events with the same value of this key are delivered one after the
     /// other.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order_key: Option<Box<FilterKey>>,
     /// `onFailure` of `ordering` is `block`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -76,22 +73,19 @@ pub struct SubscriptionRecord {
     /// `labels`, stored and returned.
     pub labels: Vec<String>,
     /// `startsFrom`, an extension: the subscription began with events that were published earlier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starts_from: Option<Box<StartsFrom>>,
     /// When it is deleted automatically.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
     /// `systemData`. [`None`] if the last change was made before this was recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_data: Option<SystemData>,
 }
 
 /// Creation and last change of a resource.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SystemData {
     /// [`None`] if it was created before this was recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<ChangeStamp>,
     /// The last change, or the creation.
     pub modified: ChangeStamp,
@@ -184,15 +178,14 @@ impl SubscriptionRecord {
 
 /// Identities of a subscription. That of deliveries is the server's; that of dead letters is stored
 /// and returned, because the settings have the credentials of dead-letter stores.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ManagedIdentities {
     /// The identity in `deliveryWithResourceIdentity`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<ResourceIdentity>,
     /// The identity in `deadLetterWithResourceIdentity`, or in a namespace topic's
     /// `deadLetterDestinationWithResourceIdentity`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter: Option<ResourceIdentity>,
 }
 
@@ -204,6 +197,7 @@ impl ManagedIdentities {
 }
 
 /// An identity that a subscription refers to.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = EventSubscriptionIdentity)]
@@ -212,7 +206,6 @@ pub struct ResourceIdentity {
     #[serde(rename = "type")]
     pub kind: ResourceIdentityKind,
     /// Resource id of a user-assigned identity
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_assigned_identity: Option<String>,
 }
 
@@ -255,6 +248,7 @@ impl QueueSettings {
     pub const LOCK_SECONDS_DEFAULT: u32 = 60;
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Webhook {
@@ -265,28 +259,21 @@ pub struct Webhook {
     /// Preferred size of a request in kilobytes: 1 to 1,024.
     pub preferred_batch_size_in_kilobytes: u32,
     /// Requests per minute that the endpoint allowed in the handshake, if it gave a number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_rate: Option<NonZeroU32>,
     /// `maxRequestsPerSecond`, an extension. The smaller of it and `allowed_rate` holds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_requests_per_second: Option<NonZeroU32>,
     /// `responseTimeoutInSeconds`, an extension: 1 to 230. [`None`]: the server's setting.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_timeout_in_seconds: Option<NonZeroU32>,
     /// `minimumTlsVersionAllowed`. A later one in the server's settings applies instead.
     #[serde(default, skip_serializing_if = "is_default")]
     pub minimum_tls_version: MinimumTlsVersion,
     /// For whom access tokens of the server are; [`None`]: requests have none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_audience: Option<Box<TokenAudience>>,
     /// Name of the client certificate to present.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_certificate: Option<String>,
     /// Name of the egress proxy, or `none`; [`None`]: the server's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<String>,
     /// How requests are signed. [`None`]: not signed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signing: Option<Box<Signing>>,
     /// `deliveryAttributeMappings`. They may contain secrets: only `getDeliveryAttributes` returns
     /// them.
@@ -391,6 +378,7 @@ pub enum OnGone {
 }
 
 /// `deadLetterDestination`, of the kind `StorageBlob`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StorageBlobDestination {
@@ -400,7 +388,6 @@ pub struct StorageBlobDestination {
     /// The container. Empty if the URL includes it.
     pub container: String,
     /// `deliveryRetryPeriodInDays`: how long writes to an unreachable store are retried.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_period_days: Option<u32>,
 }
 

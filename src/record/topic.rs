@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 pub use super::azure_properties::StoredTopicProperties;
 use crate::{ingress::IngressSettings, namespace, subscription::SystemData};
@@ -62,6 +63,15 @@ impl TopicKind {
             Self::Domain => "domains",
         }
     }
+
+    /// The resource type, with the resource provider before it.
+    pub fn resource_type(self) -> &'static str {
+        match self {
+            Self::Topic => "Microsoft.EventGrid/topics",
+            Self::Domain => "Microsoft.EventGrid/domains",
+            Self::NamespaceTopic => "Microsoft.EventGrid/namespaces/topics",
+        }
+    }
 }
 
 /// The key of a topic or a domain: its name in lower case, with a prefix for each kind. No valid
@@ -106,6 +116,7 @@ pub struct NamespaceMembership {
 }
 
 /// A topic, a domain, or a topic of a namespace.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TopicRecord {
@@ -124,9 +135,7 @@ pub struct TopicRecord {
     /// `tags`, stored and returned.
     pub tags: BTreeMap<String, String>,
     /// Set for a domain: how its topics are created and deleted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<DomainTopics>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<NamespaceMembership>,
     /// `partitionCount`, an extension: 1, or for a spread topic the number of shards of the
     /// cluster.
@@ -139,7 +148,6 @@ pub struct TopicRecord {
     #[serde(default, rename = "kept")]
     pub azure_properties: StoredTopicProperties,
     /// `systemData`. [`None`]: the last change was made before this was recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_data: Option<SystemData>,
 }
 
@@ -221,12 +229,12 @@ impl TopicRecord {
     }
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DomainTopic {
     /// Its name, unique in its domain, compared without case.
     pub name: Name,
     /// `systemData`. [`None`] if the last change was made before this was recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_data: Option<SystemData>,
 }

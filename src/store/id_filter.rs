@@ -27,8 +27,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::keys;
 use crate::{Batch, Family, Store, StoreError, log::read_log};
-use gridhook_event::{IdMap, PartitionId, Seq};
-use gridhook_event::{chunk::Chunk, codec::RecordReader};
+use gridhook_event::{IdMap, PartitionId, Seq, chunk::Chunk, codec::RecordReader};
 use gridhook_policy::record::LEDGER_BLOCK;
 
 /// The version of the record.

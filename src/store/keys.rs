@@ -22,8 +22,9 @@ pub use self::meta::{
     redrive_key, redrive_name,
 };
 use crate::{Family, records::IdDigest};
-use gridhook_event::codec::RecordReader;
-use gridhook_event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp};
+use gridhook_event::{
+    Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp, codec::RecordReader,
+};
 use gridhook_policy::record::{ExcerptKey, LEDGER_BLOCK};
 
 /// A field of a key.

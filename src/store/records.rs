@@ -33,8 +33,8 @@ pub use self::{
     published_id::{IdDigest, PublishedId},
 };
 use super::keys::LineKey;
-use gridhook_event::{Lane, Seq, Timestamp};
 use gridhook_event::{
+    Lane, Seq, Timestamp,
     chunk::RunningTotals,
     codec::{RecordReader, put_varint},
 };

@@ -2,12 +2,11 @@
 //! sign-in and in lists. They are derived from the scopes and locations of topics, domains,
 //! namespaces and stored resource groups.
 
-use crate::{AdminResult, respond_json};
 use std::collections::BTreeMap;
 
 use super::{Call, list::PageRequest, resource_groups::list_tracked};
 use crate::{
-    AdminError, Control,
+    AdminError, AdminResult, Control,
     model::{
         account::{
             ResourcePlacement, azure_subscriptions, event_grid_provider, only_tenant,
@@ -15,6 +14,7 @@ use crate::{
         },
         value_of,
     },
+    respond_json,
 };
 use gridhook_api::{
     account::{AzureSubscription, Location, Provider},

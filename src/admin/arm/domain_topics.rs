@@ -1,15 +1,16 @@
 //! Operations on domain topics, which have no settable properties.
 
-use crate::{AdminResult, respond_json, respond_nothing};
 use actix_web::HttpResponse;
 use tracing::info;
 
 use super::{Call, list::PageRequest, not_found};
-use crate::model::domain_topic::domain_topic_view;
 use crate::{
-    AdminError,
-    model::{domain_topic, value_of},
-    shares,
+    AdminError, AdminResult,
+    model::{
+        domain_topic::{self, domain_topic_view},
+        value_of,
+    },
+    respond_json, respond_nothing, shares,
 };
 use gridhook_api::what_if::Difference;
 use gridhook_event::Name;
@@ -58,11 +59,9 @@ pub(super) async fn put(call: Call<'_>) -> AdminResult {
     let domain = call.find_topic()?;
     let existing = domain.domain_topic(name.as_str());
     if existing.is_none() {
-        shares::check_new_domain_topic(call.control, call.permissions, &domain)?;
+        shares::check_new_domain_topic(call, &domain)?;
     }
-    let before = existing
-        .as_ref()
-        .map(|existing| existing.system_data.as_ref());
+    let before = existing.as_ref().map(|existing| &existing.system_data);
     let system_data = call.stamp_change(before);
     let record = domain.record();
     let id = record.resource_id();

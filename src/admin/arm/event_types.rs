@@ -1,20 +1,22 @@
 //! Operations on the event types of a topic, a domain or a namespace topic. They are
 //! `eventTypeInfo` of its record, one at a time.
 
-use crate::{AdminResult, respond_json, respond_nothing};
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Call,
     topics::{check_event_types, store_record},
 };
-use crate::model::difference::difference_between;
-use crate::{AdminError, model::value_of};
+use crate::{
+    AdminError, AdminResult,
+    model::{difference::difference_between, value_of},
+    respond_json, respond_nothing,
+};
 use actix_web::HttpResponse;
 use gridhook_api::{resource::Page, topic::DeclaredEventType, what_if::Difference};
 use gridhook_record::{
     azure_properties::{EventTypeKind, InlineEventType},
-    topic::{TopicKind, TopicRecord},
+    topic::TopicRecord,
 };
 
 pub(crate) fn event_type_view(
@@ -22,16 +24,12 @@ pub(crate) fn event_type_view(
     name: &str,
     properties: &InlineEventType,
 ) -> DeclaredEventType {
-    let kind = match topic.kind() {
-        TopicKind::Topic => "Microsoft.EventGrid/topics/eventTypes",
-        TopicKind::Domain => "Microsoft.EventGrid/domains/eventTypes",
-        TopicKind::NamespaceTopic => "Microsoft.EventGrid/namespaces/topics/eventTypes",
-    };
+    let kind = format!("{}/eventTypes", topic.kind().resource_type());
     let id = format!("{}/eventTypes/{name}", topic.resource_id());
     DeclaredEventType {
         id: id.into(),
         name: name.to_owned().into(),
-        kind: kind.to_owned().into(),
+        kind: kind.into(),
         properties: properties.clone(),
     }
 }
@@ -116,7 +114,7 @@ fn with_event_types(
     info.kind = Some(EventTypeKind::Inline);
     change(info.inline_event_types.get_or_insert_default());
     record.azure_properties.event_type_info = Some(info);
-    record.system_data = call.stamp_change(Some(record.system_data.as_ref()));
+    record.system_data = call.stamp_change(Some(&record.system_data));
     record
 }
 

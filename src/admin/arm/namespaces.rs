@@ -1,6 +1,5 @@
 //! Operations on namespaces and their keys.
 
-use crate::{AdminResult, respond_json, respond_nothing};
 use std::sync::Arc;
 
 use actix_web::HttpResponse;
@@ -12,16 +11,15 @@ use super::{
     path::NamespacePath,
     topics::{assign_identity, is_in, is_in_scope, keys_response, new_keys, replace_key},
 };
-use crate::model::difference::difference_between;
-use crate::model::namespace::namespace_view;
 use crate::{
-    AdminError, Control,
+    AdminError, AdminResult, Control,
     model::{
-        namespace::{NamespaceSpec, settable_json},
+        difference::difference_between,
+        namespace::{NamespaceSpec, namespace_view, settable_json},
         topic::KeyName,
         value_of,
     },
-    shares,
+    respond_json, respond_nothing, shares,
 };
 use gridhook_api::what_if::Difference;
 use gridhook_event::Name;
@@ -76,9 +74,7 @@ pub(super) async fn get(call: Call<'_>) -> AdminResult {
 pub(super) async fn put(call: Call<'_>) -> AdminResult {
     let control = call.control;
     let (existing, mut record) = planned_change(call)?;
-    let before = existing
-        .as_ref()
-        .map(|existing| existing.system_data.as_ref());
+    let before = existing.as_ref().map(|existing| &existing.system_data);
     record.system_data = call.stamp_change(before);
     let namespace = save_and_view(call, record).await?;
     Ok(HttpResponse::Created().json(namespace_view(&namespace, &control.public_url)))
@@ -111,7 +107,7 @@ fn planned_change(call: Call<'_>) -> AdminResult<(Option<Arc<NamespaceRecord>>, 
             Ok((Some(existing), record))
         }
         None => {
-            shares::check_new_namespace(call.control, call.permissions)?;
+            shares::check_new_namespace(call)?;
             let record = spec.create_record(path.name.as_str(), path.scope, new_keys()?)?;
             Ok((None, with_identity(record, None)))
         }
@@ -122,7 +118,7 @@ pub(super) async fn patch(call: Call<'_>) -> AdminResult {
     let control = call.control;
     let existing = find_namespace(control, &call.path.namespace()?)?;
     let mut record = NamespaceSpec::from_patch(&existing, call.body)?.update_record(&existing);
-    record.system_data = call.stamp_change(Some(existing.system_data.as_ref()));
+    record.system_data = call.stamp_change(Some(&existing.system_data));
     let namespace = save_and_view(call, with_identity(record, Some(&existing))).await?;
     respond_json(&namespace_view(&namespace, &control.public_url))
 }
@@ -180,7 +176,7 @@ pub(super) async fn regenerate_key(call: Call<'_>) -> AdminResult {
     let _lock = control.lock_topic(&lock_key(&path.name)).await;
     let mut record = NamespaceRecord::clone(&*find_namespace(control, &path)?);
     replace_key(&mut record.keys, key)?;
-    record.system_data = call.stamp_change(Some(record.system_data.as_ref()));
+    record.system_data = call.stamp_change(Some(&record.system_data));
     let saved = store_record(control, record).await?;
     info!(namespace = saved.key(), ?key, "access key replaced");
     Ok(keys_response(&saved.keys))

@@ -1,6 +1,5 @@
 //! An operation of Azure Resource Manager's API: method, role, handler and description.
 
-use crate::AdminResult;
 use std::{cell::Cell, sync::Arc};
 
 use actix_web::{HttpRequest, http::Method};
@@ -11,7 +10,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::{check_seen, find_topic, no_subscription, path::ArmPath, routes::ArmRoute};
 use crate::{
-    AdminError, Control, audit,
+    AdminError, AdminResult, Control, audit,
     auth::{Access, AdminCaller},
     merge::SpreadMerge,
     model::{parse_body, read, system_data},
@@ -28,7 +27,7 @@ use gridhook_record::{
     subscription::{ChangeStamp, SubscriptionRecord, SystemData},
 };
 
-type Handler = for<'a> fn(Call<'a>) -> LocalBoxFuture<'a, AdminResult>;
+pub(super) type Handler = for<'a> fn(Call<'a>) -> LocalBoxFuture<'a, AdminResult>;
 
 /// The changes that a PUT or PATCH would make.
 type DifferenceHandler = for<'a> fn(Call<'a>) -> LocalBoxFuture<'a, AdminResult<Difference>>;
@@ -90,14 +89,14 @@ impl<'a> Call<'a> {
 
     /// The system data of a resource after a change; `before` are those of the resource, if it
     /// exists.
-    pub(super) fn stamp_change(&self, before: Option<Option<&SystemData>>) -> Option<SystemData> {
+    pub(super) fn stamp_change(&self, before: Option<&Option<SystemData>>) -> Option<SystemData> {
         let (by, kind) = self.caller().identity();
         let stamp = ChangeStamp {
             by: by.to_owned(),
             kind,
             at: self.control.clock.now(),
         };
-        Some(system_data::after_change(stamp, before))
+        Some(system_data::after_change(stamp, before.map(Option::as_ref)))
     }
 
     /// Reads the JSON body; an empty one is an object without keys.
@@ -152,9 +151,7 @@ impl<'a> Call<'a> {
     /// Sets what the audit trail has of a change: the difference from a resource whose GET will
     /// return `after`.
     pub(crate) fn plan_audit(&self, after: &impl Serialize) {
-        audit::set_changes(|| {
-            audit::recorded_changes(self.before, serde_json::to_vec(after).ok().as_deref())
-        });
+        audit::plan_change(self.before, after);
     }
 }
 
@@ -185,6 +182,9 @@ impl ChangeLock {
         self.0.take();
     }
 }
+
+/// Operations by the end of their path.
+pub(super) type PathOperations<const N: usize> = [(&'static str, &'static [ArmOperation]); N];
 
 pub struct ArmOperation {
     pub method: Method,

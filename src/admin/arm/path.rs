@@ -4,11 +4,10 @@
 //! [`super::routes`]. Doubled slashes are ignored, because Azure's clients append scopes that begin
 //! with a slash.
 
-use crate::AdminResult;
 use percent_encoding::percent_decode_str;
 
 use super::routes::{ArmRoute, ROUTES};
-use crate::AdminError;
+use crate::{AdminError, AdminResult};
 use gridhook_event::Name;
 use gridhook_record::{
     token::ScopedResource,

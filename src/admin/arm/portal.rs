@@ -3,11 +3,10 @@
 //! Its holder changes the address of a webhook and nothing else, and sees no event but those of its
 //! event subscriptions. What the requests carry does not go to another host (`uses`).
 
-use crate::AdminResult;
 use serde_json::{Value, json};
 
 use super::Call;
-use crate::{AdminError, model::parse_body};
+use crate::{AdminError, AdminResult, model::parse_body};
 
 /// Checks a PATCH by the holder of a portal link: its only change is the address of a webhook.
 pub(super) fn check_change(call: Call<'_>) -> AdminResult<()> {

@@ -3,7 +3,6 @@
 //! A tag is a hash of what GET returns. Each change sets a later `lastModifiedAt`, so a change of a
 //! secret, which GET does not return, changes the tag too.
 
-use crate::AdminResult;
 use actix_web::{
     HttpRequest, HttpResponse,
     body::MessageBody,
@@ -15,7 +14,7 @@ use actix_web::{
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
-use crate::AdminError;
+use crate::{AdminError, AdminResult};
 
 /// Bytes of the hash in a tag.
 const TAG_BYTES: usize = 16;

@@ -1,8 +1,7 @@
 //! Operations on the resource provider.
 
 use super::Call;
-use crate::{AdminError, model::provider};
-use crate::{AdminResult, respond_json};
+use crate::{AdminError, AdminResult, model::provider, respond_json};
 use gridhook_api::{provider::TopicType, resource::Page};
 
 pub(super) async fn operations(_: Call<'_>) -> AdminResult {

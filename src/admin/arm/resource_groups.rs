@@ -3,8 +3,6 @@
 //! A group exists as long as a resource is in it, or since it was created by itself until it is
 //! deleted.
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_json, respond_nothing};
 use std::collections::BTreeMap;
 
 use actix_web::{HttpResponse, http::Method};
@@ -20,12 +18,13 @@ use super::{
     topics::{self, is_in, is_in_scope},
 };
 use crate::{
-    AdminError, Control,
+    AdminError, AdminResult, Control,
     model::{
         account::{ResourceGroupSpec, resource_group_view, used_resource_groups},
         difference::difference_between,
-        value_of,
+        refuse_value, value_of,
     },
+    respond_json, respond_nothing,
 };
 use gridhook_api::{
     account::{GenericResource, ResourceGroup},

@@ -3,8 +3,6 @@
 //! A name from a path is the key of the record: for a domain topic it is prefixed with the topic's
 //! name.
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_json, respond_nothing};
 use std::sync::Arc;
 
 use actix_web::{HttpResponse, http::StatusCode};
@@ -12,17 +10,18 @@ use serde_json::Value;
 use tracing::info;
 
 use super::{Call, TopicPath, add_warnings, list::PageRequest, not_found, topics::is_in};
-use crate::model::difference::difference_between;
-use crate::model::subscription::provisioned_subscription_view;
-use crate::model::subscription::subscription_view;
 use crate::{
-    Control,
+    AdminResult, Control,
     model::{
-        domain_topic, provider,
-        subscription::{self, PathForm, longer_waits_warning, namespace::check_mode},
+        difference::difference_between,
+        domain_topic, provider, refuse_value,
+        subscription::{
+            self, PathForm, longer_waits_warning, namespace::check_mode,
+            provisioned_subscription_view, subscription_view,
+        },
         value_of,
     },
-    shares, uses,
+    respond_json, respond_nothing, shares, uses,
 };
 use gridhook_api::{
     resource::Page,
@@ -132,7 +131,7 @@ pub(super) async fn put(call: Call<'_>) -> AdminResult {
     let (existing, mut requested) = read_put_change(call, &topic)?;
     let before = existing
         .as_ref()
-        .map(|existing| existing.record.system_data.as_ref());
+        .map(|existing| &existing.record.system_data);
     requested.system_data = call.stamp_change(before);
     let basis = match existing {
         _ if !call.is_conditional => ChangeBasis::Any,
@@ -190,7 +189,7 @@ pub(super) fn check_planned(call: Call<'_>, topic: &TopicRecord) -> AdminResult<
     let name = Name::new(call.path.name("eventSubscriptionName")?);
     let ranges = control.editions.edition_ranges(&topic.edition)?;
     let requested = subscription::read_put(&name, topic, None, ranges, call.body)?;
-    uses::check_uses(control, call.permissions, topic, None, &requested)?;
+    uses::check_uses(call, topic, None, &requested)?;
     check_expiration(control, &requested, "properties.expirationTimeUtc")
 }
 
@@ -214,13 +213,13 @@ fn read_put_change(
         .map(domain_topic::check_its_name)
         .transpose()?;
     if existing.is_none() {
-        shares::check_new_subscription(control, call.permissions, topic)?;
+        shares::check_new_subscription(call, topic)?;
     }
     if domain_topic
         .as_ref()
         .is_some_and(|name| topic.domain_topic(name.as_str()).is_none())
     {
-        shares::check_new_domain_topic(control, call.permissions, topic)?;
+        shares::check_new_domain_topic(call, topic)?;
     }
     let ranges = control.editions.edition_ranges(&record.edition)?;
     let mut requested = subscription::read_put(
@@ -235,8 +234,7 @@ fn read_put_change(
         check_mode(&existing.record, &requested)?;
     }
     uses::check_uses(
-        control,
-        call.permissions,
+        call,
         &record,
         existing.as_ref().map(|existing| &*existing.record),
         &requested,
@@ -250,7 +248,7 @@ pub(super) async fn patch(call: Call<'_>) -> AdminResult {
     let topic = call.find_topic()?;
     let record = topic.record();
     let (existing, mut requested) = read_patch_change(call, &topic)?;
-    let before = Some(existing.system_data.as_ref());
+    let before = Some(&existing.system_data);
     requested.system_data = call.stamp_change(before);
     let basis = ChangeBasis::Record(existing);
     let mut response = save_and_view(call, &record, requested, basis).await?;
@@ -275,13 +273,7 @@ fn read_patch_change(
         .domain_topic
         .clone_from(&existing.filter.domain_topic);
     check_mode(&existing, &requested)?;
-    uses::check_uses(
-        control,
-        call.permissions,
-        &record,
-        Some(&existing),
-        &requested,
-    )?;
+    uses::check_uses(call, &record, Some(&existing), &requested)?;
     check_expiration(control, &requested, "expirationTimeUtc")?;
     settle_start(control, topic, &mut requested, "startsFrom")?;
     Ok((existing, requested))

@@ -1,7 +1,5 @@
 //! Operations on topics, domains and namespace topics, and their keys.
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_json, respond_nothing};
 use std::sync::Arc;
 
 use actix_web::{HttpResponse, HttpResponseBuilder};
@@ -13,23 +11,19 @@ use super::{
     Call, TopicPath,
     list::PageRequest,
     namespaces::{find_namespace, no_namespace},
-    not_found,
     path::{AzureScope, NamespacePath},
 };
-use crate::model::difference::difference_between;
-use crate::model::namespace::topic::namespace_topic_view;
-use crate::model::topic::topic_view;
 use crate::{
-    AdminError, Control,
+    AdminError, AdminResult, Control,
     model::{
-        Editions, InvalidRequest,
-        namespace::topic::{self as namespace_topic, NamespaceTopicSpec},
-        provider, subscription,
-        topic::{KeyName, TopicSpec, settable_json},
+        difference::difference_between,
+        namespace::topic::{check_retention, namespace_topic_view},
+        provider, refuse_value, subscription,
+        topic::{KeyName, TopicSpec, settable_json, topic_view},
         value_of,
     },
     random::random_text,
-    shares,
+    respond_json, respond_nothing, shares,
 };
 use gridhook_api::{resource::Page, topic::SharedAccessKeys, what_if::Difference};
 use gridhook_compute::Meter;
@@ -125,63 +119,6 @@ fn topic_response(
     }
 }
 
-/// The body of the PUT of a topic, a domain or a namespace topic.
-enum RequestedTopic {
-    Topic(Box<TopicSpec>),
-    InNamespace(NamespaceTopicSpec),
-}
-
-impl RequestedTopic {
-    fn from_put(path: &TopicPath, body: &[u8]) -> Result<Self, InvalidRequest> {
-        let name = path.name.as_str();
-        Ok(match path.namespace {
-            Some(_) => Self::InNamespace(NamespaceTopicSpec::from_put(name, body)?),
-            None => Self::Topic(Box::new(TopicSpec::from_put(path.kind, name, body)?)),
-        })
-    }
-
-    fn from_patch(record: &TopicRecord, body: &[u8]) -> Result<Self, InvalidRequest> {
-        Ok(match record.namespace {
-            Some(_) => Self::InNamespace(NamespaceTopicSpec::from_patch(record, body)?),
-            None => Self::Topic(Box::new(TopicSpec::from_patch(record, body)?)),
-        })
-    }
-
-    fn check_partition_count(
-        &self,
-        control: &Control,
-        existing: Option<&TopicRecord>,
-    ) -> Result<(), InvalidRequest> {
-        match self {
-            Self::Topic(spec) => spec.check_partition_count(control.shard_count(), existing),
-            Self::InNamespace(spec) => spec.check_partition_count(control.shard_count(), existing),
-        }
-    }
-
-    fn create_record(self, control: &Control, path: TopicPath) -> AdminResult<TopicRecord> {
-        let name = path.name.as_str();
-        let keys = new_keys()?;
-        Ok(match self {
-            Self::Topic(spec) => spec.create_record(name, path.scope, keys, &control.editions)?,
-            Self::InNamespace(spec) => {
-                let namespace = namespace_above(control, &path)?.ok_or_else(|| not_found(&path))?;
-                spec.create_record(name, &namespace, keys, &control.editions)?
-            }
-        })
-    }
-
-    fn update_record(
-        self,
-        existing: &TopicRecord,
-        editions: &Editions,
-    ) -> Result<TopicRecord, InvalidRequest> {
-        match self {
-            Self::Topic(spec) => spec.update_record(existing, editions),
-            Self::InNamespace(spec) => spec.update_record(existing, editions),
-        }
-    }
-}
-
 /// The namespace of a namespace topic, which must exist.
 fn namespace_above(
     control: &Control,
@@ -198,9 +135,7 @@ fn namespace_above(
 
 pub(super) async fn put(call: Call<'_>) -> AdminResult {
     let (existing, mut planned) = planned_change(call)?;
-    let before = existing
-        .as_ref()
-        .map(|existing| existing.system_data.as_ref());
+    let before = existing.as_ref().map(|existing| &existing.system_data);
     planned.system_data = call.stamp_change(before);
     let saved = save_and_view(call, planned).await?;
     Ok(topic_response(
@@ -214,14 +149,9 @@ pub(super) async fn put(call: Call<'_>) -> AdminResult {
 pub(super) async fn difference(call: Call<'_>) -> AdminResult<Difference> {
     let (existing, planned) = planned_change(call)?;
     check_event_types(call, &planned).await?;
-    let settable = if planned.namespace.is_some() {
-        namespace_topic::settable_json
-    } else {
-        settable_json
-    };
     Ok(difference_between(
-        existing.map(|existing| settable(&existing)).as_ref(),
-        &settable(&planned),
+        existing.map(|existing| settable_json(&existing)).as_ref(),
+        &settable_json(&planned),
     ))
 }
 
@@ -231,12 +161,18 @@ pub(super) fn planned_change(
 ) -> AdminResult<(Option<Arc<TopicRecord>>, TopicRecord)> {
     let control = call.control;
     let path = call.path.topic()?;
-    let mut requested = RequestedTopic::from_put(&path, call.body)?;
-    namespace_above(control, &path)?;
+    let name = path.name.as_str();
+    let mut requested = TopicSpec::from_put(path.kind, name, call.body)?;
+    let namespace = namespace_above(control, &path)?;
     let Some(topic) = control.registry.find_topic(&path.topic_key()) else {
-        shares::check_new_topic(control, call.permissions)?;
-        requested.check_partition_count(control, None)?;
-        let new = requested.create_record(control, path)?;
+        shares::check_new_topic(call)?;
+        requested.check_partition_count(control.shard_count(), None)?;
+        let keys = new_keys()?;
+        let editions = &control.editions;
+        let new = match namespace {
+            Some(namespace) => requested.create_in_namespace(name, &namespace, keys, editions)?,
+            None => requested.create_record(name, path.scope.clone(), keys, editions)?,
+        };
         let new = TopicRecord {
             metric_resource_id: Uuid::new_v4().to_string(),
             ..new
@@ -252,18 +188,16 @@ pub(super) fn planned_change(
             existing.resource_id()
         )));
     }
-    if let RequestedTopic::Topic(spec) = &mut requested {
-        spec.keep_event_types(&existing);
-    }
+    requested.keep_event_types(&existing);
     Ok((Some(existing), updated_record(control, &topic, requested)?))
 }
 
 pub(super) async fn patch(call: Call<'_>) -> AdminResult {
     let control = call.control;
     let topic = call.find_topic()?;
-    let requested = RequestedTopic::from_patch(&topic.record(), call.body)?;
+    let requested = TopicSpec::from_patch(&topic.record(), call.body)?;
     let mut record = updated_record(control, &topic, requested)?;
-    record.system_data = call.stamp_change(Some(record.system_data.as_ref()));
+    record.system_data = call.stamp_change(Some(&record.system_data));
     let saved = save_and_view(call, record).await?;
     // As in Azure.
     let response = if saved.namespace.is_some() {
@@ -279,10 +213,10 @@ pub(super) async fn patch(call: Call<'_>) -> AdminResult {
 fn updated_record(
     control: &Control,
     topic: &TopicHandle,
-    requested: RequestedTopic,
+    requested: TopicSpec,
 ) -> AdminResult<TopicRecord> {
     let existing = topic.record();
-    requested.check_partition_count(control, Some(&existing))?;
+    requested.check_partition_count(control.shard_count(), Some(&existing))?;
     let record = requested.update_record(&existing, &control.editions)?;
     let is_other = record.edition != existing.edition;
     let ranges = is_other
@@ -295,7 +229,7 @@ fn updated_record(
         .map(|planned| planned.record);
     for subscription in topic.list_subscriptions().into_iter().chain(plan) {
         if record.namespace.is_some() {
-            namespace_topic::check_retention(&subscription, &record)?;
+            check_retention(&subscription, &record)?;
         }
         ranges.map_or(Ok(()), |ranges| {
             subscription::check_limits(&subscription, ranges)
@@ -408,7 +342,7 @@ pub(super) async fn regenerate_key(call: Call<'_>) -> AdminResult {
     let _lock = control.lock_topic(&call.path.topic()?.topic_key()).await;
     let mut record = TopicRecord::clone(&call.find_topic()?.record());
     replace_key(&mut record.keys, key)?;
-    record.system_data = call.stamp_change(Some(record.system_data.as_ref()));
+    record.system_data = call.stamp_change(Some(&record.system_data));
     let saved = control.registry.put_topic(record).await?.record();
     info!(topic = saved.key(), ?key, "access key replaced");
     Ok(keys_response(&saved.keys))

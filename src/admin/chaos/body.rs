@@ -1,19 +1,17 @@
 //! Checks the bodies of fault injection.
 
-use crate::model::refuse_value;
 use std::time::Duration;
 
 use humantime_serde::re::humantime::parse_duration;
 
-use crate::model::InvalidRequest;
+use crate::model::{InvalidRequest, refuse_value};
 use gridhook_api::chaos::ActorKind;
-use gridhook_store::faults::STALL_MAX;
 
 /// Maximum duration of a fault.
 const DURATION_MAX: Duration = Duration::from_secs(3_600);
 
 /// Maximum delay of a response; the response timeout of endpoints is shorter.
-const DELAY_MAX: Duration = Duration::from_secs(300);
+pub(super) const DELAY_MAX: Duration = Duration::from_secs(300);
 
 /// Maximum step of the wall clock.
 const STEP_MAX: Duration = Duration::from_secs(7 * 86_400);
@@ -66,14 +64,6 @@ pub(super) fn fault_duration(text: &str) -> Result<Duration, InvalidRequest> {
     bounded_duration("duration", text, DURATION_MAX)
 }
 
-pub(super) fn stall_time(text: &str) -> Result<Duration, InvalidRequest> {
-    bounded_duration("duration", text, STALL_MAX)
-}
-
-pub(super) fn response_delay(text: &str) -> Result<Duration, InvalidRequest> {
-    bounded_duration("delay", text, DELAY_MAX)
-}
-
 /// Whether a step of the clock is back, and its size.
 pub(super) fn clock_step(text: &str) -> Result<(bool, Duration), InvalidRequest> {
     let size = text.strip_prefix('-');
@@ -101,7 +91,11 @@ pub(super) fn check_writes(fail: u64) -> Result<(), InvalidRequest> {
     )
 }
 
-fn bounded_duration(target: &str, text: &str, most: Duration) -> Result<Duration, InvalidRequest> {
+pub(super) fn bounded_duration(
+    target: &str,
+    text: &str,
+    most: Duration,
+) -> Result<Duration, InvalidRequest> {
     let shown = humantime_serde::re::humantime::format_duration(most);
     match parse_duration(text) {
         Ok(duration) if (Duration::from_millis(1)..=most).contains(&duration) => Ok(duration),

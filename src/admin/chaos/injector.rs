@@ -4,7 +4,6 @@
 //! /chaos`, or when the server stops. A new fault of the journal or of the clock replaces the
 //! active one.
 
-use crate::AdminResult;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -15,7 +14,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::AdminError;
+use crate::{AdminError, AdminResult};
 use gridhook_api::chaos::{ActiveFault, ChaosReport, InjectionCounters, ResponseCount};
 use gridhook_chaos::{
     Inject, Pause,

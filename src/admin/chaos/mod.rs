@@ -7,8 +7,7 @@
 mod body;
 pub mod injector;
 
-use crate::model::refuse_value;
-use crate::{AdminResult, respond_json};
+use crate::{AdminResult, model::refuse_value, respond_json};
 use std::time::Duration;
 
 use actix_web::{HttpResponse, web};
@@ -26,6 +25,7 @@ use gridhook_chaos::{
     response_faults::{FaultRule, ResponseFault},
 };
 use gridhook_engine::control::registry::{ChaosVictim, TaskKill};
+use gridhook_store::faults::STALL_MAX;
 
 /// Default duration of a poison event.
 const POISON_DURATION: Duration = Duration::from_secs(600);
@@ -96,7 +96,7 @@ pub(super) async fn kill_actor(payload: web::Payload, control: web::Data<Control
 /// `POST /chaos/stall`: stalls an actor or the journal.
 pub(super) async fn stall_actor(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
     let body: ChaosStall = read_json(payload).await?;
-    let duration = body::stall_time(&body.duration)?;
+    let duration = body::bounded_duration("duration", &body.duration, STALL_MAX)?;
     warn!(?body, "chaos: stalling an actor or the journal");
     let actor = match body.actor {
         ChaosStallTarget::Journal => {
@@ -174,7 +174,7 @@ pub(super) async fn disturb_responses(
     let rate = body::response_share(body.rate)?;
     let fault = match (body.fault, &body.delay) {
         (ChaosResponseFault::Delay, Some(delay)) => {
-            ResponseFault::Delay(body::response_delay(delay)?)
+            ResponseFault::Delay(body::bounded_duration("delay", delay, body::DELAY_MAX)?)
         }
         (ChaosResponseFault::Delay, None) => {
             return refuse_value("delay", "is missing; expected a duration such as \"2s\"");

@@ -1,21 +1,19 @@
 //! `GET /deadLetters`: events of all event subscriptions that became dead letters, the newest
 //! first, from their ledgers.
 
-use crate::{AdminResult, respond_json};
 use std::{collections::BTreeMap, sync::Arc};
 
 use actix_web::{HttpRequest, web};
 use serde::Deserialize;
 
 use super::body::known_reason;
-use crate::ledger_line::line_view;
 use crate::{
-    Control,
-    ledger_line::LineContext,
+    AdminResult, Control,
+    ledger_line::{LineContext, line_view},
     model::InvalidRequest,
     newest_lines::{INSTANT, NewestLines, read_newest_lines},
     permissions::Permissions,
-    query,
+    query, respond_json,
     top::contains,
     topic_filter::TopicFilter,
     windows::list_snapshots,

@@ -20,10 +20,65 @@ use gridhook_subscription::SubscriptionMeasures;
 /// Reason of events that were counted without a reason, as in a repaired store.
 const UNRECORDED: &str = "Unrecorded";
 
-/// Counts that are combined field by field.
-pub(super) trait CombineCounts: Clone + Default {
+/// Counts that are combined one by one.
+pub(crate) trait CombineCounts {
     /// Combines each count with the same count of `other`.
     fn combine_with(&mut self, other: &Self, how: fn(u64, u64) -> u64);
+}
+
+impl CombineCounts for u64 {
+    fn combine_with(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
+        *self = how(*self, *other);
+    }
+}
+
+impl CombineCounts for HistogramCounts {
+    fn combine_with(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
+        self.merge(other, how);
+    }
+}
+
+impl<const N: usize> CombineCounts for [HistogramCounts; N] {
+    fn combine_with(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
+        for (to, from) in self.iter_mut().zip(other) {
+            to.merge(from, how);
+        }
+    }
+}
+
+impl<K: Ord + Copy> CombineCounts for BTreeMap<K, u64> {
+    fn combine_with(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
+        for (key, count) in other {
+            self.entry(*key).or_default().combine_with(count, how);
+        }
+    }
+}
+
+/// Combines all fields of a type.
+macro_rules! combine_fields {
+    ($($type:ty { $($field:ident),* $(,)? })*) => {
+        $(impl CombineCounts for $type {
+            fn combine_with(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
+                let Self { $($field),* } = self;
+                $($field.combine_with(&other.$field, how);)*
+            }
+        })*
+    };
+}
+
+combine_fields! {
+    Counters {
+        passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, requests,
+        requests_failed, late,
+    }
+    OutcomeCounts { failed, dead_lettered, dropped, leases }
+    IncarnationEnds { panicked, killed, stopped, orphaned }
+    SubscriptionMeasures { wait, batch, response, phases, delivery }
+    SubscriptionCounters {
+        counters, replayed, counts, written, lost, redriven, purged, files, ends, quarantined, measured,
+    }
+    PublishCounts { unmatched, duplicates, nonconforming, latency, refused }
+    TopicCounters { events, bytes, publishing, ends }
 }
 
 /// Figures that never fall.
@@ -66,55 +121,80 @@ impl TopicCounters {
     }
 }
 
-impl CombineCounts for TopicCounters {
-    fn combine_with(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
-        self.events = how(self.events, other.events);
-        self.bytes = how(self.bytes, other.bytes);
-        self.publishing.unmatched = how(self.publishing.unmatched, other.publishing.unmatched);
-        self.publishing.duplicates = how(self.publishing.duplicates, other.publishing.duplicates);
-        self.publishing.nonconforming = how(
-            self.publishing.nonconforming,
-            other.publishing.nonconforming,
-        );
-        self.publishing
-            .latency
-            .merge(&other.publishing.latency, how);
-        merge_map(&mut self.publishing.refused, &other.publishing.refused, how);
-        merge_ends(&mut self.ends, other.ends, how);
-    }
+/// Declares gauges, each with the function that makes one figure of those of two event
+/// subscriptions.
+macro_rules! gauges {
+    ($($(#[$comment:meta])* $field:ident: $type:ty => $join:path,)*) => {
+        /// Figures of the present state.
+        #[derive(Clone, Debug, Default)]
+        pub(super) struct SubscriptionGauges {
+            $($(#[$comment])* pub(super) $field: $type,)*
+        }
+
+        impl SubscriptionGauges {
+            fn add(&mut self, other: Self) {
+                $(self.$field = $join(std::mem::take(&mut self.$field), other.$field);)*
+            }
+        }
+    };
 }
 
-/// Figures of the present state.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SubscriptionGauges {
-    pub(super) subscriptions: u64,
+gauges! {
+    subscriptions: u64 => sum,
     /// Numbers of event subscriptions by kind of destination.
-    pub(super) destinations: BTreeMap<&'static str, u64>,
-    pub(super) suspended: u64,
-    pub(super) probing: u64,
-    pub(super) held: u64,
-    pub(super) held_failing: u64,
-    pub(super) cause: Option<Failure>,
-    pub(super) since: Option<Timestamp>,
-    pub(super) until: Option<Timestamp>,
-    pub(super) consecutive_suspensions: u32,
-    pub(super) failures: u32,
-    pub(super) backlog: u64,
+    destinations: BTreeMap<&'static str, u64> => sum_each,
+    suspended: u64 => sum,
+    probing: u64 => sum,
+    held: u64 => sum,
+    held_failing: u64 => sum,
+    cause: Option<Failure> => keep,
+    since: Option<Timestamp> => least,
+    until: Option<Timestamp> => least,
+    consecutive_suspensions: u32 => Ord::max,
+    failures: u32 => Ord::max,
+    backlog: u64 => sum,
     /// The time at which the oldest unread event was published.
-    pub(super) unread_since: Option<Timestamp>,
-    pub(super) time_to_live: Option<Duration>,
-    pub(super) pending: u64,
-    pub(super) next_due: Option<Timestamp>,
-    pub(super) holding_keys: u64,
-    pub(super) held_back: u64,
-    pub(super) blocked_keys: u64,
-    pub(super) waiting: u64,
-    pub(super) in_flight: u64,
-    pub(super) late_requests: u64,
-    pub(super) concurrency: u64,
-    pub(super) events_max: u64,
-    pub(super) rate: Option<f64>,
-    pub(super) incarnation: u64,
+    unread_since: Option<Timestamp> => least,
+    time_to_live: Option<Duration> => least,
+    pending: u64 => sum,
+    next_due: Option<Timestamp> => least,
+    holding_keys: u64 => sum,
+    held_back: u64 => sum,
+    blocked_keys: u64 => sum,
+    waiting: u64 => sum,
+    in_flight: u64 => sum,
+    late_requests: u64 => sum,
+    concurrency: u64 => sum,
+    events_max: u64 => Ord::max,
+    rate: Option<f64> => sum_rates,
+    incarnation: u64 => Ord::max,
+}
+
+/// The cause of one of several suspensions says nothing about all of them.
+fn keep<T>(one: T, _: T) -> T {
+    one
+}
+
+fn sum(one: u64, other: u64) -> u64 {
+    one + other
+}
+
+fn sum_each(
+    mut one: BTreeMap<&'static str, u64>,
+    other: BTreeMap<&'static str, u64>,
+) -> BTreeMap<&'static str, u64> {
+    one.combine_with(&other, u64::saturating_add);
+    one
+}
+
+fn sum_rates(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.into_iter()
+        .chain(other)
+        .reduce(|one, other| one + other)
+}
+
+fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    one.into_iter().chain(other).min()
 }
 
 #[derive(Clone, Debug, Default)]
@@ -197,95 +277,9 @@ impl SubscriptionFigures {
     }
 
     /// Adds the figures of another.
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: Self) {
         self.sums.combine_with(&other.sums, u64::saturating_add);
-        self.state.add(&other.state);
-    }
-}
-
-impl SubscriptionGauges {
-    fn add(&mut self, other: &Self) {
-        let earlier =
-            |one: Option<Timestamp>, other: Option<Timestamp>| one.into_iter().chain(other).min();
-        self.subscriptions += other.subscriptions;
-        merge_map(
-            &mut self.destinations,
-            &other.destinations,
-            u64::saturating_add,
-        );
-        self.suspended += other.suspended;
-        self.probing += other.probing;
-        self.held += other.held;
-        self.held_failing += other.held_failing;
-        self.since = earlier(self.since, other.since);
-        self.until = earlier(self.until, other.until);
-        self.consecutive_suspensions = self
-            .consecutive_suspensions
-            .max(other.consecutive_suspensions);
-        self.failures = self.failures.max(other.failures);
-        self.backlog += other.backlog;
-        self.unread_since = earlier(self.unread_since, other.unread_since);
-        self.time_to_live = self
-            .time_to_live
-            .into_iter()
-            .chain(other.time_to_live)
-            .min();
-        self.pending += other.pending;
-        self.next_due = earlier(self.next_due, other.next_due);
-        self.holding_keys += other.holding_keys;
-        self.held_back += other.held_back;
-        self.blocked_keys += other.blocked_keys;
-        self.waiting += other.waiting;
-        self.in_flight += other.in_flight;
-        self.late_requests += other.late_requests;
-        self.concurrency += other.concurrency;
-        self.events_max = self.events_max.max(other.events_max);
-        self.rate = self
-            .rate
-            .into_iter()
-            .chain(other.rate)
-            .reduce(|one, other| one + other);
-        self.incarnation = self.incarnation.max(other.incarnation);
-    }
-}
-
-impl CombineCounts for SubscriptionCounters {
-    fn combine_with(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
-        merge_counters(&mut self.counters, &other.counters, how);
-        merge_counters(&mut self.replayed, &other.replayed, how);
-        merge_map(&mut self.counts.failed, &other.counts.failed, how);
-        merge_map(
-            &mut self.counts.dead_lettered,
-            &other.counts.dead_lettered,
-            how,
-        );
-        merge_map(&mut self.counts.dropped, &other.counts.dropped, how);
-        merge_map(&mut self.counts.leases, &other.counts.leases, how);
-        for (to, from) in [
-            (&mut self.written, other.written),
-            (&mut self.lost, other.lost),
-            (&mut self.redriven, other.redriven),
-            (&mut self.purged, other.purged),
-            (&mut self.files, other.files),
-            (&mut self.quarantined, other.quarantined),
-        ] {
-            *to = how(*to, from);
-        }
-        merge_ends(&mut self.ends, other.ends, how);
-        let to = &mut self.measured;
-        let from = &other.measured;
-        for (to, from) in [
-            (&mut to.wait, &from.wait),
-            (&mut to.batch, &from.batch),
-            (&mut to.response, &from.response),
-            (&mut to.delivery, &from.delivery),
-        ] {
-            to.merge(from, how);
-        }
-        to.phases
-            .iter_mut()
-            .zip(&from.phases)
-            .for_each(|(to, from): (&mut HistogramCounts, _)| to.merge(from, how));
+        self.state.add(other.state);
     }
 }
 
@@ -354,36 +348,6 @@ impl SubscriptionGauges {
     }
 }
 
-fn merge_counters(to: &mut Counters, from: &Counters, how: fn(u64, u64) -> u64) {
-    *to = Counters {
-        passed: how(to.passed, from.passed),
-        filtered: how(to.filtered, from.filtered),
-        matched: how(to.matched, from.matched),
-        delivered: how(to.delivered, from.delivered),
-        // A gauge, see SubscriptionGauges.
-        pending: 0,
-        dead_lettered: how(to.dead_lettered, from.dead_lettered),
-        dropped: how(to.dropped, from.dropped),
-        canceled: how(to.canceled, from.canceled),
-        requests: how(to.requests, from.requests),
-        requests_failed: how(to.requests_failed, from.requests_failed),
-        late: how(to.late, from.late),
-    };
-}
-
-pub(crate) fn merge_ends(
-    to: &mut IncarnationEnds,
-    from: IncarnationEnds,
-    how: fn(u64, u64) -> u64,
-) {
-    *to = IncarnationEnds {
-        panicked: how(to.panicked, from.panicked),
-        killed: how(to.killed, from.killed),
-        stopped: how(to.stopped, from.stopped),
-        orphaned: how(to.orphaned, from.orphaned),
-    };
-}
-
 /// Ends of incarnations by cause.
 pub(super) fn ends_by_cause(ends: IncarnationEnds) -> [(&'static str, u64); 4] {
     let IncarnationEnds {
@@ -398,17 +362,6 @@ pub(super) fn ends_by_cause(ends: IncarnationEnds) -> [(&'static str, u64); 4] {
         ("stopped", stopped),
         ("orphaned", orphaned),
     ]
-}
-
-fn merge_map<K: Ord + Copy>(
-    to: &mut BTreeMap<K, u64>,
-    from: &BTreeMap<K, u64>,
-    how: fn(u64, u64) -> u64,
-) {
-    for (key, count) in from {
-        let to = to.entry(*key).or_default();
-        *to = how(*to, *count);
-    }
 }
 
 /// Counts by name; the difference to `total` is `Unrecorded`.

@@ -19,7 +19,7 @@ mod series;
 mod server;
 mod view;
 
-use crate::{AdminResult, respond_json};
+use crate::{AdminResult, Source, respond_json};
 use std::{
     collections::BTreeMap,
     fmt,
@@ -33,7 +33,7 @@ use actix_web::{
     web,
 };
 
-pub(super) use self::figures::merge_ends;
+pub(super) use self::figures::CombineCounts;
 pub use self::series::SeriesLimits;
 pub(super) use self::series::{Activity, SeriesSelection};
 pub(super) use self::view::{METRICS, MetricsView};
@@ -53,10 +53,10 @@ use gridhook_repair::backup::BackupCounts;
 use gridhook_store::keys::MetaKind;
 
 /// Counts of spans by result.
-pub type Spans = Box<dyn Fn() -> [(&'static str, u64); 3] + Send + Sync>;
+pub type Spans = Source<[(&'static str, u64); 3]>;
 
 /// Reads the figures of backups; [`None`] if there is no destination.
-pub type BackupSource = Box<dyn Fn() -> Option<(BackupCounts, Option<Duration>)> + Send + Sync>;
+pub type BackupSource = Source<Option<(BackupCounts, Option<Duration>)>>;
 
 /// Reads the ends of the certificates that the server shows, by file. Blocks.
 pub type CertificateEnds = Arc<dyn Fn() -> BTreeMap<String, Timestamp> + Send + Sync>;
@@ -68,12 +68,12 @@ pub struct MetricSources {
     pub publisher: Option<web::Data<Publisher>>,
     /// The listeners of the server.
     pub listeners: Vec<Arc<ListenerCounters>>,
-    pub ready: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    pub ready: Option<Source<bool>>,
     /// The clock of the server.
     pub clock: Option<Clock>,
     /// Further requests to endpoints that the file descriptors allow, and the number of
     /// subscriptions that wait for one.
-    pub sockets: Option<Box<dyn Fn() -> (u64, u64) + Send + Sync>>,
+    pub sockets: Option<Source<(u64, u64)>>,
     /// Counts of spans; [`None`] if tracing is off.
     pub spans: Option<Spans>,
     /// Figures of the backups at the destination of the settings, and the interval of their

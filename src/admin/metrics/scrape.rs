@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Exposition,
-    figures::{CombineCounts, SubscriptionFigures, TopicCounters, ends_by_cause},
+    figures::{CombineCounts, SubscriptionFigures, TopicCounters},
     process::ProcessFigures,
     series::{Activity, SeriesLimits, SeriesSelection},
 };
@@ -250,7 +250,7 @@ impl SubscriptionSeries {
             rest.unread.add(topic, sequence, census.backlog);
         }
         let figures = SubscriptionFigures::from_census(census, dead_letters);
-        rest.sum.add(&figures);
+        rest.sum.add(figures);
     }
 
     /// Records the counters of those that are named now.
@@ -384,11 +384,4 @@ pub(super) fn list_limits(limits: SeriesLimits) -> [(&'static str, u64); 3] {
         ),
         ("topics", limits.topics as u64),
     ]
-}
-
-impl TopicFigures {
-    /// Restarts of the actor by the end of the previous incarnation.
-    pub(super) fn restarts_by_end(&self) -> [(&'static str, u64); 4] {
-        ends_by_cause(self.sums.ends)
-    }
 }

@@ -201,7 +201,7 @@ impl SeriesSelection {
     }
 }
 
-impl<T: CombineCounts> RestCounters<T> {
+impl<T: CombineCounts + Clone> RestCounters<T> {
     /// Turns the sum of the present members into counters that never fall.
     fn report_sums(&mut self, sums: &mut T) {
         sums.combine_with(&self.plus, u64::saturating_add);

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Exposition,
+    figures::ends_by_cause,
     scrape::{Scrape, TopicFigures, list_limits},
 };
 use gridhook_event::Timestamp;
@@ -229,7 +230,7 @@ fn push_topics(text: &mut MetricsText, topics: &[TopicFigures]) {
         "Restarts of the actor by the end of the previous incarnation, since the process started.",
     ));
     for topic in topics {
-        for (end, times) in topic.restarts_by_end() {
+        for (end, times) in ends_by_cause(topic.sums.ends) {
             text.add_sample(&[("topic", &topic.name), ("end", end)], times);
         }
     }

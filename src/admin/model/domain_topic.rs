@@ -2,10 +2,7 @@
 
 use super::{InvalidRequest, check_name, check_same_name, parse_body, read};
 use crate::model::system_data::system_data_view;
-use gridhook_api::{
-    resource::ReadOnly,
-    topic::{DomainTopic as DomainTopicView, DomainTopicProperties},
-};
+use gridhook_api::topic::{DomainTopic as DomainTopicView, DomainTopicProperties};
 use gridhook_event::Name;
 use gridhook_record::topic::DomainTopic;
 
@@ -19,7 +16,7 @@ pub fn domain_topic_view(domain: &str, topic: &DomainTopic) -> DomainTopicView {
         properties: Some(DomainTopicProperties {
             provisioning_state: "Succeeded".to_owned().into(),
         }),
-        system_data: ReadOnly(system_data.as_ref().map(system_data_view)),
+        system_data: system_data_view(system_data.as_ref()),
     }
 }
 

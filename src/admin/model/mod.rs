@@ -27,7 +27,7 @@ pub mod topic;
 use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::tolerance::TolerantValue;
 use gridhook_event::{Timestamp, parse_instant_or_utc};
@@ -284,7 +284,7 @@ fn text_at<'a>(value: &'a Value, at: &str) -> Option<&'a str> {
 /// Reads a body; an empty one is an object without keys.
 pub(crate) fn parse_body(body: &[u8]) -> Result<Value, InvalidRequest> {
     if body.trim_ascii().is_empty() {
-        return Ok(Value::Object(serde_json::Map::new()));
+        return Ok(json!({}));
     }
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| InvalidRequest::new(BODY, format!("is not JSON: {error}")))?;
@@ -382,7 +382,7 @@ fn merge_patch(target: &mut Value, patch: Value) {
         return;
     };
     if !target.is_object() {
-        *target = Value::Object(serde_json::Map::new());
+        *target = json!({});
     }
     let Some(target) = target.as_object_mut() else {
         return;

@@ -8,33 +8,13 @@ use gridhook_record::topic::{TopicKind, TopicRecord};
 
 /// Resource types: path, name for people, and operations.
 const OPERATIONS: [(&str, &str, &[&str]); 10] = [
-    (
-        "topics",
-        "Topic",
-        &[
-            "read",
-            "write",
-            "delete",
-            "listKeys/action",
-            "regenerateKey/action",
-        ],
-    ),
+    ("topics", "Topic", &WITH_KEYS),
     (
         "topics/eventSubscriptions",
         "Event subscription of a topic",
         &SUBSCRIPTION,
     ),
-    (
-        "domains",
-        "Domain",
-        &[
-            "read",
-            "write",
-            "delete",
-            "listKeys/action",
-            "regenerateKey/action",
-        ],
-    ),
+    ("domains", "Domain", &WITH_KEYS),
     (
         "domains/topics",
         "Topic of a domain",
@@ -51,28 +31,8 @@ const OPERATIONS: [(&str, &str, &[&str]); 10] = [
         &SUBSCRIPTION,
     ),
     ("eventSubscriptions", "Event subscription", &SUBSCRIPTION),
-    (
-        "namespaces",
-        "Namespace",
-        &[
-            "read",
-            "write",
-            "delete",
-            "listKeys/action",
-            "regenerateKey/action",
-        ],
-    ),
-    (
-        "namespaces/topics",
-        "Topic of a namespace",
-        &[
-            "read",
-            "write",
-            "delete",
-            "listKeys/action",
-            "regenerateKey/action",
-        ],
-    ),
+    ("namespaces", "Namespace", &WITH_KEYS),
+    ("namespaces/topics", "Topic of a namespace", &WITH_KEYS),
     (
         "namespaces/topics/eventSubscriptions",
         "Event subscription of a topic of a namespace",
@@ -87,6 +47,14 @@ pub fn resource_types() -> impl Iterator<Item = &'static str> {
         .map(|(path, ..)| *path)
         .chain(["operations", "topicTypes"])
 }
+
+const WITH_KEYS: [&str; 5] = [
+    "read",
+    "write",
+    "delete",
+    "listKeys/action",
+    "regenerateKey/action",
+];
 
 const SUBSCRIPTION: [&str; 5] = [
     "read",

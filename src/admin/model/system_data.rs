@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
-use gridhook_api::resource::SystemDataView;
+use gridhook_api::resource::{ReadOnly, SystemDataView};
 use gridhook_record::subscription::{ChangeStamp, SystemData};
 
-pub fn system_data_view(data: &SystemData) -> SystemDataView {
-    let SystemData { created, modified } = data;
-    SystemDataView {
+pub fn system_data_view(data: Option<&SystemData>) -> ReadOnly<SystemDataView> {
+    ReadOnly(data.map(|SystemData { created, modified }| SystemDataView {
         created_by: created.as_ref().map(|created| created.by.clone()),
         created_by_type: created.as_ref().map(|created| created.kind),
         created_at: created.as_ref().map(|created| created.at.to_string()),
         last_modified_by: modified.by.clone(),
         last_modified_by_type: modified.kind,
         last_modified_at: modified.at.to_string(),
-    }
+    }))
 }
 
 /// The system data after `change`. `before` is the changed resource with its system data.

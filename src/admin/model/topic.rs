@@ -12,15 +12,21 @@ pub(crate) use self::ingress::settle_ingress;
 pub use self::view::topic_view;
 use super::{
     Editions, InvalidRequest, UnsupportedProperty, check_name, check_same_name, check_tags,
-    drop_read_only, merge_resource, parse_body, read, refuse_unsupported,
+    drop_read_only, merge_resource, namespace, parse_body, read, refuse_unsupported,
     tolerance::{FORMER_CLOUD_EVENTS, clear_empty},
     value_of,
 };
-use gridhook_api::duration::format_duration;
-use gridhook_api::topic::{MappingBody, MappingType, RegenerateKey, Topic, TopicProperties};
+use gridhook_api::{
+    duration::format_duration,
+    topic::{MappingBody, MappingType, RegenerateKey, Topic, TopicProperties},
+};
 use gridhook_event::{Name, Schema};
-use gridhook_record::topic::{
-    AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicKind, TopicRecord,
+use gridhook_record::{
+    namespace::NamespaceRecord,
+    topic::{
+        AccessKeys, ArmScope, DomainTopics, NamespaceMembership, StoredTopicProperties, TopicKind,
+        TopicRecord,
+    },
 };
 
 pub(super) const LOCATION: &str = "local";
@@ -55,8 +61,8 @@ const EMPTY: [&str; 8] = [
     "properties.edition",
 ];
 
-/// The specification of a topic or a domain from a body. Defaults depend on whether the topic
-/// exists.
+/// The specification of a topic, a domain or a namespace topic from a body. Defaults depend on
+/// whether the topic exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicSpec {
     kind: TopicKind,
@@ -65,22 +71,40 @@ pub struct TopicSpec {
     input_schema: Option<Schema>,
     properties: TopicProperties,
     azure_properties: StoredTopicProperties,
+    /// `eventRetentionInDays` of a namespace topic.
+    retention_days: u32,
 }
 
 impl TopicSpec {
-    /// Reads the body of a PUT of the topic or domain `name`.
+    /// Reads the body of a PUT of the topic `name`.
     pub fn from_put(kind: TopicKind, name: &str, body: &[u8]) -> Result<Self, InvalidRequest> {
         Self::from_value(kind, name, parse_body(body)?)
     }
 
     /// Reads the body of a PATCH of `record`.
     pub fn from_patch(record: &TopicRecord, body: &[u8]) -> Result<Self, InvalidRequest> {
-        let mut whole = value_of(&settable_body(record));
+        let mut whole = settable_json(record);
         merge_resource(&mut whole, parse_body(body)?);
         Self::from_value(record.kind(), record.name.as_str(), whole)
     }
 
+    /// A topic of a namespace, which has only these properties.
+    pub(super) fn in_namespace(properties: TopicProperties, retention_days: u32) -> Self {
+        Self {
+            kind: TopicKind::NamespaceTopic,
+            location: None,
+            tags: BTreeMap::new(),
+            input_schema: Some(Schema::CloudEvents),
+            properties,
+            azure_properties: StoredTopicProperties::default(),
+            retention_days,
+        }
+    }
+
     fn from_value(kind: TopicKind, name: &str, mut value: Value) -> Result<Self, InvalidRequest> {
+        if kind == TopicKind::NamespaceTopic {
+            return namespace::topic::read_spec(name, value);
+        }
         drop_read_only(&mut value, &READ_ONLY);
         clear_empty(&mut value, &EMPTY);
         refuse_unsupported(&mut value, &UNSUPPORTED)?;
@@ -125,6 +149,7 @@ impl TopicSpec {
                 event_type_info: properties.event_type_info.take(),
             },
             properties,
+            retention_days: 0,
         })
     }
 
@@ -163,12 +188,46 @@ impl TopicSpec {
         check_top_name(what, name)?;
         check_scope_part("the subscription in the path", &scope.subscription)?;
         check_scope_part("the resource group in the path", &scope.resource_group)?;
+        self.new_record(name, scope, keys, (&editions.default, editions), LOCATION)
+    }
+
+    /// A new topic of `namespace`.
+    pub fn create_in_namespace(
+        self,
+        name: &str,
+        namespace: &NamespaceRecord,
+        keys: AccessKeys,
+        editions: &Editions,
+    ) -> Result<TopicRecord, InvalidRequest> {
+        check_name("the topic's name", name, 50)?;
+        let membership = NamespaceMembership {
+            name: namespace.name.clone(),
+            retention_days: self.retention_days,
+        };
+        let scope = namespace.scope.clone();
+        let edition = (namespace::topic::EDITION, editions);
+        let record = self.new_record(name, scope, keys, edition, &namespace.location)?;
+        Ok(TopicRecord {
+            namespace: Some(membership),
+            ..record
+        })
+    }
+
+    /// The record of a new topic, with this edition and location if the body has none.
+    fn new_record(
+        self,
+        name: &str,
+        scope: ArmScope,
+        keys: AccessKeys,
+        (default_edition, editions): (&str, &Editions),
+        location: &str,
+    ) -> Result<TopicRecord, InvalidRequest> {
         let domain = self.domain_topics(Some(DomainTopics {
             auto_create: true,
             auto_delete: true,
         }));
         let edition = self.properties.edition.clone();
-        let edition = edition.unwrap_or_else(|| editions.default.clone());
+        let edition = edition.unwrap_or_else(|| default_edition.to_owned());
         editions.edition_ranges(&edition)?;
         let input_schema = self.input_schema.unwrap_or_default();
         let record = TopicRecord {
@@ -180,7 +239,7 @@ impl TopicSpec {
             partition_count: self.properties.partition_count.unwrap_or(1),
             ingress: settle_ingress(self.properties, self.kind, input_schema, None)?,
             edition,
-            location: self.location.unwrap_or_else(|| LOCATION.to_owned()),
+            location: self.location.unwrap_or_else(|| location.to_owned()),
             tags: self.tags,
             domain,
             namespace: None,
@@ -211,6 +270,10 @@ impl TopicSpec {
             );
         }
         let domain = self.domain_topics(existing.domain);
+        let namespace = existing.namespace.clone().map(|of| NamespaceMembership {
+            retention_days: self.retention_days,
+            ..of
+        });
         let edition = self.properties.edition.clone();
         let edition = edition.unwrap_or_else(|| existing.edition.clone());
         editions.edition_ranges(&edition)?;
@@ -225,6 +288,7 @@ impl TopicSpec {
             location: self.location.unwrap_or_else(|| existing.location.clone()),
             tags: self.tags,
             domain,
+            namespace,
             azure_properties: self.azure_properties,
             ..existing.clone()
         })
@@ -246,7 +310,7 @@ impl TopicSpec {
 }
 
 /// Checks the requested partition count of a new topic of this kind, or of an existing topic.
-pub(super) fn check_partition_count(
+fn check_partition_count(
     kind: TopicKind,
     requested: Option<u32>,
     shards: u32,
@@ -274,7 +338,7 @@ pub(super) fn check_partition_count(
 
 /// Refuses duplicate detection for a spread topic: each shard would only know the ids of its own
 /// part.
-pub(super) fn check_duplicate_window(record: TopicRecord) -> Result<TopicRecord, InvalidRequest> {
+fn check_duplicate_window(record: TopicRecord) -> Result<TopicRecord, InvalidRequest> {
     if record.is_spread() && record.ingress.duplicate_window_s.is_some() {
         return refuse_value(
             "properties.duplicateDetectionHistoryTimeWindow",
@@ -350,7 +414,10 @@ pub(crate) fn schema_name(schema: Schema) -> &'static str {
 
 /// The settable properties as JSON.
 pub(crate) fn settable_json(record: &TopicRecord) -> Value {
-    value_of(&settable_body(record))
+    match record.namespace {
+        Some(_) => value_of(&namespace::topic::settable(record)),
+        None => value_of(&settable_body(record)),
+    }
 }
 
 /// The settable properties of a record.

@@ -139,13 +139,10 @@ impl OperationBuilder {
             .flatten()
             .map(|role| json!({"admin": [role.name()]}))
             .collect();
-        self.with_other_errors(
-            &[
-                (401, "Missing or wrong token"),
-                (403, "Token without the needed role"),
-            ],
-            &error_reference(),
-        )
+        self.with_other_errors(&[
+            (401, "Missing or wrong token"),
+            (403, "Token without the needed role"),
+        ])
     }
 
     /// Describes the same operation for HEAD: no response has a body.
@@ -272,13 +269,13 @@ impl OperationBuilder {
     }
 
     /// Adds JSON error responses for statuses that are not described yet.
-    pub(super) fn with_other_errors(self, errors: &[(u16, &str)], schema: &Value) -> Self {
+    pub(super) fn with_other_errors(self, errors: &[(u16, &str)]) -> Self {
         let missing: Vec<_> = errors
             .iter()
             .filter(|(status, _)| !self.responses.contains_key(&status.to_string()))
             .copied()
             .collect();
-        self.with_errors(&missing, schema)
+        self.with_errors(&missing, &error_reference())
     }
 
     pub(super) fn into_json(mut self) -> Value {

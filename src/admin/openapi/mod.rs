@@ -120,7 +120,7 @@ pub fn generate_document(chaos: ChaosMode) -> Value {
             };
             let draft = draft
                 .with_access(operation.access)
-                .with_other_errors(description::ALWAYS, &error_reference());
+                .with_other_errors(description::ALWAYS);
             add(&route.template, operation.method.as_str(), draft);
         }
     }

@@ -1,7 +1,7 @@
 //! The routes to administer the server: the cluster, sessions, tokens, the store and faults.
 
 use super::{
-    DELETE, GET, GridhookRoute, POST, operation, route,
+    DELETE, GET, GridhookRoute, fault_route, get, handler, operation, post, route,
     shared::{AUDIT, CLUSTER, NO_NODE, SESSION, STORED_LIST, UNREAD_BODY, fault, store_job},
 };
 use crate::{
@@ -33,10 +33,8 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         "cluster",
         "/cluster/status",
         Control,
-        &[operation(
-            GET,
-            Access::READ,
-            |route| route.to(cluster::get_status),
+        &[get(
+            handler!(cluster::get_status),
             describe(
                 "clusterStatus",
                 "List the nodes of the cluster, as the node that answers sees them",
@@ -49,10 +47,8 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         "cluster",
         "/cluster/ownership",
         Control,
-        &[operation(
-            GET,
-            Access::READ,
-            |route| route.to(cluster::ownership),
+        &[get(
+            handler!(cluster::ownership),
             describe(
                 "clusterOwnership",
                 "List the ownership records of the shards",
@@ -65,10 +61,9 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         "cluster",
         "/cluster/move",
         Control,
-        &[operation(
-            POST,
+        &[post(
             Access::ADMIN,
-            |route| route.to(cluster::move_shard),
+            handler!(cluster::move_shard),
             describe(
                 "moveShard",
                 "Ask the owner of a shard to finish what is in flight and give the shard up to a \
@@ -84,10 +79,9 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         "cluster",
         "/cluster/drain",
         Control,
-        &[operation(
-            POST,
+        &[post(
             Access::ADMIN,
-            |route| route.to(cluster::drain_node),
+            handler!(cluster::drain_node),
             describe(
                 "drainNode",
                 "Ask a node to give up what it owns and take nothing, or end that",
@@ -102,10 +96,9 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         "cluster",
         "/cluster/forget",
         Control,
-        &[operation(
-            POST,
+        &[post(
             Access::ADMIN,
-            |route| route.to(cluster::forget_node),
+            handler!(cluster::forget_node),
             describe(
                 "forgetNode",
                 "Remove the record of a node that is gone for good, so that the stream keeps \
@@ -126,15 +119,14 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             operation(
                 GET,
                 Access::READ.or_portal(),
-                |route| route.to(session::get_session),
+                handler!(session::get_session),
                 describe("session", "Get the caller and the session")
                     .returns::<Session>(200, "The caller")
                     .fails(SESSION),
             ),
-            operation(
-                POST,
+            post(
                 Access::READ,
-                |route| route.to(session::start),
+                handler!(session::start),
                 describe(
                     "startSession",
                     "Exchange a token for a session of the dashboard",
@@ -145,7 +137,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             operation(
                 DELETE,
                 Access::READ,
-                |route| route.to(session::end_session),
+                handler!(session::end_session),
                 describe("endSession", "End the session")
                     .returns_nothing(204, "The session has ended")
                     .fails(SESSION),
@@ -157,10 +149,8 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         "dashboard",
         "/sessions",
         Control,
-        &[operation(
-            GET,
-            Access::READ,
-            |route| route.to(session::list_sessions),
+        &[get(
+            handler!(session::list_sessions),
             describe("sessions", "List the sessions of the dashboard")
                 .returns::<SessionList>(200, "The sessions, the newest first"),
         )],
@@ -172,7 +162,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         &[operation(
             DELETE,
             Access::ADMIN,
-            |route| route.to(session::end_session_by_id),
+            handler!(session::end_session_by_id),
             describe(
                 "endSessionById",
                 "End a session of the dashboard and its streams",
@@ -185,10 +175,8 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         "audit",
         "/audit",
         All(Json(JsonMerge::Audit)),
-        &[operation(
-            GET,
-            Access::READ,
-            |route| route.to(audit::list),
+        &[get(
+            handler!(audit::list),
             describe(
                 "audit",
                 "List the operations that needed more than the role read, refused ones too",
@@ -203,17 +191,14 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         "/tokens",
         Control,
         &[
-            operation(
-                GET,
-                Access::READ,
-                |route| route.to(tokens::list_tokens),
+            get(
+                handler!(tokens::list_tokens),
                 describe("tokens", "List the named tokens")
                     .returns::<TokenList>(200, "The tokens, without their secrets"),
             ),
-            operation(
-                POST,
+            post(
                 Access::ADMIN,
-                |route| route.to(tokens::create_token),
+                handler!(tokens::create_token),
                 describe(
                     "createToken",
                     "Create a named token, which is shown in this response only",
@@ -239,7 +224,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         &[operation(
             DELETE,
             Access::ADMIN,
-            |route| route.to(tokens::revoke_token),
+            handler!(tokens::revoke_token),
             describe(
                 "revokeToken",
                 "Revoke a named token and end its streams and sessions",
@@ -255,10 +240,9 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         "store",
         "/store/check",
         All(ResponseMerge::OneByOne),
-        &[operation(
-            POST,
+        &[post(
             Access::OPERATE,
-            |route| route.to(store::check_store),
+            handler!(store::check_store),
             store_job(describe("checkStore", "Check every record of the store")),
         )],
     ),
@@ -266,46 +250,39 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         "store",
         "/store/backup",
         All(ResponseMerge::OneByOne),
-        &[operation(
-            POST,
+        &[post(
             Access::ADMIN,
-            |route| route.to(store::back_up),
+            handler!(store::back_up),
             store_job(
                 describe("backUpStore", "Back up the store and check the copy")
                     .takes::<BackupBody>(true, r#"{"folder": "/srv/backups/monday"}"#),
             ),
         )],
     ),
-    route(
-        "chaos",
+    fault_route(
         "/chaos",
         All(Json(JsonMerge::Chaos)),
         &[
-            operation(
-                GET,
-                Access::READ,
-                |route| route.to(chaos::get_report),
+            get(
+                handler!(chaos::get_report),
                 describe("chaos", "List the injected faults and what they did")
                     .returns::<ChaosReport>(200, "The active faults"),
             ),
             operation(
                 DELETE,
                 Access::OPERATE,
-                |route| route.to(chaos::end_all),
+                handler!(chaos::end_all),
                 describe("endChaos", "End all injected faults")
                     .returns::<ChaosReport>(200, "The active faults"),
             ),
         ],
-    )
-    .chaos(),
-    route(
-        "chaos",
+    ),
+    fault_route(
         "/chaos/kill",
         ByBody(ResponseMerge::FirstFound),
-        &[operation(
-            POST,
+        &[post(
             Access::ADMIN,
-            |route| route.to(chaos::kill_actor),
+            handler!(chaos::kill_actor),
             fault::<ChaosKill>(
                 "kill",
                 "Kill an actor (with `chaos.enabled`)",
@@ -313,16 +290,13 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             )
             .returns::<ChaosKill>(200, "The killed actor"),
         )],
-    )
-    .chaos(),
-    route(
-        "chaos",
+    ),
+    fault_route(
         "/chaos/poison",
         ByBody(ResponseMerge::FirstFound),
-        &[operation(
-            POST,
+        &[post(
             Access::ADMIN,
-            |route| route.to(chaos::poison_event),
+            handler!(chaos::poison_event),
             fault::<ChaosPoison>(
                 "poison",
                 "Make an event kill every actor that processes it (with `chaos.enabled`)",
@@ -330,16 +304,13 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             )
             .returns::<ChaosPoison>(200, "The injected fault"),
         )],
-    )
-    .chaos(),
-    route(
-        "chaos",
+    ),
+    fault_route(
         "/chaos/stall",
         ByBody(ResponseMerge::FirstResponse),
-        &[operation(
-            POST,
+        &[post(
             Access::ADMIN,
-            |route| route.to(chaos::stall_actor),
+            handler!(chaos::stall_actor),
             fault::<ChaosStall>(
                 "stall",
                 "Stall an actor or the journal (with `chaos.enabled`)",
@@ -347,16 +318,13 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             )
             .returns::<ActiveFault>(200, "The active fault"),
         )],
-    )
-    .chaos(),
-    route(
-        "chaos",
+    ),
+    fault_route(
         "/chaos/writes",
         All(ResponseMerge::FirstResponse),
-        &[operation(
-            POST,
+        &[post(
             Access::ADMIN,
-            |route| route.to(chaos::fail_writes),
+            handler!(chaos::fail_writes),
             fault::<ChaosWrites>(
                 "failWrites",
                 "Fail the next writes of the journal (with `chaos.enabled`)",
@@ -364,16 +332,13 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             )
             .returns::<ActiveFault>(200, "The active fault"),
         )],
-    )
-    .chaos(),
-    route(
-        "chaos",
+    ),
+    fault_route(
         "/chaos/responses",
         ByBody(ResponseMerge::FirstResponse),
-        &[operation(
-            POST,
+        &[post(
             Access::ADMIN,
-            |route| route.to(chaos::disturb_responses),
+            handler!(chaos::disturb_responses),
             fault::<ChaosResponses>(
                 "disturbResponses",
                 "Drop, delay or corrupt responses of endpoints (with `chaos.enabled`)",
@@ -381,16 +346,13 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             )
             .returns::<ActiveFault>(200, "The active fault"),
         )],
-    )
-    .chaos(),
-    route(
-        "chaos",
+    ),
+    fault_route(
         "/chaos/clock",
         All(ResponseMerge::FirstResponse),
-        &[operation(
-            POST,
+        &[post(
             Access::ADMIN,
-            |route| route.to(chaos::step_clock),
+            handler!(chaos::step_clock),
             fault::<ChaosClock>(
                 "stepClock",
                 "Step the wall clock for a while (with `chaos.enabled`)",
@@ -398,6 +360,5 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             )
             .returns::<ActiveFault>(200, "The active fault"),
         )],
-    )
-    .chaos(),
+    ),
 ];

@@ -99,6 +99,34 @@ const fn operation(
     }
 }
 
+/// A function that answers requests, as what adds it to a route.
+macro_rules! handler {
+    ($handler:path) => {
+        |route| route.to($handler)
+    };
+}
+use handler;
+
+/// GET, for callers who may read.
+const fn get(handler: fn(Route) -> Route, description: Description) -> Operation {
+    operation(GET, Access::READ, handler, description)
+}
+
+const fn post(access: Access, handler: fn(Route) -> Route, description: Description) -> Operation {
+    operation(POST, access, handler, description)
+}
+
+/// A path that exists only with `chaos.enabled`.
+const fn fault_route(
+    template: &'static str,
+    shards: ShardScope,
+    operations: &'static [Operation],
+) -> GridhookRoute {
+    let mut route = route("chaos", template, shards, operations);
+    route.needs_chaos = true;
+    route
+}
+
 impl GridhookRoute {
     /// For callers with tokens of any scope.
     const fn personal(mut self) -> Self {
@@ -109,12 +137,6 @@ impl GridhookRoute {
     /// A list of resources, for callers with tokens of any scope.
     const fn list(mut self) -> Self {
         self.concern = Concern::Listed;
-        self
-    }
-
-    /// Exists only with `chaos.enabled`.
-    const fn chaos(mut self) -> Self {
-        self.needs_chaos = true;
         self
     }
 

@@ -3,7 +3,7 @@
 #[cfg(feature = "simulate")]
 use super::shared::UNREAD_BODY;
 use super::{
-    GET, GET_OR_HEAD, GridhookRoute, POST, operation, route,
+    GET, GET_OR_HEAD, GridhookRoute, get, handler, operation, post, route,
     shared::{
         FIGURES, HISTORY, INVALID_QUERY, NEWEST_DEAD_LETTERS, STORED_LIST, SUPERVISION, TAIL,
         cloud_endpoints, validation,
@@ -16,7 +16,11 @@ use crate::{
     clock, dead_letters, editions, health, history, jobs,
     merge::JsonMerge,
     metadata, metrics,
-    openapi::{self, Query, QueryType, SchemaRegistry, any_object, any_text, describe},
+    openapi::{
+        self, Query,
+        QueryType::{Number, Text},
+        SchemaRegistry, any_object, any_text, describe,
+    },
     placement::{
         ResponseMerge::{self, Json},
         ShardScope::{All, Any, ByTopic, Control},
@@ -49,7 +53,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET_OR_HEAD,
             Access::OPEN,
-            |route| route.to(health::healthz),
+            handler!(health::healthz),
             describe("healthz", "Check that the process is alive")
                 .returns::<Liveness>(200, "The process is alive"),
         )],
@@ -62,7 +66,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET_OR_HEAD,
             Access::OPEN,
-            |route| route.to(health::readyz),
+            handler!(health::readyz),
             describe("readyz", "Check that events are accepted")
                 .returns::<Readiness>(200, "Events are accepted")
                 .returns::<Readiness>(503, "Events are not accepted, with the causes"),
@@ -76,7 +80,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET_OR_HEAD,
             Access::OPEN,
-            |route| route.to(openapi::get_document),
+            handler!(openapi::get_document),
             describe("openapi", "Get this OpenAPI document").returns_json(
                 200,
                 "The OpenAPI 3.1 document",
@@ -91,14 +95,14 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET,
             Access::OPEN,
-            |route| route.to(metadata::get_endpoints),
+            handler!(metadata::get_endpoints),
             describe(
                 "cloudEndpoints",
                 "Get the addresses of this cloud, as Azure's clients expect them",
             )
             .with(&[Query(
                 "api-version",
-                QueryType::Text,
+                Text,
                 "API version: since 2022-09-01 a single cloud, since 2019-05-01 a list, before \
                  that fewer addresses",
             )])
@@ -114,14 +118,13 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
             operation(
                 GET,
                 Access::OPEN,
-                |route| route.to(validate::confirm_endpoint),
+                handler!(validate::confirm_endpoint),
                 validation("validate"),
             )
             .headless(),
-            operation(
-                POST,
+            post(
                 Access::OPEN,
-                |route| route.to(validate::confirm_endpoint),
+                handler!(validate::confirm_endpoint),
                 validation("validateByPost"),
             ),
         ],
@@ -134,7 +137,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET,
             Access::METRICS,
-            |route| route.to(metrics::get_metrics),
+            handler!(metrics::get_metrics),
             describe(
                 "metrics",
                 "Get the metrics of the server, as Prometheus text or OpenMetrics",
@@ -155,7 +158,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET,
             Access::READ.or_portal(),
-            |route| route.to(top::get_top),
+            handler!(top::get_top),
             describe("top", "List the figures of all event subscriptions")
                 .with(FIGURES)
                 .returns::<TopReport>(200, "The event subscriptions and their figures")
@@ -167,10 +170,8 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         "supervision",
         "/history",
         ByTopic(Json(JsonMerge::History)),
-        &[operation(
-            GET,
-            Access::READ,
-            |route| route.to(history::get_history),
+        &[get(
+            handler!(history::get_history),
             describe(
                 "history",
                 "Get the course of the figures of the server or a part of it",
@@ -188,10 +189,8 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         "supervision",
         "/tail",
         ByTopic(ResponseMerge::Lines),
-        &[operation(
-            GET,
-            Access::READ,
-            |route| route.to(tail::stream_tail),
+        &[get(
+            handler!(tail::stream_tail),
             describe("tail", "Stream events and outcomes as they happen")
                 .with(TAIL)
                 .returns_types(
@@ -214,10 +213,8 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         "supervision",
         "/supervision",
         ByTopic(Json(JsonMerge::Supervision)),
-        &[operation(
-            GET,
-            Access::READ,
-            |route| route.to(supervision::get_supervision),
+        &[get(
+            handler!(supervision::get_supervision),
             describe("supervision", "Get the failures and restarts of actors")
                 .with(SUPERVISION)
                 .returns::<SupervisionReport>(
@@ -232,12 +229,10 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         "supervision",
         "/search",
         All(Json(JsonMerge::Lists)),
-        &[operation(
-            GET,
-            Access::READ,
-            |route| route.to(search::find_events),
+        &[get(
+            handler!(search::find_events),
             describe("search", "Find the events with an id in all topics")
-                .with(&[Query("id", QueryType::Text, "Id of the event")])
+                .with(&[Query("id", Text, "Id of the event")])
                 .returns::<Search>(
                     200,
                     "The events, and the topics that were not searched to their end",
@@ -250,12 +245,10 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         "supervision",
         "/jobs",
         All(Json(JsonMerge::Jobs)),
-        &[operation(
-            GET,
-            Access::READ,
-            |route| route.to(jobs::list_jobs),
+        &[get(
+            handler!(jobs::list_jobs),
             describe("jobs", "List the replays and redrives that have not ended")
-                .with(&[Query("top", QueryType::Number, "Maximum jobs: 1 to 1,000")])
+                .with(&[Query("top", Number, "Maximum jobs: 1 to 1,000")])
                 .returns::<JobsReport>(200, "The jobs of all event subscriptions, newest first")
                 .fails(INVALID_QUERY),
         )],
@@ -265,10 +258,8 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         "deadLetters",
         "/deadLetters",
         ByTopic(Json(JsonMerge::DeadLetters)),
-        &[operation(
-            GET,
-            Access::READ,
-            |route| route.to(dead_letters::newest::list_newest),
+        &[get(
+            handler!(dead_letters::newest::list_newest),
             describe(
                 "newestDeadLetters",
                 "List the events of all event subscriptions that became dead letters",
@@ -283,10 +274,8 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         "supervision",
         "/server",
         Any,
-        &[operation(
-            GET,
-            Access::READ,
-            |route| route.to(server::get_server),
+        &[get(
+            handler!(server::get_server),
             describe(
                 "server",
                 "Get version, listeners, process and changed settings",
@@ -299,10 +288,8 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         "policy",
         "/editions",
         Any,
-        &[operation(
-            GET,
-            Access::READ,
-            |route| route.to(editions::list_editions),
+        &[get(
+            handler!(editions::list_editions),
             describe(
                 "editions",
                 "List the editions of the delivery policy and their retry schedules",
@@ -315,10 +302,9 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         "policy",
         "/simulate",
         Any,
-        &[operation(
-            POST,
+        &[post(
             Access::READ,
-            |route| route.to(simulate::run),
+            handler!(simulate::run),
             describe(
                 "simulate",
                 "Simulate an edition of the delivery policy in virtual time",
@@ -343,20 +329,17 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         "/clock",
         All(Json(JsonMerge::Clock)),
         &[
-            operation(
-                GET,
-                Access::READ,
-                |route| route.to(clock::get_clock),
+            get(
+                handler!(clock::get_clock),
                 describe(
                     "clock",
                     "Get the time by which events age, and the system clock",
                 )
                 .returns::<ClockView>(200, "The current times"),
             ),
-            operation(
-                POST,
+            post(
                 Access::OPERATE,
-                |route| route.to(clock::confirm_clock),
+                handler!(clock::confirm_clock),
                 describe(
                     "confirmClock",
                     "Confirm that the system clock is right, so that events expire again",

@@ -5,7 +5,11 @@ use utoipa::ToSchema;
 
 use crate::{
     metadata,
-    openapi::{Description, Errors, Query, QueryType, SchemaRegistry, any_text, describe},
+    openapi::{
+        Description, Errors, Query,
+        QueryType::{Flag, Number, OneOf, Text},
+        SchemaRegistry, any_text, describe,
+    },
 };
 use gridhook_api::store::ProgressLine;
 
@@ -57,24 +61,20 @@ pub(super) const SESSION: Errors = &[
 
 const TOPIC_ID: Query = Query(
     "topic",
-    QueryType::Text,
+    Text,
     "Resource id of the only topic, domain or domain topic",
 );
 
 pub(super) const FIGURES: &[Query] = &[
-    Query(
-        "top",
-        QueryType::Number,
-        "Maximum event subscriptions: 1 to 500",
-    ),
+    Query("top", Number, "Maximum event subscriptions: 1 to 500"),
     Query(
         "skip",
-        QueryType::Number,
+        Number,
         "Event subscriptions before the first listed one: 0 to 1,000,000",
     ),
     Query(
         "by",
-        QueryType::OneOf(&[
+        OneOf(&[
             "activity",
             "health",
             "backlog",
@@ -91,13 +91,13 @@ pub(super) const FIGURES: &[Query] = &[
     ),
     Query(
         "search",
-        QueryType::Text,
+        Text,
         "Text in the name or the endpoint of the listed event subscriptions",
     ),
     TOPIC_ID,
     Query(
         "health",
-        QueryType::OneOf(&[
+        OneOf(&[
             "healthy",
             "unhealthy",
             "failing",
@@ -112,7 +112,7 @@ pub(super) const FIGURES: &[Query] = &[
     ),
     Query(
         "window",
-        QueryType::OneOf(&["1m", "1h", "24h"]),
+        OneOf(&["1m", "1h", "24h"]),
         "Recorded window of rates and shares; default 1m",
     ),
 ];
@@ -120,122 +120,86 @@ pub(super) const FIGURES: &[Query] = &[
 pub(super) const HISTORY: &[Query] = &[
     Query(
         "range",
-        QueryType::OneOf(&["10m", "3h", "24h"]),
+        OneOf(&["10m", "3h", "24h"]),
         "Period until now; default 10m",
     ),
     Query(
         "topic",
-        QueryType::Text,
+        Text,
         "Resource id of the topic or the domain; default the whole server",
     ),
     Query(
         "subscription",
-        QueryType::Text,
+        Text,
         "Name of the event subscription of this topic",
     ),
     Query(
         "destinations",
-        QueryType::Flag,
+        Flag,
         "Whether to add the course of the four busiest event subscriptions",
     ),
 ];
 
 pub(super) const TAIL: &[Query] = &[
-    Query("events", QueryType::Flag, "Whether to include events"),
-    Query("outcomes", QueryType::Flag, "Whether to include outcomes"),
-    Query(
-        "data",
-        QueryType::Flag,
-        "Whether to include the data of events",
-    ),
+    Query("events", Flag, "Whether to include events"),
+    Query("outcomes", Flag, "Whether to include outcomes"),
+    Query("data", Flag, "Whether to include the data of events"),
     TOPIC_ID,
     Query(
         "subscription",
-        QueryType::Text,
+        Text,
         "Name of the event subscriptions whose outcomes are included",
     ),
-    Query("type", QueryType::Text, "Type of the included events"),
+    Query("type", Text, "Type of the included events"),
     Query(
         "outcome",
-        QueryType::Text,
+        Text,
         "Step of the included outcomes, outcome of an attempt, or reason for which an event was \
          given up",
     ),
-    Query(
-        "status",
-        QueryType::Number,
-        "HTTP status of the included attempts",
-    ),
+    Query("status", Number, "HTTP status of the included attempts"),
 ];
 
 pub(super) const SUPERVISION: &[Query] = &[
-    Query(
-        "top",
-        QueryType::Number,
-        "Maximum actors listed by name: 1 to 1,000",
-    ),
-    Query(
-        "topic",
-        QueryType::Text,
-        "Resource id or key of the only topic",
-    ),
+    Query("top", Number, "Maximum actors listed by name: 1 to 1,000"),
+    Query("topic", Text, "Resource id or key of the only topic"),
 ];
 
-const CONTINUE: Query = Query(
-    "continue",
-    QueryType::Text,
-    "Value of `continue` in the last page",
-);
+const CONTINUE: Query = Query("continue", Text, "Value of `continue` in the last page");
 
 pub(super) const NEWEST_DEAD_LETTERS: &[Query] = &[
-    Query(
-        "top",
-        QueryType::Number,
-        "Maximum lines: 1 to 500; default 100",
-    ),
+    Query("top", Number, "Maximum lines: 1 to 500; default 100"),
     CONTINUE,
-    Query(
-        "reason",
-        QueryType::Text,
-        "`deadLetterReason`, compared without case",
-    ),
+    Query("reason", Text, "`deadLetterReason`, compared without case"),
     Query(
         "topic",
-        QueryType::Text,
+        Text,
         "Resource id of a topic, a domain or a domain topic",
     ),
     Query(
         "search",
-        QueryType::Text,
+        Text,
         "Part of the name of the event subscription, compared without case",
     ),
 ];
 
 pub(super) const AUDIT: &[Query] = &[
-    Query(
-        "top",
-        QueryType::Number,
-        "Maximum operations: 1 to 1,000; default 100",
-    ),
+    Query("top", Number, "Maximum operations: 1 to 1,000; default 100"),
     CONTINUE,
-    Query("operator", QueryType::Text, "Name of the only operator"),
+    Query("operator", Text, "Name of the only operator"),
     Query(
         "search",
-        QueryType::Text,
+        Text,
         "Part of the method and path, or of the id of the request, compared without case",
     ),
-    Query(
-        "refused",
-        QueryType::Flag,
-        "Whether to list refused operations only",
-    ),
+    Query("refused", Flag, "Whether to list refused operations only"),
 ];
 
 const VALIDATION: &[Query] = &[
-    Query("id", QueryType::Text, VALIDATION_VALUE),
-    Query("t", QueryType::Text, VALIDATION_VALUE),
-    Query("apiVersion", QueryType::Text, VALIDATION_VALUE),
-    Query("token", QueryType::Text, VALIDATION_VALUE),
+    Query("id", Text, VALIDATION_VALUE),
+    Query("t", Text, VALIDATION_VALUE),
+    Query("apiVersion", Text, VALIDATION_VALUE),
+    Query("token", Text, VALIDATION_VALUE),
 ];
 
 const VALIDATION_VALUE: &str = "Value from the validation address";

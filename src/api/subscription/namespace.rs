@@ -18,6 +18,7 @@ use crate::{
 use gridhook_policy::transform::Transform;
 use gridhook_record::subscription::ResourceIdentity;
 use serde_json::Value;
+use serde_with_macros::skip_serializing_none;
 
 /// The value of `deliveryMode` for push delivery.
 pub const PUSH: &str = "Push";
@@ -65,6 +66,7 @@ pub fn translate_path(path: &str, is_pulled: bool) -> String {
 }
 
 /// The properties of an event subscription of a namespace topic.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NamespaceSubscriptionProperties {
@@ -73,41 +75,35 @@ pub struct NamespaceSubscriptionProperties {
     pub delivery_configuration: DeliveryConfiguration,
     /// Schema of the events, `CloudEventSchemaV1_0`
     #[serde(default, deserialize_with = "text_unless_empty")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "CloudEventSchemaV1_0")]
     pub event_delivery_schema: Option<String>,
     /// Filters of the event subscription
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub filters_configuration: Option<FiltersConfiguration>,
     /// Labels of the event subscription, such as `team=shop`; default none
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<String>>,
     /// What push delivery sends instead of an event
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<TransformSchema>)]
     pub transform: Option<Transform>,
     /// Time at which the event subscription is deleted, such as `2040-01-01T00:00:00Z`; default
     /// never
     #[serde(default, deserialize_with = "text_unless_empty")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "2040-01-01T00:00:00Z")]
     pub expiration_time_utc: Option<String>,
     /// Order by key: events with the same value are delivered one after the other
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ordering: Option<Ordering>,
     /// For a new event subscription: time of the first stored event to deliver
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub starts_from: Option<String>,
     /// Provisioning state of the resource
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub provisioning_state: ReadOnly<String>,
     /// Endpoint that receives events until a new endpoint is validated
-    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[serde(skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = Option<String>, read_only)]
     pub endpoint_in_service: ReadOnly<Option<String>>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeliveryConfiguration {
@@ -115,10 +111,8 @@ pub struct DeliveryConfiguration {
     #[schema(example = "Push")]
     pub delivery_mode: String,
     /// Settings for the mode `Queue`, in which clients pull
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueInfo>,
     /// Settings for the mode `Push`, in which gridhook sends
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub push: Option<PushInfo>,
 }
 
@@ -143,87 +137,75 @@ impl DeliveryConfiguration {
     }
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct QueueInfo {
     /// Seconds for which a received event is locked, 60 to 300; default 60
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 60, maximum = 300)]
     pub receive_lock_duration_in_seconds: Option<i64>,
     /// Maximum number of delivery attempts, 1 to 10; default 10
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 10)]
     pub max_delivery_count: Option<i64>,
     /// Time to live in ISO 8601, such as `P1D` or `PT30M`; at most the retention of the topic;
     /// default 1 day
     #[serde(default, deserialize_with = "text_unless_empty")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "P1D")]
     pub event_time_to_live: Option<String>,
     /// Destination of dead letters, with an identity
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_destination_with_resource_identity: Option<NamespaceDeadLetter>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PushInfo {
     /// Maximum number of delivery attempts, 1 to 10; default 10
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 10)]
     pub max_delivery_count: Option<i64>,
     /// Time to live in ISO 8601, such as `P1D` or `PT30M`; at most the retention of the topic;
     /// default 1 day
     #[serde(default, deserialize_with = "text_unless_empty")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "P1D")]
     pub event_time_to_live: Option<String>,
     /// Destination of dead letters, with an identity
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_destination_with_resource_identity: Option<NamespaceDeadLetter>,
     /// Endpoint that receives the events
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<DestinationSchema>)]
     pub destination: Option<Destination>,
     /// Endpoint with the identity that it is called with, in place of `destination`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_with_resource_identity: Option<DeliveryWithIdentity>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FiltersConfiguration {
     /// Event types to deliver, at most `limits.event_types`; default all
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub included_event_types: Option<Vec<String>>,
     /// Conditions on the fields of events
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<AdvancedFilterSchema>>)]
     pub filters: Option<Vec<Value>>,
 }
 
 /// Destination of dead letters with an identity: with `deadLetterDestination` as in the SDKs, or
 /// with `endpointType` and `StorageBlob` as in Azure's documentation. A response has the former.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterWithResourceIdentity)]
 pub struct NamespaceDeadLetter {
     /// Managed identity, stored and returned
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<ResourceIdentity>,
     /// Days for which writing to an unreachable store is retried
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 2)]
     pub delivery_retry_period_in_days: Option<i64>,
     /// Where events that are given up are written; without it they are dropped
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_destination: Option<DeadLetterDestination>,
     /// Type of the endpoint, such as `WebHook` or `StorageBlob`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint_type: Option<String>,
     /// Container of the dead letters
     #[serde(rename = "StorageBlob", alias = "storageBlob")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_blob: Option<DeadLetterProperties>,
 }
 

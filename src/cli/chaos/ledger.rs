@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::format::join;
+
 /// The maximum number of lost events to name.
 const NAMED_MAX: usize = 10;
 
@@ -97,7 +99,7 @@ impl DeliveryLedger {
             });
             event.to_string()
         });
-        (first, format!("[{}]", bodies.collect::<Vec<_>>().join(",")))
+        (first, format!("[{}]", join(bodies, ",")))
     }
 
     pub fn record_acknowledged(&mut self, first: u64, events: usize) {

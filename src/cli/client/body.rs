@@ -2,14 +2,14 @@
 
 use std::{fs, io, path::Path};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::ClientError;
 
 /// Reads a JSON object from a file or standard input; without a file it is empty.
 pub(crate) fn read_body(file: Option<&Path>) -> Result<Value, ClientError> {
     let Some(path) = file else {
-        return Ok(Value::Object(serde_json::Map::new()));
+        return Ok(json!({}));
     };
     match read_input(path)? {
         body @ Value::Object(_) => Ok(body),
@@ -41,7 +41,7 @@ pub(crate) fn set_value(body: &mut Value, path: &[&str], value: Value) -> Result
     let mut at = body;
     for key in path {
         if at.is_null() {
-            *at = Value::Object(serde_json::Map::new());
+            *at = json!({});
         }
         let Value::Object(inside) = at else {
             return Err(ClientError::Input(format!(

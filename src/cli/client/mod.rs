@@ -95,7 +95,7 @@ impl ClientArgs {
 
 /// An event subscription and its server.
 #[derive(Debug, clap::Args)]
-pub(crate) struct SubscriptionArgs {
+pub struct SubscriptionArgs {
     /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a
     /// resource id
     pub(crate) topic: ResourceName,

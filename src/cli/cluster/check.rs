@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::super::{
     Serve,
+    format::join,
     output::{CommandError, CommandFailure, CommandOutcome, OutputArgs, Program},
 };
 
@@ -17,7 +18,7 @@ use super::super::{
 Examples:
   gridhook cluster check --config gridhook.toml"
 )]
-pub(super) struct Check {
+pub struct Check {
     /// Settings file of the node [default: none, the default settings apply]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -71,5 +72,5 @@ fn format_findings(findings: &ClusterFindings) -> String {
         count => format!("{count} problems."),
     };
     let lines = facts.chain(problems).chain([end]);
-    lines.collect::<Vec<_>>().join("\n")
+    join(lines, "\n")
 }

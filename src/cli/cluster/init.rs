@@ -14,6 +14,7 @@ use std::{
 use serde::Serialize;
 
 use super::super::{
+    format::join,
     output::{CommandError, OutputArgs},
     value::whole_number,
 };
@@ -34,7 +35,7 @@ const ROUTE_DISTANCE: u16 = 2000;
 #[command(after_help = "Examples:
   gridhook cluster init --nats 10.0.1.1,10.0.1.2,10.0.1.3 --nodes 10.0.0.1,10.0.0.2,10.0.0.3
   gridhook cluster init --nats 127.0.0.1,127.0.0.1,127.0.0.1 --nodes 127.0.0.1,127.0.0.1 --into try")]
-pub(super) struct Init {
+pub struct Init {
     /// Hosts of the NATS servers, separated by commas: 1, 3 or 5, each as HOST or HOST:PORT
     #[arg(long, value_name = "HOSTS", value_delimiter = ',', required = true)]
     nats: Vec<String>,
@@ -126,7 +127,7 @@ struct Secrets {
 
 impl Init {
     /// Writes the files, and returns the text to print.
-    pub(in super::super) fn run(self) -> Result<String, InitError> {
+    pub(super) fn run(self) -> Result<String, InitError> {
         if !matches!(self.nats.len(), 1 | 3 | 5) {
             return Err(InitError::Servers(self.nats.len()));
         }
@@ -181,7 +182,7 @@ impl Init {
             let address = server.address(server.port);
             format!("\"nats://{address}\"")
         });
-        let urls = urls.collect::<Vec<_>>().join(", ");
+        let urls = join(urls, ", ");
         let folder = if node.is_shared {
             into.display().to_string()
         } else {
@@ -255,7 +256,7 @@ fn nats_config(
         let address = other.address(other.port + ROUTE_DISTANCE);
         format!("\"nats://{address}\"")
     });
-    let routes = routes.collect::<Vec<_>>().join(", ");
+    let routes = join(routes, ", ");
     let cluster = if servers.len() > 1 {
         format!(
             "cluster {{ name: nats, listen: \"0.0.0.0:{}\", routes: [{routes}] }}\n",

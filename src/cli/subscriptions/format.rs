@@ -317,7 +317,7 @@ pub(super) fn format_status(
                     group_thousands(*requests_failed)
                 ),
             ),
-            ("jobs", jobs.collect::<Vec<_>>().join(", ")),
+            ("jobs", format::join(jobs, ", ")),
         ],
     )
 }

@@ -30,7 +30,7 @@ use gridhook_api::{
 };
 use gridhook_clock::Clock;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   gridhook subscriptions list orders
   gridhook subscriptions create orders billing --endpoint https://example.com/hook --event-type Order.Placed
@@ -40,13 +40,7 @@ use gridhook_clock::Clock;
   gridhook subscriptions probe orders billing
   gridhook subscriptions retry orders billing 42
   gridhook subscriptions test-filter orders billing --last 100")]
-pub struct Subscriptions {
-    #[command(subcommand)]
-    command: SubscriptionsCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum SubscriptionsCommand {
+pub enum Subscriptions {
     /// List the event subscriptions of a topic, or of all topics
     List {
         /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a
@@ -143,7 +137,7 @@ enum SubscriptionsCommand {
 
 /// The events of a test, and the event subscription that is tested.
 #[derive(Debug, Args)]
-struct TestArgs {
+pub struct TestArgs {
     #[command(flatten)]
     target: SubscriptionArgs,
     /// Test this number of the newest events of the topic [default: 100]
@@ -163,8 +157,8 @@ impl Subscriptions {
     /// # Errors
     /// A flag cannot be used, or a request failed.
     pub async fn run(self, clock: &Clock) -> Result<String, ClientError> {
-        match self.command {
-            SubscriptionsCommand::List {
+        match self {
+            Self::List {
                 topic,
                 subscription_id,
                 client,
@@ -194,23 +188,15 @@ impl Subscriptions {
                         format::format_list(all)
                     })
             }
-            SubscriptionsCommand::Show { target, full_url } => {
-                target.show_subscription(full_url, clock).await
-            }
-            SubscriptionsCommand::Create { target, spec } => {
-                target.create_subscription(&spec).await
-            }
-            SubscriptionsCommand::Update { target, spec } => {
-                target.update_subscription(&spec).await
-            }
-            SubscriptionsCommand::Delete { target, yes } => target.delete_subscription(yes).await,
-            SubscriptionsCommand::Hold(target) => target.run_action("hold", None, clock).await,
-            SubscriptionsCommand::Resume(target) => target.run_action("resume", None, clock).await,
-            SubscriptionsCommand::Probe(target) => target.run_action("probe", None, clock).await,
-            SubscriptionsCommand::Release(target) => {
-                target.run_action("release", None, clock).await
-            }
-            SubscriptionsCommand::Unblock {
+            Self::Show { target, full_url } => target.show_subscription(full_url, clock).await,
+            Self::Create { target, spec } => target.create_subscription(&spec).await,
+            Self::Update { target, spec } => target.update_subscription(&spec).await,
+            Self::Delete { target, yes } => target.delete_subscription(yes).await,
+            Self::Hold(target) => target.run_action("hold", None, clock).await,
+            Self::Resume(target) => target.run_action("resume", None, clock).await,
+            Self::Probe(target) => target.run_action("probe", None, clock).await,
+            Self::Release(target) => target.run_action("release", None, clock).await,
+            Self::Unblock {
                 target,
                 key,
                 all: _,
@@ -220,14 +206,12 @@ impl Subscriptions {
                     .run_action("unblock", Some(json!(UnblockRequest { key, retry })), clock)
                     .await
             }
-            SubscriptionsCommand::Retry { target, sequences } => {
-                target.retry_deliveries(sequences).await
-            }
-            SubscriptionsCommand::TestFilter { test, draft } => {
+            Self::Retry { target, sequences } => target.retry_deliveries(sequences).await,
+            Self::TestFilter { test, draft } => {
                 test.run("testFilter", "filter", draft, format::format_filter_test)
                     .await
             }
-            SubscriptionsCommand::TestTransform { test, draft } => {
+            Self::TestTransform { test, draft } => {
                 test.run(
                     "testTransform",
                     "transform",
@@ -303,13 +287,8 @@ impl SubscriptionArgs {
         let server = self.client.server.build_client()?;
         let path = self.path("");
         let command = format!("gridhook subscriptions update {}", self.command_arguments());
-        let Creation { resource, is_new } =
+        let Creation { resource, verb } =
             create_resource(&server, &path, &body, &self.name(), &command).await?;
-        let verb = if is_new {
-            "created"
-        } else {
-            "exists, unchanged:"
-        };
         self.client.format_response(&resource, |subscription| {
             format!(
                 "{verb} {}\n{}",
@@ -396,9 +375,7 @@ impl SubscriptionArgs {
         let mut body = rest.next().unwrap_or_else(|| json!({"all": true}));
         let mut events = 0;
         let waits_until = loop {
-            let part: RetriedView = server
-                .send_request(Method::POST, &self.path("/retry"), Some(&body))
-                .await?;
+            let part: RetriedView = server.send_post(&self.path("/retry"), &body).await?;
             events += part.events;
             match (part.next, rest.next()) {
                 (Some(next), _) => body["after"] = next.into(),

@@ -19,7 +19,7 @@ const TIME_TO_LIVE: &str = "retryPolicy.eventTimeToLiveInMinutes";
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Settings")]
-pub(super) struct SubscriptionSpecArgs {
+pub struct SubscriptionSpecArgs {
     /// URL of the endpoint
     #[arg(long, value_name = "URL")]
     pub(super) endpoint: Option<String>,

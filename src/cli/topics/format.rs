@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::{
     client,
     format::{
-        self, count_with_noun, group_thousands, optional_number, optional_or_dash, optional_text,
-        text_or_dash,
+        self, count_with_noun, group_thousands, join, optional_number, optional_or_dash,
+        optional_text, text_or_dash,
     },
     output::TextTable,
 };
@@ -157,14 +157,13 @@ const WIDTH: usize = 19;
 const ACCEPTED: &str = "accepted";
 
 fn tag_list(tags: &BTreeMap<String, String>) -> String {
-    tags.iter()
-        .map(|(name, value)| format!("{name}={}", text_or_dash(value)))
-        .collect::<Vec<_>>()
-        .join(", ")
+    let tags = tags.iter();
+    let pairs = tags.map(|(name, value)| format!("{name}={}", text_or_dash(value)));
+    join(pairs, ", ")
 }
 
 fn format_networks<'a>(masks: impl Iterator<Item = &'a str>) -> String {
-    masks.map(text_or_dash).collect::<Vec<_>>().join(", ")
+    join(masks.map(text_or_dash), ", ")
 }
 
 /// A table of topics, domains and namespaces.

@@ -19,7 +19,7 @@ use super::{
 };
 use gridhook_api::{resource::NamedResource, topic::SharedAccessKeys, what_if::Difference};
 
-#[derive(Debug, Args)]
+#[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   gridhook topics list
   gridhook topics create orders --input-schema CloudEventSchemaV1_0 --tag team=shop
@@ -27,13 +27,7 @@ use gridhook_api::{resource::NamedResource, topic::SharedAccessKeys, what_if::Di
   gridhook topics update orders --allow-from 10.1.0.0/16
   gridhook topics keys orders --regenerate key2 --yes
   gridhook topics delete orders --yes")]
-pub struct Topics {
-    #[command(subcommand)]
-    command: TopicsCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum TopicsCommand {
+pub enum Topics {
     /// List topics, domains and namespaces, or the topics of a domain or a namespace
     List {
         /// Domain or namespace whose topics to list, such as domains/NAME
@@ -88,7 +82,7 @@ enum TopicsCommand {
 }
 
 #[derive(Debug, Args)]
-struct TopicArgs {
+pub struct TopicArgs {
     /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a
     /// resource id
     topic: ResourceName,
@@ -102,17 +96,17 @@ impl Topics {
     /// # Errors
     /// A flag cannot be used, or a request failed.
     pub async fn run(self) -> Result<String, ClientError> {
-        match self.command {
-            TopicsCommand::List {
+        match self {
+            Self::List {
                 domain,
                 subscription_id,
                 client,
             } => list_topics(&client, domain, &subscription_id).await,
-            TopicsCommand::Show(target) => target.show_topic().await,
-            TopicsCommand::Create { target, spec } => target.create_topic(&spec).await,
-            TopicsCommand::Update { target, spec } => target.update_topic(&spec).await,
-            TopicsCommand::Delete { target, yes } => target.delete_topic(yes).await,
-            TopicsCommand::Keys {
+            Self::Show(target) => target.show_topic().await,
+            Self::Create { target, spec } => target.create_topic(&spec).await,
+            Self::Update { target, spec } => target.update_topic(&spec).await,
+            Self::Delete { target, yes } => target.delete_topic(yes).await,
+            Self::Keys {
                 target,
                 regenerate,
                 yes,
@@ -173,7 +167,7 @@ impl TopicArgs {
         let server = self.client.server.build_client()?;
         let path = self.topic.path("");
         let name = client::short_name(&path);
-        let Creation { resource, is_new } = create_resource(
+        let Creation { resource, verb } = create_resource(
             &server,
             &path,
             &body,
@@ -181,11 +175,6 @@ impl TopicArgs {
             &format!("gridhook topics update {name}"),
         )
         .await?;
-        let verb = if is_new {
-            "created"
-        } else {
-            "exists, unchanged:"
-        };
         self.client
             .format_response(&resource, |topic: &TopicResource| {
                 format!("{verb} {}", topic.format_summary())
@@ -210,27 +199,13 @@ impl TopicArgs {
         let (topic, shown) = server.get_tagged(&path).await?;
         let NamedResource { id, .. } = serde_json::from_value(topic)?;
         let name = client::short_name(&id);
-        let below = match self.topic.kind() {
-            ResourceNameKind::Namespace => {
-                let topics = list::list_ids(&server, &self.topic.path("/topics"))
-                    .await?
-                    .len();
-                format!("its {}", count_with_noun(topics as u64, "topic"))
-            }
-            ResourceNameKind::Topic
-            | ResourceNameKind::NamespaceTopic
-            | ResourceNameKind::DomainTopic => {
-                let subscriptions =
-                    list::list_ids(&server, &self.topic.path("/eventSubscriptions"))
-                        .await?
-                        .len();
-                format!(
-                    "its {}",
-                    count_with_noun(subscriptions as u64, "event subscription")
-                )
-            }
+        let (list, noun) = match self.topic.kind() {
+            ResourceNameKind::Namespace => ("/topics", "topic"),
+            _ => ("/eventSubscriptions", "event subscription"),
         };
-        prompt::ask_confirmation(&format!("Delete {name}, its events and {below}?"), yes)?;
+        let below = list::list_ids(&server, &self.topic.path(list)).await?;
+        let below = count_with_noun(below.len() as u64, noun);
+        prompt::ask_confirmation(&format!("Delete {name}, its events and its {below}?"), yes)?;
         server.delete(&path, &shown).await?;
         Ok(self
             .client
@@ -278,8 +253,8 @@ impl TopicArgs {
 /// The result of a creation.
 pub(super) struct Creation {
     pub(super) resource: Value,
-    /// Whether the resource did not exist before.
-    pub(super) is_new: bool,
+    /// What became of the resource: created, or there already.
+    pub(super) verb: &'static str,
 }
 
 /// Creates a resource. If it exists with the same properties, it is put again: the response to the
@@ -308,7 +283,7 @@ pub(super) async fn create_resource(
                         .await?;
                     Ok(Creation {
                         resource,
-                        is_new: false,
+                        verb: "exists, unchanged:",
                     })
                 }
                 Ok(_) | Err(ClientError::Refused { .. }) => Err(ClientError::Failed(format!(
@@ -319,7 +294,7 @@ pub(super) async fn create_resource(
         }
         result => result.map(|resource| Creation {
             resource,
-            is_new: true,
+            verb: "created",
         }),
     }
 }

@@ -12,7 +12,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Settings")]
-pub(super) struct TopicSpecArgs {
+pub struct TopicSpecArgs {
     /// Input schema; cannot be changed after creation
     #[arg(long, value_name = "SCHEMA", value_enum)]
     input_schema: Option<InputSchemaArg>,

@@ -1,7 +1,6 @@
 //! A template with the resource group that it is deployed to: expands it, and finds the states of
 //! resources that its expressions need.
 
-use crate::AdminResult;
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, body::MessageBody, http::Method, web};
@@ -9,7 +8,7 @@ use serde_json::Value;
 
 use super::{DeploymentError, LEAVE_OUT_SETTING};
 use crate::{
-    AdminError, Control,
+    AdminError, AdminResult, Control,
     arm::{
         operation::{Call, ChangeLock},
         path,
@@ -76,14 +75,9 @@ impl ResourceCaller {
 
     /// The response to a GET, or to a POST of an action, of a resource that exists.
     async fn fetch_state(&self, key: &StateKey) -> AdminResult<Option<Value>> {
-        let path = match &key.action {
-            None => key.id.clone(),
-            Some(action) => format!("{}/{action}", key.id),
-        };
-        let method = if key.action.is_none() {
-            Method::GET
-        } else {
-            Method::POST
+        let (method, path) = match &key.action {
+            None => (Method::GET, key.id.clone()),
+            Some(action) => (Method::POST, format!("{}/{action}", key.id)),
         };
         let target = path::find_route(&path);
         let operation = target

@@ -14,7 +14,6 @@ mod preview;
 mod resource;
 mod run;
 
-use crate::{AdminResult, respond_json, respond_nothing};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use actix_web::{
@@ -28,11 +27,12 @@ pub(crate) use self::error::DeploymentError;
 use self::{
     error::store_error,
     expansion::{ResourceCaller, TemplateExpander},
+    preview::Preview,
     run::DeploymentRun,
 };
 use super::{Call, list::PageRequest, resource_groups};
 use crate::{
-    AdminError, Control, audit,
+    AdminError, AdminResult, Control, audit,
     model::{
         InvalidRequest,
         deployment::{
@@ -41,7 +41,7 @@ use crate::{
         },
         value_of,
     },
-    request_id,
+    request_id, respond_json, respond_nothing,
 };
 use gridhook_api::{
     account::ResourceGroup,
@@ -194,6 +194,15 @@ impl DeploymentRequest {
             spec,
             expander,
         })
+    }
+
+    /// Compares the resources of the template with the existing ones, and refuses those that are
+    /// refused.
+    async fn preview(&mut self) -> AdminResult<(Declared, Vec<Preview>)> {
+        let declared = self.expander.expand_with_states(|_, _| false).await?;
+        let previews = preview::compare_resources(&self.expander.caller, &declared).await?;
+        preview::check_previews(&self.path.name, &declared, &previews)?;
+        Ok((declared, previews))
     }
 
     /// The record of the deployment as it begins.
@@ -395,9 +404,7 @@ pub(super) async fn operation(call: Call<'_>) -> AdminResult {
 /// `POST …/validate`. Clients expect what is wrong with the template in the body of a 400.
 pub(super) async fn validate(call: Call<'_>) -> AdminResult {
     let mut request = DeploymentRequest::from_call(call)?;
-    let declared = preview::expand_for_preview(&mut request.expander).await?;
-    let previews = preview::compare_resources(&request.expander.caller, &declared).await?;
-    preview::check_previews(&request.path.name, &declared, &previews)?;
+    let (declared, _) = request.preview().await?;
     let mut record = request.new_record(call.control, &declared);
     record.state = DeploymentState::Succeeded;
     record.ended = Some(record.started);
@@ -444,9 +451,7 @@ fn failed_preview(error: &DeploymentError) -> WhatIfResult {
 }
 
 async fn preview_changes(call: Call<'_>, request: &mut DeploymentRequest) -> AdminResult {
-    let declared = preview::expand_for_preview(&mut request.expander).await?;
-    let previews = preview::compare_resources(&request.expander.caller, &declared).await?;
-    preview::check_previews(&request.path.name, &declared, &previews)?;
+    let (declared, previews) = request.preview().await?;
     let existing = resource_groups::resource_ids(call.control, &request.path.scope);
     let only_ids = request.spec.is_preview_of_ids;
     let deletions = match request.spec.mode {

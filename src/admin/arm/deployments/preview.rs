@@ -1,17 +1,12 @@
 //! The preview of a deployment: the changes that it would make, and whether its resources are
 //! valid.
 
-use crate::AdminResult;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::{
-    DeploymentError,
-    expansion::{ResourceCaller, TemplateExpander},
-    resource::ResourceTarget,
-};
-use crate::AdminError;
+use super::{DeploymentError, expansion::ResourceCaller, resource::ResourceTarget};
+use crate::{AdminError, AdminResult};
 use gridhook_api::{
     deployment::{WhatIfChange, WhatIfPropertyChange, WhatIfResult, WhatIfResultProperties},
     resource::ErrorDetail,
@@ -325,9 +320,4 @@ fn property_change(change: &ValueChange) -> WhatIfPropertyChange {
         before: given(&change.before),
         after: given(&change.after),
     }
-}
-
-/// Expands a template for a preview or a validation: with the states of what exists.
-pub(super) async fn expand_for_preview(expander: &mut TemplateExpander) -> AdminResult<Declared> {
-    expander.expand_with_states(|_, _| false).await
 }

@@ -1,17 +1,12 @@
 //! Changes a resource of a template, as a request for it would.
 
-use crate::AdminResult;
 use std::sync::Arc;
 
-use actix_web::{
-    HttpResponse,
-    body::MessageBody,
-    http::{Method, StatusCode},
-};
+use actix_web::http::{Method, StatusCode};
 
 use super::expansion::ResourceCaller;
 use crate::{
-    AdminError,
+    AdminError, AdminResult,
     arm::{
         concerned_shards, current_body, lock_key,
         operation::{ArmOperation, Call, ChangeLock},
@@ -24,12 +19,6 @@ use gridhook_api::what_if::Difference;
 use gridhook_declared::DeclaredResource;
 use gridhook_record::topic::TopicRecord;
 
-/// The result of a PUT or DELETE of a resource.
-pub(super) struct AppliedResource {
-    /// The status of the response; 200 if nothing had to be changed.
-    pub(super) status: StatusCode,
-}
-
 /// A resource of a template and the operation that changes it.
 pub(super) struct ResourceTarget {
     path: ArmPath,
@@ -39,17 +28,17 @@ pub(super) struct ResourceTarget {
 
 impl ResourceTarget {
     /// The PUT of a resource.
-    pub(super) fn new(resource: &DeclaredResource) -> Result<Self, AdminError> {
+    pub(super) fn new(resource: &DeclaredResource) -> AdminResult<Self> {
         let body = resource.body.to_string();
         Self::with_method(&resource.control_path(), &Method::PUT, body)
     }
 
     /// The DELETE of the resource with an id.
-    pub(super) fn deletion(id: &str) -> Result<Self, AdminError> {
+    pub(super) fn deletion(id: &str) -> AdminResult<Self> {
         Self::with_method(id, &Method::DELETE, String::new())
     }
 
-    fn with_method(id: &str, method: &Method, body: String) -> Result<Self, AdminError> {
+    fn with_method(id: &str, method: &Method, body: String) -> AdminResult<Self> {
         let unknown = || AdminError::NoSuchPath(id.to_owned());
         let path = path::find_route(id).ok_or_else(unknown)?;
         let operation = path.route.operation(method).ok_or_else(unknown)?;
@@ -79,7 +68,7 @@ impl ResourceTarget {
         &self,
         caller: &ResourceCaller,
         topic: &TopicRecord,
-    ) -> Result<(), AdminError> {
+    ) -> AdminResult<()> {
         let lock = ChangeLock::default();
         subscriptions::check_planned(self.call(caller, &lock), topic)
     }
@@ -99,23 +88,23 @@ impl ResourceTarget {
         caller.call(&self.path, self.body.as_bytes(), lock)
     }
 
-    /// Changes the resource, unless it is already as declared. The audit trail has a record of the
-    /// change, as of a request.
-    pub(super) async fn apply(
-        &self,
-        caller: &ResourceCaller,
-        id: &str,
-    ) -> AdminResult<AppliedResource> {
+    /// Takes the lock of changes of the resource.
+    async fn take_lock(&self, caller: &ResourceCaller) -> ChangeLock {
         let lock = ChangeLock::default();
         if let Some(key) = lock_key(&self.path) {
             lock.hold_lock(caller.control.lock_topic(&key).await);
         }
+        lock
+    }
+
+    /// Changes the resource, unless it is already as declared, and returns the status. The audit
+    /// trail has a record of the change, as of a request.
+    pub(super) async fn apply(&self, caller: &ResourceCaller, id: &str) -> AdminResult<StatusCode> {
+        let lock = self.take_lock(caller).await;
         let call = self.call(caller, &lock);
         match self.operation.compute_difference(call).await {
             Ok(difference) if difference.exists && difference.changes.is_empty() => {
-                return Ok(AppliedResource {
-                    status: StatusCode::OK,
-                });
+                return Ok(StatusCode::OK);
             }
             Ok(_) => {}
             // A domain topic that its first event subscription creates does not exist before.
@@ -128,22 +117,19 @@ impl ResourceTarget {
             ..call
         };
         let change = self.operation.handle_call(call);
-        let response = self.record_change(caller, Method::PUT, id, change).await?;
+        let status = self.record_change(caller, Method::PUT, id, change).await?;
         let concerned = concerned_shards(&caller.control, &self.path);
         caller.control.wait_until_followed(concerned).await?;
-        applied(response)
+        Ok(status)
     }
 
-    /// Deletes the resource. The audit trail has a record of it, as of a request.
+    /// Deletes the resource, and returns the status. The audit trail has a record of it, as of a request.
     pub(super) async fn delete(
         &self,
         caller: &ResourceCaller,
         id: &str,
-    ) -> Result<AppliedResource, AdminError> {
-        let lock = ChangeLock::default();
-        if let Some(key) = lock_key(&self.path) {
-            lock.hold_lock(caller.control.lock_topic(&key).await);
-        }
+    ) -> AdminResult<StatusCode> {
+        let lock = self.take_lock(caller).await;
         let call = self.call(caller, &lock);
         let before = self.show(call).await;
         let deletion = async {
@@ -151,11 +137,11 @@ impl ResourceTarget {
             self.operation.handle_call(call).await
         };
         let concerned = concerned_shards(&caller.control, &self.path);
-        let response = self
+        let status = self
             .record_change(caller, Method::DELETE, id, deletion)
             .await?;
         caller.control.wait_until_followed(concerned).await?;
-        applied(response)
+        Ok(status)
     }
 
     /// Makes a change with an audit record.
@@ -164,8 +150,8 @@ impl ResourceTarget {
         caller: &ResourceCaller,
         method: Method,
         id: &str,
-        change: impl Future<Output = Result<HttpResponse, AdminError>>,
-    ) -> Result<HttpResponse, AdminError> {
+        change: impl Future<Output = AdminResult>,
+    ) -> AdminResult<StatusCode> {
         let operation = audit::begin_operation(
             &caller.control,
             &caller.request,
@@ -174,20 +160,15 @@ impl ResourceTarget {
             id,
         );
         let Some(operation) = operation else {
-            return change.await;
+            return Ok(change.await?.status());
         };
         let result = Arc::clone(&operation).execute(change).await;
+        let result = result.map(|response| response.status());
         let status = match &result {
-            Ok(response) => response.status(),
+            Ok(status) => *status,
             Err(error) => actix_web::ResponseError::status_code(error),
         };
         audit::finish_operation(operation, &caller.request, status).await;
         result
     }
-}
-
-fn applied(response: HttpResponse<impl MessageBody>) -> AdminResult<AppliedResource> {
-    Ok(AppliedResource {
-        status: response.status(),
-    })
 }

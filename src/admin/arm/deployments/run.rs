@@ -3,16 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use actix_web::ResponseError as _;
+use actix_web::{ResponseError as _, http::StatusCode};
 use serde_json::Value;
 use tracing::{error, info};
 
-use super::{
-    expansion::TemplateExpander,
-    left_out,
-    resource::{AppliedResource, ResourceTarget},
-};
-use crate::{AdminError, arm::resource_groups, model::deployment::failed_resource};
+use super::{expansion::TemplateExpander, left_out, resource::ResourceTarget};
+use crate::{AdminError, AdminResult, arm::resource_groups, model::deployment::failed_resource};
 use gridhook_declared::{Declared, DeclaredResource, PendingValue, hide_secrets};
 use gridhook_engine::control::deployments::RunningDeployment;
 use gridhook_record::deployment::{
@@ -156,19 +152,16 @@ impl DeploymentRun {
         self.running.show_progress();
     }
 
-    fn end_step(
-        &mut self,
-        result: Result<AppliedResource, AdminError>,
-    ) -> Result<(), DeploymentEnd> {
+    fn end_step(&mut self, result: AdminResult<StatusCode>) -> Result<(), DeploymentEnd> {
         let ended = self.expander.caller.control.clock.now();
         let Some(step) = self.running.record.steps.last_mut() else {
             return Ok(());
         };
         step.ended = Some(ended);
         let outcome = match result {
-            Ok(applied) => {
+            Ok(status) => {
                 step.state = DeploymentState::Succeeded;
-                step.status = applied.status.as_u16();
+                step.status = status.as_u16();
                 Ok(())
             }
             Err(error) => {

@@ -2,7 +2,7 @@
 
 use super::super::{
     account,
-    operation::{ArmOperation, delete, get, handler, list, patch, post, put},
+    operation::{PathOperations, delete, get, handler, list, patch, post, put},
     provider, resource_groups,
 };
 use crate::{
@@ -28,7 +28,7 @@ const RESOURCES: &[Query] = &[
     SKIP_TOKEN,
 ];
 
-pub(super) static ACCOUNT: [(&str, &[ArmOperation]); 12] = [
+pub(super) static ACCOUNT: PathOperations<12> = [
     (
         "/tenants",
         &[get(
@@ -167,7 +167,7 @@ pub(super) static ACCOUNT: [(&str, &[ArmOperation]); 12] = [
     ),
 ];
 
-pub(super) static PROVIDERS: [(&str, &[ArmOperation]); 4] = [
+pub(super) static PROVIDERS: PathOperations<4> = [
     (
         "/operations",
         &[get(

@@ -2,14 +2,18 @@
 //! and commands to the delivery.
 
 use super::{
-    super::operation::{ArmOperation, get, handler, post},
+    super::operation::{ArmOperation, Handler, PathOperations, get, handler, post},
     topics::PAGE_OF_LINES,
 };
 use crate::{
     auth::Access,
     dead_letters, ledger,
     merge::SpreadMerge,
-    openapi::{CHANGING, Description, Errors, Query, QueryType, READING, SKIP_TOKEN, describe},
+    openapi::{
+        CHANGING, Description, Errors, Query,
+        QueryType::{NumberBetween, OneOf, Text, Time},
+        READING, SKIP_TOKEN, describe,
+    },
     operate, replay, retry,
 };
 use gridhook_api::{
@@ -27,22 +31,18 @@ use gridhook_policy::record::{Command, job::JobCommand};
 const LEDGER: &[Query] = &[
     Query(
         "from",
-        QueryType::Time,
+        Time,
         "Earliest time of a line; default: an hour before `to`, with `order=newest` the first line",
     ),
     Query(
         "order",
-        QueryType::OneOf(&["oldest", "newest"]),
+        OneOf(&["oldest", "newest"]),
         "Which lines come first; default `oldest`",
     ),
-    Query(
-        "to",
-        QueryType::Time,
-        "Time before which lines end; default: now",
-    ),
+    Query("to", Time, "Time before which lines end; default: now"),
     Query(
         "outcome",
-        QueryType::Text,
+        Text,
         "Step of the lines, outcome of an attempt, or reason for which an event was given up",
     ),
 ];
@@ -51,45 +51,43 @@ const LEDGER: &[Query] = &[
 const DEAD_LETTERS: &[Query] = &[
     Query(
         "stage",
-        QueryType::Text,
+        Text,
         "Stage of the dead letters: `waiting` for their file, or `written` to it",
     ),
     Query(
         "from",
-        QueryType::Text,
+        Text,
         "Earliest time of the last attempt, or else of the publish",
     ),
     Query(
         "to",
-        QueryType::Text,
+        Text,
         "Time before which the last attempt, or else the publish, was",
     ),
-    Query("reason", QueryType::Text, "Reason of the dead letter"),
-    Query("id", QueryType::Text, "Id of the event"),
-    Query(
-        "$top",
-        QueryType::NumberBetween(1, 1000),
-        "Maximum items in a page",
-    ),
+    Query("reason", Text, "Reason of the dead letter"),
+    Query("id", Text, "Id of the event"),
+    Query("$top", NumberBetween(1, 1000), "Maximum items in a page"),
     SKIP_TOKEN,
 ];
 
 const UNREADABLE_DEAD_LETTER: Errors = &[(409, "Unreadable dead letter, with the cause")];
 
 /// A command to the delivery, which returns the status.
-const fn command(id: &'static str, summary: &'static str) -> Description {
-    describe(id, summary)
+const fn command(handler: Handler, description: Description) -> ArmOperation {
+    let description = description
         .returns::<SubscriptionStatusView>(200, "The changed status")
-        .fails(CHANGING)
+        .fails(CHANGING);
+    post(Access::OPERATE, handler, description).in_parts(SpreadMerge::Commands)
 }
 
-const fn replay_command(id: &'static str, summary: &'static str) -> Description {
-    describe(id, summary)
+const fn replay_command(handler: Handler, description: Description) -> ArmOperation {
+    let description = description
         .returns::<ReplayView>(200, "The changed replay")
-        .fails(CHANGING)
+        .fails(CHANGING);
+    post(Access::OPERATE, handler, description).in_parts(SpreadMerge::Replays)
 }
 
-pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
+pub(super) static DELIVERY_ACTIONS: PathOperations<16> = [
     (
         "/deadLetters",
         &[get(
@@ -207,66 +205,54 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
     ),
     (
         "/replays/{replayId}/pause",
-        &[post(
-            Access::OPERATE,
+        &[replay_command(
             handler!(call => replay::command_job(call, JobCommand::Pause)),
-            replay_command("pauseReplay", "Pause a replay; attempts in flight finish"),
-        )
-        .in_parts(SpreadMerge::Replays)],
+            describe("pauseReplay", "Pause a replay; attempts in flight finish"),
+        )],
     ),
     (
         "/replays/{replayId}/resume",
-        &[post(
-            Access::OPERATE,
+        &[replay_command(
             handler!(call => replay::command_job(call, JobCommand::Resume)),
-            replay_command("resumeReplay", "Resume a paused replay"),
-        )
-        .in_parts(SpreadMerge::Replays)],
+            describe("resumeReplay", "Resume a paused replay"),
+        )],
     ),
     (
         "/replays/{replayId}/cancel",
-        &[post(
-            Access::OPERATE,
+        &[replay_command(
             handler!(call => replay::command_job(call, JobCommand::Cancel)),
-            replay_command(
+            describe(
                 "cancelReplay",
                 "Cancel a replay; delivered events stay delivered",
             ),
-        )
-        .in_parts(SpreadMerge::Replays)],
+        )],
     ),
     (
         "/hold",
-        &[post(
-            Access::OPERATE,
+        &[command(
             handler!(call => operate::send_command(call, Command::Hold)),
-            command(
+            describe(
                 "hold",
                 "Hold delivery until `resume`; attempts in flight finish",
             ),
-        )
-        .in_parts(SpreadMerge::Commands)],
+        )],
     ),
     (
         "/resume",
-        &[post(
-            Access::OPERATE,
+        &[command(
             handler!(call => operate::send_command(call, Command::Resume)),
-            command("resume", "Resume delivery after `hold`"),
-        )
-        .in_parts(SpreadMerge::Commands)],
+            describe("resume", "Resume delivery after `hold`"),
+        )],
     ),
     (
         "/probe",
-        &[post(
-            Access::OPERATE,
+        &[command(
             handler!(call => operate::send_command(call, Command::Probe)),
-            command(
+            describe(
                 "probe",
                 "Probe a suspended endpoint now; 409 if it is not suspended",
             ),
-        )
-        .in_parts(SpreadMerge::Commands)],
+        )],
     ),
     (
         "/retry",
@@ -289,27 +275,23 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[ArmOperation]); 16] = [
     ),
     (
         "/release",
-        &[post(
-            Access::OPERATE,
+        &[command(
             handler!(call => operate::send_command(call, Command::Release)),
-            command(
+            describe(
                 "release",
                 "Release a suspended endpoint as healthy; 409 if it is healthy",
             ),
-        )
-        .in_parts(SpreadMerge::Commands)],
+        )],
     ),
     (
         "/unblock",
-        &[post(
-            Access::OPERATE,
+        &[command(
             handler!(operate::unblock),
-            command(
+            describe(
                 "unblock",
                 "Decide about the events that block their order key; 409 if none does",
             )
             .takes::<UnblockRequest>(false, r#"{"key": "orders/1"}"#),
-        )
-        .in_parts(SpreadMerge::Commands)],
+        )],
     ),
 ];

@@ -2,7 +2,7 @@
 
 use super::super::{
     deployments,
-    operation::{ArmOperation, delete, get, handler, post, put},
+    operation::{ArmOperation, PathOperations, delete, get, handler, post, put},
     unsupported,
 };
 use crate::{
@@ -159,7 +159,7 @@ pub(super) static DEPLOYMENTS: [(&str, &[ArmOperation], &str); 11] = [
 ];
 
 /// The paths below an Azure subscription: clients read that it has no deployments, and why.
-pub(super) static SUBSCRIPTION_DEPLOYMENTS: [(&str, &[ArmOperation]); 4] = [
+pub(super) static SUBSCRIPTION_DEPLOYMENTS: PathOperations<4> = [
     (
         "/providers/Microsoft.Resources/deployments",
         &[get(

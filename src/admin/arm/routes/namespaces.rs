@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{
     super::{
         namespaces,
-        operation::{ArmOperation, delete, get, handler, list, patch, post, put},
+        operation::{ArmOperation, PathOperations, delete, get, handler, list, patch, post, put},
         subscriptions, topics,
     },
     subscriptions::DELETE_SUBSCRIPTION,
@@ -40,7 +40,7 @@ pub(super) static NAMESPACES: [ArmOperation; 1] = [list(
     describe("list", "List namespaces").pages::<Namespace>(),
 )];
 
-pub(super) static NAMESPACE: [(&str, &[ArmOperation]); 3] = [
+pub(super) static NAMESPACE: PathOperations<3> = [
     (
         "",
         &[

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        operation::{ArmOperation, delete, get, handler, list, patch, post, put},
+        operation::{ArmOperation, PathOperations, delete, get, handler, list, patch, post, put},
         subscriptions,
     },
     topics::ONE_EVENT,
@@ -15,7 +15,8 @@ use crate::{
     merge::SpreadMerge,
     metrics::{self, MetricsView},
     openapi::{
-        Description, Query, QueryType, READING, SchemaRegistry, any_text, describe, error_reference,
+        Description, Query, QueryType::NumberFrom, READING, SchemaRegistry, any_text, describe,
+        error_reference,
     },
     operate, test_filter,
 };
@@ -35,19 +36,15 @@ type SubscriptionView = EventSubscription<SubscriptionProperties>;
 
 /// Parameters of the events of a request.
 const DELIVERED_EVENTS: &[Query] = &[
-    Query(
-        "from",
-        QueryType::NumberFrom(1),
-        "Sequence number of the first event",
-    ),
+    Query("from", NumberFrom(1), "Sequence number of the first event"),
     Query(
         "to",
-        QueryType::NumberFrom(1),
+        NumberFrom(1),
         "Sequence number of the last event; by default that of the first",
     ),
     Query(
         "attempt",
-        QueryType::NumberFrom(1),
+        NumberFrom(1),
         "Number of the attempt; by default the first",
     ),
 ];
@@ -158,7 +155,7 @@ pub(super) const DELETE_SUBSCRIPTION: Description = describe(
 )
 .returns_nothing(204, "The resource is deleted");
 
-pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[ArmOperation]); 8] = [
+pub(super) static SUBSCRIPTION_ACTIONS: PathOperations<8> = [
     (
         "/getFullUrl",
         &[post(

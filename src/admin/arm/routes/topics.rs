@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     super::{
         domain_topics, event_types,
-        operation::{ArmOperation, delete, get, handler, list, patch, post, put},
+        operation::{ArmOperation, PathOperations, delete, get, handler, list, patch, post, put},
         topics,
     },
     subscriptions::TEST_FILTER,
@@ -16,8 +16,9 @@ use crate::{
     events,
     merge::SpreadMerge,
     openapi::{
-        CHANGING, Description, Errors, Query, QueryType, READING, SchemaRegistry, any_object,
-        describe,
+        CHANGING, Description, Errors, Query,
+        QueryType::{NonEmptyText, NumberBetween, NumberFrom, Text},
+        READING, SchemaRegistry, any_object, describe,
     },
     operate, test_filter, trace,
 };
@@ -31,10 +32,10 @@ use gridhook_api::{
 
 /// Parameters that name an event.
 pub(super) const ONE_EVENT: &[Query] = &[
-    Query("id", QueryType::NonEmptyText, "Id of the event"),
+    Query("id", NonEmptyText, "Id of the event"),
     Query(
         "sequence",
-        QueryType::NumberFrom(1),
+        NumberFrom(1),
         "Sequence number of the event, instead of its id",
     ),
 ];
@@ -43,12 +44,12 @@ pub(super) const ONE_EVENT: &[Query] = &[
 pub(super) const PAGE_OF_LINES: &[Query] = &[
     Query(
         "top",
-        QueryType::NumberBetween(1, TOP_MAX as u64),
+        NumberBetween(1, TOP_MAX as u64),
         "Maximum lines in a page",
     ),
     Query(
         "continue",
-        QueryType::Text,
+        Text,
         "Start of the page, taken from the page before",
     ),
 ];
@@ -56,21 +57,17 @@ pub(super) const PAGE_OF_LINES: &[Query] = &[
 const EVENTS: &[Query] = &[
     Query(
         "top",
-        QueryType::NumberBetween(1, events::TOP_MAX as u64),
+        NumberBetween(1, events::TOP_MAX as u64),
         "Maximum events in a page",
     ),
     Query(
         "before",
-        QueryType::Text,
+        Text,
         "Sequence number before which the page ends, or `before` of the last page",
     ),
-    Query("type", QueryType::Text, "Type of the listed events"),
-    Query(
-        "subject",
-        QueryType::Text,
-        "Text in the subject of the listed events",
-    ),
-    Query("id", QueryType::Text, "Id of the listed events"),
+    Query("type", Text, "Type of the listed events"),
+    Query("subject", Text, "Text in the subject of the listed events"),
+    Query("id", Text, "Id of the listed events"),
 ];
 
 const PUBLISHING: Errors = &[
@@ -126,7 +123,7 @@ pub(super) const REGENERATE_KEY: Description =
         .returns::<SharedAccessKeys>(200, "Both access keys")
         .fails(CHANGING);
 
-pub(super) static TOPIC_ACTIONS: [(&str, &[ArmOperation]); 8] = [
+pub(super) static TOPIC_ACTIONS: PathOperations<8> = [
     (
         "/listKeys",
         &[post(Access::ADMIN, handler!(topics::list_keys), LIST_KEYS)],
@@ -230,7 +227,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[ArmOperation]); 8] = [
 ];
 
 /// The event types of every topic.
-pub(super) static EVENT_TYPES: [(&str, &[ArmOperation]); 2] = [
+pub(super) static EVENT_TYPES: PathOperations<2> = [
     (
         "/eventTypes",
         &[get(
@@ -272,7 +269,7 @@ pub(super) static EVENT_TYPES: [(&str, &[ArmOperation]); 2] = [
 ];
 
 /// Operations on topics and domains, which topics of namespaces do not have.
-pub(super) static TOPIC_LISTS: [(&str, &[ArmOperation]); 2] = [
+pub(super) static TOPIC_LISTS: PathOperations<2> = [
     (
         "/providers/Microsoft.EventGrid/eventTypes",
         &[get(
@@ -294,7 +291,7 @@ pub(super) static TOPIC_LISTS: [(&str, &[ArmOperation]); 2] = [
     ),
 ];
 
-pub(super) static DOMAIN_TOPICS: [(&str, &[ArmOperation]); 2] = [
+pub(super) static DOMAIN_TOPICS: PathOperations<2> = [
     (
         "",
         &[list(

@@ -2,10 +2,7 @@
 
 use super::settable_body;
 use crate::model::system_data::system_data_view;
-use gridhook_api::{
-    namespace::{Namespace, TopicsConfiguration},
-    resource::ReadOnly,
-};
+use gridhook_api::namespace::{Namespace, TopicsConfiguration};
 use gridhook_record::namespace::{NamespaceRecord, PATH_SEGMENT};
 
 /// The view of `record` on a server with this public URL.
@@ -20,7 +17,7 @@ pub fn namespace_view(record: &NamespaceRecord, public_url: &str) -> Namespace {
     namespace.id = record.resource_id().into();
     namespace.name = Some(record.name.to_string());
     namespace.kind = "Microsoft.EventGrid/namespaces".to_owned().into();
-    namespace.system_data = ReadOnly(record.system_data.as_ref().map(system_data_view));
+    namespace.system_data = system_data_view(record.system_data.as_ref());
     let properties = namespace.properties.get_or_insert_default();
     properties.provisioning_state = "Succeeded".to_owned().into();
     properties.endpoint = endpoint.into();

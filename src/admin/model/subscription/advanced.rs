@@ -3,11 +3,10 @@
 //! An error about a member describes what the operator takes, because operators with `value` and
 //! with `values` are easily confused.
 
-use crate::model::refuse_value;
 use serde_json::{Map, Value};
 
 use super::check::check_length;
-use crate::model::{EditionRanges, InvalidRequest, canonical_name};
+use crate::model::{EditionRanges, InvalidRequest, canonical_name, refuse_value};
 use gridhook_event::Schema;
 use gridhook_policy::filter::{
     advanced::{AdvancedFilter, Operator},

@@ -3,12 +3,12 @@
 //! Errors never contain a static value, which may be a secret. A view has it only if it is not
 //! secret.
 
-use crate::model::refuse_value;
 use serde_json::{Map, Value};
 
 use super::secrets::HIDDEN;
 use crate::model::{
-    BODY, InvalidRequest, canonical_name, read as read_value, tolerance::boolean_of, value_of,
+    BODY, InvalidRequest, canonical_name, read as read_value, refuse_value, tolerance::boolean_of,
+    value_of,
 };
 use gridhook_api::subscription::DeliveryAttributeMapping;
 use gridhook_event::Schema;

@@ -289,11 +289,6 @@ pub(super) fn on_gone_name(on_gone: OnGone) -> &'static str {
     }
 }
 
-/// Reads `expirationTimeUtc`; the caller checks that it is in the future.
-pub(super) fn read_expiration(given: &str) -> Result<Timestamp, InvalidRequest> {
-    parse_instant("expirationTimeUtc", given)
-}
-
 /// Reads `startsFrom`; the caller checks that it is in the past.
 pub(super) fn read_start(given: &str) -> Result<StartsFrom, InvalidRequest> {
     Ok(StartsFrom {
@@ -305,9 +300,8 @@ pub(super) fn read_start(given: &str) -> Result<StartsFrom, InvalidRequest> {
 /// The name of a delivery schema.
 pub(super) fn schema_name(schema: Schema) -> &'static str {
     match schema {
-        Schema::EventGrid => "EventGridSchema",
-        Schema::CloudEvents => "CloudEventSchemaV1_0",
         Schema::Custom => "CustomInputSchema",
+        schema => input_schema_name(schema),
     }
 }
 

@@ -1,10 +1,11 @@
 //! `destination` of an event subscription: a webhook, or one of the kinds of [`Resource`].
 
-use crate::model::refuse_value;
 use serde_json::{Map, Value};
 
 use super::{WEBHOOK, attribute, check, is_namespaced, secrets, value_of};
-use crate::model::{EditionRanges, InvalidRequest, canonical_name, read, take_value, text_at};
+use crate::model::{
+    EditionRanges, InvalidRequest, canonical_name, read, refuse_value, take_value, text_at,
+};
 use gridhook_api::{
     resource::ReadOnly,
     subscription::{Destination, SubscriptionProperties, WebhookProperties},

@@ -4,10 +4,9 @@
 //! Checks and records know the destination alone; the identity is kept beside it. A system-assigned
 //! identity is that of the server (`delivery.identity_…`).
 
-use crate::model::refuse_value;
 use serde_json::Value;
 
-use crate::model::{InvalidRequest, read, take_value};
+use crate::model::{InvalidRequest, read, refuse_value, take_value};
 use gridhook_deliver::resource::Resource;
 use gridhook_record::subscription::{
     ManagedIdentities, ResourceIdentity, ResourceIdentityKind, SubscriptionRecord, Webhook,

@@ -24,7 +24,7 @@ pub use self::view::{
 };
 use super::{
     BODY, EditionRanges, InvalidRequest, check_name, check_same_name, drop_read_only, merge_patch,
-    parse_body, read, take_value, text_at, value_of,
+    parse_body, parse_instant, read, take_value, text_at, value_of,
 };
 use gridhook_api::subscription::{
     AnySubscriptionProperties, DeadLetterDestination, DeadLetterProperties, DeadLetterWithIdentity,
@@ -255,7 +255,9 @@ impl RecordReader<'_> {
         let starts_from = properties.starts_from.as_deref();
         let starts_from = starts_from.map(check::read_start).transpose()?;
         let expires = properties.expiration_time_utc.as_deref();
-        let expires = expires.map(check::read_expiration).transpose()?;
+        let expires = expires
+            .map(|given| parse_instant("expirationTimeUtc", given))
+            .transpose()?;
         let record = SubscriptionRecord {
             number: SubscriptionId(0),
             version: 0,

@@ -1,11 +1,10 @@
 //! Event subscriptions of namespace topics: bodies have properties at other places
 //! (`deliveryConfiguration`, `filtersConfiguration`), but the same checks and records as all others.
 
-use crate::model::refuse_value;
 use serde_json::Value;
 
 use super::{RecordReader, destination, identity};
-use crate::model::{BODY, InvalidRequest, read, take_value};
+use crate::model::{BODY, InvalidRequest, read, refuse_value, take_value};
 use gridhook_api::subscription::{
     SubscriptionProperties,
     namespace::{NamespaceSubscriptionProperties, PUSH, QUEUE, translate_path},

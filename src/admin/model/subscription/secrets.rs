@@ -4,7 +4,7 @@
 //! existing secret is kept if the body has `"Hidden"`, `null` or nothing for it.
 
 use data_encoding::HEXLOWER;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::model::{InvalidRequest, tolerance::boolean_of};
@@ -171,7 +171,7 @@ fn restore_attribute(mapping: &mut Value, existing: &Webhook) {
     };
     let properties = &mut mapping["properties"];
     if !properties.is_object() {
-        *properties = Value::Object(serde_json::Map::new());
+        *properties = json!({});
     }
     let is_hidden = properties["value"].is_null() || properties["value"] == HIDDEN;
     if is_hidden && boolean_of(&properties["isSecret"]) != Some(false) {

@@ -4,16 +4,15 @@
 //! [...]}`, each with or without a draft: a `"filter"` or a `"transform"`. An object with only
 //! these keys is never an event in any schema.
 
-use crate::model::refuse_value;
 use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::check;
-use crate::model::{EditionRanges, InvalidRequest, check_exact, read as read_value};
+use crate::model::{EditionRanges, InvalidRequest, check_exact, read as read_value, refuse_value};
 use gridhook_api::subscription::EventFilter;
-use gridhook_policy::{filter::Filter, transform::Transform};
+use gridhook_policy::filter::Filter;
 use gridhook_record::topic::TopicRecord;
 
 /// Maximum number of tested events.
@@ -46,13 +45,8 @@ pub fn read_filter_test(
     })
 }
 
-/// Reads the body of `testTransform`.
-pub fn read_transform_test(body: &[u8]) -> Result<TestRequest<Transform>, InvalidRequest> {
-    read(body, "transform", Ok)
-}
-
 /// Reads a test whose draft is at `key`.
-fn read<B: DeserializeOwned, D>(
+pub(crate) fn read<B: DeserializeOwned, D>(
     body: &[u8],
     key: &'static str,
     check: impl Fn(B) -> Result<D, InvalidRequest>,
@@ -60,14 +54,10 @@ fn read<B: DeserializeOwned, D>(
     let not_json =
         |error: serde_json::Error| InvalidRequest::new("the body", format!("is not JSON: {error}"));
     let whole: Box<RawValue> = serde_json::from_slice(body).map_err(not_json)?;
-    if !whole.get().trim_start().starts_with('{') {
-        return Ok(TestRequest {
-            draft: None,
-            sample: TestEvents::Given(whole),
-        });
+    let mut members = BTreeMap::<String, Box<RawValue>>::new();
+    if whole.get().trim_start().starts_with('{') {
+        members = serde_json::from_str(whole.get()).map_err(not_json)?;
     }
-    let mut members: BTreeMap<String, Box<RawValue>> =
-        serde_json::from_str(whole.get()).map_err(not_json)?;
     if members.is_empty()
         || members
             .keys()

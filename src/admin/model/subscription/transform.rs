@@ -1,7 +1,6 @@
 //! `transform` of an event subscription, an extension of gridhook.
 
-use crate::model::InvalidRequest;
-use crate::model::refuse_value;
+use crate::model::{InvalidRequest, refuse_value};
 use gridhook_policy::transform::{Program, Transform};
 use gridhook_record::subscription::SubscriptionRecord;
 

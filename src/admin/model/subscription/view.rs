@@ -9,7 +9,7 @@ use gridhook_api::{
 use gridhook_record::{
     proposal::{Provisioned, ProvisioningState},
     subscription::SubscriptionRecord,
-    topic::{TopicKind, TopicRecord},
+    topic::TopicRecord,
 };
 
 /// The two forms of a subscription's path; they determine `id` and `type` of the view.
@@ -59,22 +59,20 @@ fn view_in_state(
     provisioning_state: &str,
     endpoint_in_service: ReadOnly<Option<String>>,
 ) -> SubscriptionView {
-    let type_and_name = match (topic.kind(), &record.filter.domain_topic) {
-        (TopicKind::Topic, _) => "Microsoft.EventGrid/topics/eventSubscriptions",
-        (TopicKind::NamespaceTopic, _) => {
-            "Microsoft.EventGrid/namespaces/topics/eventSubscriptions"
-        }
-        (TopicKind::Domain, None) => "Microsoft.EventGrid/domains/eventSubscriptions",
-        (TopicKind::Domain, Some(_)) => "Microsoft.EventGrid/domains/topics/eventSubscriptions",
-    };
+    let domain_topic = record.filter.domain_topic.as_deref();
+    let in_domain = domain_topic.map_or("", |_| "/topics");
+    let source = topic.kind().resource_type();
     let (between, kind) = match form {
-        PathForm::Nested => ("eventSubscriptions", type_and_name),
+        PathForm::Nested => (
+            "eventSubscriptions",
+            format!("{source}{in_domain}/eventSubscriptions"),
+        ),
         PathForm::Scoped => (
             "providers/Microsoft.EventGrid/eventSubscriptions",
-            "Microsoft.EventGrid/eventSubscriptions",
+            "Microsoft.EventGrid/eventSubscriptions".to_owned(),
         ),
     };
-    let topic_id = topic.resource_id_of(record.filter.domain_topic.as_deref());
+    let topic_id = topic.resource_id_of(domain_topic);
     let id = format!("{topic_id}/{between}/{}", record.name);
     let mut properties_view = properties(record);
     hide_secrets(&mut properties_view, &record.webhook);
@@ -85,7 +83,7 @@ fn view_in_state(
         name: Some(record.name.to_string()),
         properties: in_form_of(topic, properties_view),
         id: id.into(),
-        kind: kind.to_owned().into(),
-        system_data: ReadOnly(record.system_data.as_ref().map(system_data_view)),
+        kind: kind.into(),
+        system_data: system_data_view(record.system_data.as_ref()),
     }
 }

@@ -1,10 +1,9 @@
 //! The properties of a topic for publishers: `disableLocalAuth`, `publicNetworkAccess`,
 //! `inboundIpRules`, `inputSchemaMapping` and `duplicateDetectionHistoryTimeWindow`.
 
-use crate::model::refuse_value;
 use std::ops::RangeInclusive;
 
-use crate::model::InvalidRequest;
+use crate::model::{InvalidRequest, refuse_value};
 use gridhook_api::{
     duration::{InvalidDuration, parse_seconds},
     topic::TopicProperties,

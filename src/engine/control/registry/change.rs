@@ -23,8 +23,7 @@ use crate::control::{
 use gridhook_event::{PartitionId, SubscriptionId, SubscriptionKey, Timestamp};
 use gridhook_journal as journal;
 use gridhook_journal::MetaChange;
-use gridhook_record::numbers::NextNumbers;
-use gridhook_record::{subscription::SubscriptionRecord, topic::TopicRecord};
+use gridhook_record::{numbers::NextNumbers, subscription::SubscriptionRecord, topic::TopicRecord};
 use gridhook_store::keys::MetaKind;
 use gridhook_subscription::DeliveryPlan;
 

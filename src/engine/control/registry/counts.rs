@@ -7,9 +7,9 @@ use super::{SubscriptionHandle, TopicHandle};
 use crate::{fanout::meter::TopicMeter, supervision::IncarnationEnds};
 use gridhook_event::{Seq, SubscriptionId, Timestamp, chunk::RunningTotals};
 use gridhook_journal as journal;
-use gridhook_policy::outcome::{Failure, Outcome};
-use gridhook_policy::record::{
-    Counters, Cursor, EndpointView, Health, HeldBy, job::Job, lease::StepKind,
+use gridhook_policy::{
+    outcome::{Failure, Outcome},
+    record::{Counters, Cursor, EndpointView, Health, HeldBy, job::Job, lease::StepKind},
 };
 use gridhook_record::subscription::SubscriptionRecord;
 use gridhook_subscription::SubscriptionMeasures;

@@ -16,10 +16,10 @@ use super::{
 use crate::control::audit::write_changes;
 use gridhook_event::Name;
 use gridhook_journal::MetaChange;
-use gridhook_record::topic::DomainTopic;
 use gridhook_record::{
     proposal::Provisioned,
     subscription::{SubscriptionRecord, SystemData},
+    topic::DomainTopic,
 };
 use gridhook_store::keys::MetaKind;
 

@@ -44,9 +44,9 @@ use gridhook_policy::{
     record::{Command, CommandRefused, Cursor, RedrivePage, RetryRequest},
     retry::{LongerWaits, longer_waits},
 };
-use gridhook_record::numbers::NextNumbers;
 use gridhook_record::{
     namespace::NamespaceRecord,
+    numbers::NextNumbers,
     subscription::{RetryScheduleSpec, SubscriptionRecord},
     topic::TopicRecord,
 };
