@@ -73,18 +73,6 @@ pub fn stream_name(cluster: &str, shard: usize, all: usize) -> String {
     }
 }
 
-/// The listener for other nodes of the core of a shard: the port is that of the first shard plus
-/// the number.
-pub fn shard_address(first: &str, shard: usize) -> String {
-    let parsed = first
-        .rsplit_once(':')
-        .and_then(|(host, port)| Some((host, port.parse::<usize>().ok()?)));
-    parsed.map_or_else(
-        || first.to_owned(),
-        |(host, port)| format!("{host}:{}", port + shard),
-    )
-}
-
 /// A node, and how other nodes reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAddress {

@@ -46,7 +46,7 @@ pub(super) use self::{
 };
 use super::{
     forward_error::ForwardError,
-    front::hop::{ListenerSide, OwnerConnector},
+    front::hop::{HopTarget, ListenerSide, OwnerConnector},
 };
 use gridhook_admin::{ForwardCounters, health::CoreHealth};
 use gridhook_clock::Lease;
@@ -73,9 +73,10 @@ const IDLE_MAX: usize = 64;
 /// Forwards requests to the owner of a shard. Clones share its state.
 #[derive(Clone)]
 pub(super) struct Forwarder {
+    shard: usize,
     role: watch::Receiver<Role>,
-    /// The node's own listener for nodes: a request that waits for an owner goes there when this
-    /// node becomes it.
+    /// The address of the node's own listener for nodes: a request that waits for an owner goes
+    /// there when this node becomes it.
     own: String,
     connector: OwnerConnector,
     /// An older idle connection is not used: the owner may be closing it.
@@ -125,6 +126,7 @@ struct IdleHop {
 
 impl Forwarder {
     pub(super) fn new(
+        shard: usize,
         role: watch::Receiver<Role>,
         own: String,
         connector: OwnerConnector,
@@ -133,6 +135,7 @@ impl Forwarder {
         stopping: watch::Receiver<bool>,
     ) -> Self {
         Self {
+            shard,
             role,
             own,
             connector,
@@ -242,9 +245,13 @@ impl Forwarder {
         // Without it a request of two writes waits for an acknowledgement. Failing to set it is
         // harmless.
         stream.set_nodelay(true).ok();
+        let target = HopTarget {
+            shard: self.shard,
+            side,
+        };
         let stream = self
             .connector
-            .complete_handshake(stream, address, Some(side))
+            .complete_handshake(stream, address, Some(target))
             .await?;
         let (hop, connection) = handshake(TokioIo::new(stream))
             .await

@@ -153,6 +153,7 @@ impl ClusterNode {
         let role = self.claim.role.clone();
         let counters = Arc::clone(&self.cluster_context.forwarded);
         Forwarder::new(
+            self.claim.shard,
             role,
             self.address.clone(),
             self.connector.clone(),

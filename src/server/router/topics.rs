@@ -52,7 +52,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct OtherShards {
     router: ShardRouter,
     pub own: usize,
-    idle: Arc<Mutex<HashMap<String, Vec<SendRequest<WholeBody>>>>>,
+    /// The idle connections for each shard, by the address of its owner.
+    idle: Arc<Mutex<HashMap<(usize, String), Vec<SendRequest<WholeBody>>>>>,
 }
 
 impl OtherShards {
@@ -152,17 +153,18 @@ impl OtherShards {
         let address = forwarder
             .owner_address()
             .ok_or_else(|| io::Error::other("it has no owner"))?;
+        let key = (shard, address);
         let (mut connection, response) = loop {
             let idle = self
                 .idle
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .get_mut(&address)
+                .get_mut(&key)
                 .and_then(Vec::pop);
             let is_idle = idle.is_some();
             let mut connection = match idle {
                 Some(connection) => connection,
-                None => timeout(CONNECT_MAX, forwarder.open_connection(&address))
+                None => timeout(CONNECT_MAX, forwarder.open_connection(&key.1))
                     .await
                     .map_err(io::Error::other)??,
             };
@@ -188,7 +190,7 @@ impl OtherShards {
         let reason = read(response).await?;
         if connection.ready().await.is_ok() {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            let connections = idle.entry(address).or_default();
+            let connections = idle.entry(key).or_default();
             if connections.len() < IDLE_MAX {
                 connections.push(connection);
             }

@@ -412,7 +412,7 @@ fn a_node_accepts_forwarded_requests_from_nodes_of_its_cluster_only() {
         events_path("orders"),
         body.len()
     );
-    let wrong = format!("publishers {}\n{request}", "0".repeat(64));
+    let wrong = format!("publishers/0 {}\n{request}", "0".repeat(64));
     for offered in [request.as_str(), wrong.as_str()] {
         let stream = TcpStream::connect(address).expect("a connection");
         stream.set_read_timeout(Some(LONG)).expect("a socket");
@@ -435,8 +435,8 @@ fn a_node_accepts_forwarded_requests_from_nodes_of_its_cluster_only() {
     }
     // A proof for another address is none, and the owner proves itself, too.
     let other = SocketAddr::from(([127, 0, 0, 1], 1));
-    assert!(!handshake(address, other, "publishers").1);
-    assert!(handshake(address, address, "publishers").1);
+    assert!(!handshake(address, other, "publishers/0").1);
+    assert!(handshake(address, address, "publishers/0").1);
     // A proven node may watch for longer than the time limit of a proof.
     let (mut watching, confirmed) = handshake(address, address, "watch");
     assert!(confirmed);
