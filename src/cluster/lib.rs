@@ -47,12 +47,6 @@ pub fn shard_of(name: &str, shards: usize) -> usize {
     usize::try_from(hasher.finish() % shards).expect("less than a number of shards")
 }
 
-/// The number of stores, changelogs and claims of a cluster with `shards` shards for topics: with
-/// several, the control plane has one of its own behind them.
-pub fn count_with_control(shards: usize) -> usize {
-    if shards > 1 { shards + 1 } else { shards }
-}
-
 /// The number of the control plane's shard in a cluster with `all` shards, if it has one of its
 /// own.
 pub fn control_of(all: usize) -> Option<usize> {

@@ -260,6 +260,12 @@ fn check_urls(layers: &mut Layers, urls: &[String]) {
     }
 }
 
+/// The number of stores, changelogs and claims of a cluster with `shards` shards for topics: with
+/// several, the control plane has one of its own behind them.
+pub fn count_with_control(shards: usize) -> usize {
+    if shards > 1 { shards + 1 } else { shards }
+}
+
 /// Checks that other nodes can reach this one.
 fn check_node_address(layers: &mut Layers, listen: Option<SocketAddr>, advertise: Option<&str>) {
     match listen {

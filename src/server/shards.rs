@@ -50,11 +50,8 @@ use super::{
     startup, worker_threads,
 };
 use gridhook_admin::health::{CoreHealth, ServerHealth, StartPhase, StartStep};
-use gridhook_cluster::{
-    count_with_control,
-    membership::{Membership, MembershipEnd},
-};
-use gridhook_config::{Config, ObjectStoreConfig};
+use gridhook_cluster::membership::{Membership, MembershipEnd};
+use gridhook_config::{Config, ObjectStoreConfig, count_with_control};
 use gridhook_policy::dead_letter_store::StoreKind;
 use gridhook_store::rocks::STORE;
 
@@ -255,7 +252,8 @@ impl RunningCores {
         let context = node::become_standby(&nodes, &cores, config, &address, &health)?;
         let mut forwarders = Vec::with_capacity(nodes.len());
         for (node, core) in nodes.iter().zip(&cores) {
-            forwarders.push(node.build_forwarder(config).with_core(core.clone()));
+            let forwarder = node.build_forwarder(config.limits.idle_timeout / 2);
+            forwarders.push(forwarder.with_core(core.clone()));
         }
         let control = nodes.last().expect("the control plane has a node");
         let control_copy = ControlCopy::begin(control).await;
@@ -264,7 +262,7 @@ impl RunningCores {
             launch.core = Some(ShardCore {
                 address: address.clone(),
                 health,
-                others: OtherShards::new(router.clone(), shard),
+                others: OtherShards::new(&router, shard),
                 control_copy: control_copy.clone(),
                 process_dir: config.server.data_dir.clone(),
             });

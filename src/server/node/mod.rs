@@ -306,14 +306,14 @@ impl ClusterNode {
         )?;
         Ok(Standby {
             context,
-            forwarder: self.build_forwarder(config),
+            forwarder: self.build_forwarder(config.limits.idle_timeout / 2),
         })
     }
 
-    /// Builds the forwarder of requests to the owner of the shard.
-    pub(super) fn build_forwarder(&self, config: &Config) -> Forwarder {
+    /// Builds the forwarder of requests to the owner of the shard, which uses a connection again
+    /// that was idle for `idle_max` at most.
+    pub(super) fn build_forwarder(&self, idle_max: Duration) -> Forwarder {
         let counters = Arc::clone(&self.cluster_context.forwarded);
-        let idle_max = config.limits.idle_timeout / 2;
         Forwarder::new(
             self.claim.shard,
             self.claim.role.clone(),
