@@ -358,7 +358,7 @@ fn a_flag_goes_over_a_variable_and_that_over_the_file() {
 
 /// Wrong settings of a cluster: the variable, its value, the key that the error names, and what is
 /// allowed.
-const CLUSTER_MISTAKES: [(&str, &str, &str, &str); 19] = [
+const CLUSTER_MISTAKES: [(&str, &str, &str, &str); 18] = [
     ("ENGINE", "kafka", "cluster.engine", "\"none\" or \"nats\""),
     ("NAME", "a.b", "cluster.name", "letters, digits"),
     ("NODE", "", "cluster.node", "no other node has"),
@@ -388,12 +388,6 @@ const CLUSTER_MISTAKES: [(&str, &str, &str, &str); 19] = [
         "\"fsync\" or \"unchecked\"",
     ),
     ("REPLICAS", "2", "cluster.replicas", "1, 3 or 5"),
-    (
-        "SHARDS",
-        "2",
-        "cluster.node_listen",
-        "the first of 3 ports in a row",
-    ),
     ("SHARDS", "65", "cluster.shards", "from 1 to 64"),
     (
         "STREAM_BYTES",

@@ -103,15 +103,6 @@ use actix_web::{
 };
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use self::{
-    admin_token::AdminToken,
-    auth::AdminCaller,
-    chaos::injector::FaultInjector,
-    health::ServerHealth,
-    metrics::{Exposition, MetricSources, MetricsAccess, SeriesLimits},
-    model::Editions,
-    response::{AdminResult, respond_json, respond_nothing},
-};
 pub use self::{
     audit::PartRecord,
     chaos::injector::{ChaosTargets, DeadLetterHandle},
@@ -126,6 +117,14 @@ pub use self::{
     placement::{Placement, ResponseMerge, SpreadScope, TopicName, placement, placement_of_body},
     routes::{GridhookRoute, Operation},
     shard::{FollowDelay, ShardOwners, ShardPlacement},
+};
+use self::{
+    auth::AdminCaller,
+    chaos::injector::FaultInjector,
+    health::ServerHealth,
+    metrics::{Exposition, MetricSources, MetricsAccess, SeriesLimits},
+    model::Editions,
+    response::{AdminResult, respond_json, respond_nothing},
 };
 use gridhook_api::server::SettingView;
 use gridhook_clock::Clock;
@@ -356,19 +355,10 @@ pub fn configure_starting(cfg: &mut web::ServiceConfig, health: web::Data<Server
         .default_service(web::to(health::not_yet));
 }
 
-/// Adds the paths that a listener with this role serves. The data is shared by all workers.
-pub fn configure(
-    cfg: &mut web::ServiceConfig,
-    control: web::Data<Control>,
-    token: web::Data<AdminToken>,
-    health: web::Data<ServerHealth>,
-    chaos: ChaosMode,
-    role: ListenerRole,
-) {
-    cfg.app_data(control)
-        .app_data(token)
-        .app_data(health)
-        .app_data(web::Data::new(openapi::OpenApiDocument::new(chaos)))
+/// Adds the paths that a listener with this role serves. Requests have a [`Control`], an
+/// [`admin_token::AdminToken`] and a [`ServerHealth`] in their app data.
+pub fn configure(cfg: &mut web::ServiceConfig, chaos: ChaosMode, role: ListenerRole) {
+    cfg.app_data(web::Data::new(openapi::OpenApiDocument::new(chaos)))
         .app_data(role)
         .app_data(web::Data::new(chaos));
     routes::configure_routes(cfg, chaos, role);

@@ -15,6 +15,7 @@ use super::{
     output::{CommandError, CommandFailure, OutputArgs, Program, TextTable},
     prompt,
 };
+use gridhook_config::count_with_control;
 use gridhook_repair::seed::{SeedError, SeedStore};
 use gridhook_storage::store_options;
 
@@ -110,11 +111,7 @@ impl Reseed {
         let data_dir = &config.server.data_dir;
         let folder = |shard: usize| shard_folder(data_dir, cluster.shards, shard);
         let options = store_options(&config.journal);
-        // Behind several shards comes the control plane.
-        let count = match cluster.shards {
-            1 => 1,
-            shards => shards + 1,
-        };
+        let count = count_with_control(cluster.shards);
         let stores = (0..count).map(|shard| SeedStore::open(&folder(shard), &options));
         let stores: Vec<SeedStore> = stores.collect::<Result<_, _>>()?;
         let seeds = stores.iter().enumerate().map(|(shard, store)| ShardSeed {

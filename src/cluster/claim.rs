@@ -35,7 +35,6 @@ use super::{
     lease::{LeaseIntervals, LiveNodes},
     marks::ShardMarks,
     records::{ClusterRecords, NodeRecord, OwnershipScope},
-    shard_address,
 };
 use gridhook_journal::changelog::KnownMarks;
 
@@ -184,8 +183,8 @@ impl Claims {
         }
     }
 
-    /// The other nodes with the addresses at which each would serve a shard. Of each shard the
-    /// owner that the records name is the first.
+    /// The other nodes as possible owners of each shard. The owner that the records name is the
+    /// first.
     pub fn other_owners(&self) -> Vec<(usize, NodeAddress)> {
         let nodes = self.records.nodes.values().map(|node| &node.value);
         let others: Vec<_> = nodes.filter(|node| node.id != self.settings.me).collect();
@@ -198,7 +197,7 @@ impl Claims {
             for node in named.into_iter().chain(unnamed) {
                 let address = NodeAddress {
                     id: node.id.clone(),
-                    address: shard_address(&node.address, number),
+                    address: node.address.clone(),
                 };
                 addresses.push((number, address));
             }
@@ -351,7 +350,7 @@ impl Claims {
             .filter(|_| self.alive_nodes().contains(id))?;
         Some(NodeAddress {
             id: id.clone(),
-            address: shard_address(&record.address, shard),
+            address: record.address.clone(),
         })
     }
 

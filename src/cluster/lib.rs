@@ -47,12 +47,6 @@ pub fn shard_of(name: &str, shards: usize) -> usize {
     usize::try_from(hasher.finish() % shards).expect("less than a number of shards")
 }
 
-/// The number of stores, changelogs and claims of a cluster with `shards` shards for topics: with
-/// several, the control plane has one of its own behind them.
-pub fn count_with_control(shards: usize) -> usize {
-    if shards > 1 { shards + 1 } else { shards }
-}
-
 /// The number of the control plane's shard in a cluster with `all` shards, if it has one of its
 /// own.
 pub fn control_of(all: usize) -> Option<usize> {
@@ -71,18 +65,6 @@ pub fn stream_name(cluster: &str, shard: usize, all: usize) -> String {
     } else {
         format!("GH_{cluster}_{shard}")
     }
-}
-
-/// The listener for other nodes of the core of a shard: the port is that of the first shard plus
-/// the number.
-pub fn shard_address(first: &str, shard: usize) -> String {
-    let parsed = first
-        .rsplit_once(':')
-        .and_then(|(host, port)| Some((host, port.parse::<usize>().ok()?)));
-    parsed.map_or_else(
-        || first.to_owned(),
-        |(host, port)| format!("{host}:{}", port + shard),
-    )
 }
 
 /// A node, and how other nodes reach it.

@@ -5,8 +5,7 @@
 //! an interval. An owner that vanished or a claim that was given up leads to a read and a decision
 //! at once, without another renewal; a request of an operator leads to a whole turn.
 //!
-//! To see at once that an owner was killed, a node holds a connection to a listener for nodes of
-//! each other owner. If it ends and the address refuses a new one, the owner counts as dead, unless
+//! To see at once that an owner was killed, a node holds a connection to each other owner. If it ends and the address refuses a new one, the owner counts as dead, unless
 //! it renews its record. A wrong guess does no harm: the fence of the changelog stops the former
 //! owner.
 
@@ -83,7 +82,7 @@ impl<S: RecordStore> Member<S> {
         let claims = Claims::new(settings);
         let began = Instant::now();
         let handshake: OwnerHandshake =
-            Arc::new(|connection, _| Box::pin(ready(Ok(Box::new(connection) as _))));
+            Arc::new(|connection, _, _| Box::pin(ready(Ok(Box::new(connection) as _))));
         let member = Self {
             store,
             claims,

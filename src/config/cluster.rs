@@ -35,8 +35,7 @@ pub struct Cluster {
     /// The maximum of bytes a second of a store that another node is sent.
     pub copy_rate: u64,
     pub shards: usize,
-    /// The address of the listener for other nodes. With several shards each has one, on the ports
-    /// from this one on.
+    /// The address of the listener for other nodes.
     pub listen: SocketAddr,
     /// The address by which other nodes reach the listener; [`None`] for its own address.
     pub advertise: Option<String>,
@@ -176,12 +175,6 @@ impl RawCluster {
         if !matches!(self.replicas, 1 | 3 | 5) {
             layers.refuse_value(&["cluster.replicas"], "1, 3 or 5");
         }
-        check_ports(
-            layers,
-            self.shards,
-            self.node_listen,
-            self.advertise.as_deref(),
-        );
         if self.stream_bytes > 0 && self.stream_bytes < 2 * self.stream_keep_bytes {
             let keys = ["cluster.stream_bytes", "cluster.stream_keep_bytes"];
             layers.refuse_value(&keys, "0, or at least twice cluster.stream_keep_bytes");
@@ -267,6 +260,12 @@ fn check_urls(layers: &mut Layers, urls: &[String]) {
     }
 }
 
+/// The number of stores, changelogs and claims of a cluster with `shards` shards for topics: with
+/// several, the control plane has one of its own behind them.
+pub fn count_with_control(shards: usize) -> usize {
+    if shards > 1 { shards + 1 } else { shards }
+}
+
 /// Checks that other nodes can reach this one.
 fn check_node_address(layers: &mut Layers, listen: Option<SocketAddr>, advertise: Option<&str>) {
     match listen {
@@ -279,34 +278,6 @@ fn check_node_address(layers: &mut Layers, listen: Option<SocketAddr>, advertise
             "the host and port of cluster.node_listen as other nodes reach them",
         ),
         Some(_) => {}
-    }
-}
-
-/// Checks the ports of several shards: each has one, and the control plane the next.
-fn check_ports(
-    layers: &mut Layers,
-    shards: usize,
-    listen: Option<SocketAddr>,
-    advertise: Option<&str>,
-) {
-    if shards == 1 {
-        return;
-    }
-    let ports = shards + 1;
-    let expectation =
-        format!("a host and the first of {ports} ports in a row (cluster.shards + 1)");
-    let first_ports = 1..=usize::from(u16::MAX) + 1 - ports;
-    if listen.is_some_and(|listen| !first_ports.contains(&usize::from(listen.port()))) {
-        layers.refuse_value(&["cluster.node_listen"], expectation.clone());
-    }
-    let Some(advertise) = advertise else {
-        return;
-    };
-    let port = advertise
-        .rsplit_once(':')
-        .and_then(|(_, port)| port.parse().ok());
-    if !port.is_some_and(|port: usize| first_ports.contains(&port)) {
-        layers.refuse_value(&["cluster.advertise"], expectation);
     }
 }
 

@@ -44,7 +44,7 @@ pub use self::{
     auth::{AuthConfig, IssuerConfig, KeySource},
     backup::Backup,
     clock::Clock,
-    cluster::{Cluster, IdentityFiles, NatsLogin, NatsTls, NodeTlsFiles},
+    cluster::{Cluster, IdentityFiles, NatsLogin, NatsTls, NodeTlsFiles, count_with_control},
     dead_letter::DeadLetter,
     delivery::{Delivery, IdentityConfig, IdentityProofConfig},
     deployments::Deployments,

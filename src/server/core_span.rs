@@ -2,8 +2,8 @@
 //! of the shard.
 //!
 //! A span is entered on one thread. `shards` enters it on the thread of the core; here it is
-//! entered on the threads that this one starts for actors and requests. Those of the journal and
-//! the store enter the span of the thread that starts them.
+//! entered on the threads that this one starts for actors. Those of the journal and the store enter
+//! the span of the thread that starts them, and `front::served_shards` enters it for requests.
 
 use std::time::Duration;
 

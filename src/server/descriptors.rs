@@ -91,6 +91,9 @@ pub struct SharedBudget {
     /// The share of the listeners for clients.
     pub front: DescriptorBudget,
     pub core: DescriptorBudget,
+    /// Descriptors of connections of nodes: what the cores have for their clients, and the front
+    /// for deliveries.
+    pub node_connections: usize,
 }
 
 /// The threads of a process with a core for each shard.
@@ -120,7 +123,11 @@ impl SharedBudget {
         let parts = (cores * FRONT_SHARE).div_ceil(FRONT_SHARE - 1);
         let core = DescriptorBudget::with_limit((limit - front_limit) / cores, of_core)
             .map_err(|error| scale_error(error, limit, parts))?;
-        Ok(Self { front, core })
+        Ok(Self {
+            front,
+            core,
+            node_connections: front.outbound + cores * core.inbound,
+        })
     }
 }
 

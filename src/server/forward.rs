@@ -14,7 +14,12 @@ mod body;
 mod request;
 
 use std::{
-    cell::RefCell, collections::HashMap, fmt::Display, io, rc::Rc, sync::Arc, time::Duration,
+    collections::HashMap,
+    fmt::Display,
+    io,
+    rc::Rc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use actix_web::{
@@ -46,7 +51,7 @@ pub(super) use self::{
 };
 use super::{
     forward_error::ForwardError,
-    front::hop::{ListenerSide, OwnerConnector},
+    front::hop::{HopTarget, ListenerSide, OwnerConnector},
 };
 use gridhook_admin::{ForwardCounters, health::CoreHealth};
 use gridhook_clock::Lease;
@@ -73,9 +78,10 @@ const IDLE_MAX: usize = 64;
 /// Forwards requests to the owner of a shard. Clones share its state.
 #[derive(Clone)]
 pub(super) struct Forwarder {
+    shard: usize,
     role: watch::Receiver<Role>,
-    /// The node's own listener for nodes: a request that waits for an owner goes there when this
-    /// node becomes it.
+    /// The address of the node's own listener for nodes: a request that waits for an owner goes
+    /// there when this node becomes it.
     own: String,
     connector: OwnerConnector,
     /// An older idle connection is not used: the owner may be closing it.
@@ -86,29 +92,27 @@ pub(super) struct Forwarder {
     core: Option<CoreHealth>,
 }
 
-/// The connections of a thread to owners.
-pub(super) struct Hops {
+/// The connections to the owners of a shard, for requests with bodies of a type: those of clients
+/// stay on a thread.
+pub(super) struct Hops<B = RequestBody> {
     forwarder: Forwarder,
-    idle: RefCell<IdleHops>,
+    idle: Mutex<IdleHops<B>>,
 }
-
-/// A connection to an owner.
-type Hop = SendRequest<RequestBody>;
 
 /// A request to an owner.
 pub(super) type OutgoingRequest = Request<RequestBody>;
 
 /// The response of an owner, and its connection.
-pub(super) struct OwnerResponse {
+pub(super) struct OwnerResponse<B = RequestBody> {
     pub(super) response: Response<Incoming>,
     key: HopKey,
-    hop: Hop,
+    hop: SendRequest<B>,
 }
 
 /// Waits until a request or a response must end early, and returns why.
 pub(super) type EarlyEnd = LocalBoxFuture<'static, &'static str>;
 
-type IdleHops = HashMap<HopKey, Vec<IdleHop>>;
+type IdleHops<B> = HashMap<HopKey, Vec<IdleHop<B>>>;
 
 /// The other end of a connection.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -118,13 +122,14 @@ struct HopKey {
     side: ListenerSide,
 }
 
-struct IdleHop {
+struct IdleHop<B> {
     since: Instant,
-    hop: Hop,
+    hop: SendRequest<B>,
 }
 
 impl Forwarder {
     pub(super) fn new(
+        shard: usize,
         role: watch::Receiver<Role>,
         own: String,
         connector: OwnerConnector,
@@ -133,6 +138,7 @@ impl Forwarder {
         stopping: watch::Receiver<bool>,
     ) -> Self {
         Self {
+            shard,
             role,
             own,
             connector,
@@ -160,7 +166,7 @@ impl Forwarder {
 
     /// Forwards every request without a route.
     pub(super) fn configure(&self, cfg: &mut web::ServiceConfig, side: ListenerSide) {
-        let hops = Hops::new(self.clone());
+        let hops = Rc::new(Hops::new(self.clone()));
         cfg.default_service(web::to(
             move |request: HttpRequest, payload: web::Payload| {
                 let hops = Rc::clone(&hops);
@@ -200,6 +206,11 @@ impl Forwarder {
         }
     }
 
+    /// Whether a node owns the shard as the records say, perhaps one that cannot act.
+    pub(super) fn is_owned(&self) -> bool {
+        !matches!(&*self.role.borrow(), Role::Standby { owner: None })
+    }
+
     pub(super) fn has_other_owner(&self) -> bool {
         matches!(&*self.role.borrow(), Role::Standby { owner: Some(_) })
     }
@@ -214,21 +225,7 @@ impl Forwarder {
         }
     }
 
-    pub(super) fn owner_address(&self) -> Option<String> {
-        self.owner_address_in(&self.role.borrow())
-    }
-
-    /// A new connection for the node's own requests, to any thread.
-    pub(super) async fn open_connection<B>(&self, address: &str) -> io::Result<SendRequest<B>>
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        self.open_connection_for(address, ListenerSide::Operators)
-            .await
-    }
-
-    async fn open_connection_for<B>(
+    async fn open_connection<B>(
         &self,
         address: &str,
         side: ListenerSide,
@@ -242,9 +239,13 @@ impl Forwarder {
         // Without it a request of two writes waits for an acknowledgement. Failing to set it is
         // harmless.
         stream.set_nodelay(true).ok();
+        let target = HopTarget {
+            shard: self.shard,
+            side,
+        };
         let stream = self
             .connector
-            .complete_handshake(stream, address, Some(side))
+            .complete_handshake(stream, address, Some(target))
             .await?;
         let (hop, connection) = handshake(TokioIo::new(stream))
             .await
@@ -257,28 +258,153 @@ impl Forwarder {
     /// Returns once another node than the one at `address` owns the store.
     pub(super) async fn wait_until_lost(self, address: String) {
         let mut role = self.role.clone();
-        let change = role
-            .wait_for(|role| self.owner_address_in(role).as_ref() != Some(&address))
-            .await;
-        if change.is_err() {
+        let is_lost = |role: &Role| self.owner_address_in(role).as_ref() != Some(&address);
+        let has_changed = role.wait_for(is_lost).await.is_ok();
+        if !has_changed {
             // The node stops, and lets its requests finish.
             std::future::pending::<()>().await;
         }
     }
 }
 
-impl Hops {
-    pub(super) fn new(forwarder: Forwarder) -> Rc<Self> {
-        Rc::new(Self {
+impl<B> Hops<B>
+where
+    B: Body<Data = Bytes> + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    pub(super) fn new(forwarder: Forwarder) -> Self {
+        Self {
             forwarder,
-            idle: RefCell::default(),
-        })
+            idle: Mutex::default(),
+        }
     }
 
     pub(super) fn forwarder(&self) -> &Forwarder {
         &self.forwarder
     }
 
+    fn idle(&self) -> MutexGuard<'_, IdleHops<B>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a request to the owner, once there is one within `wait`.
+    pub(super) async fn send_to_owner(
+        &self,
+        mut outgoing: Request<B>,
+        side: ListenerSide,
+        wait: Duration,
+    ) -> Result<OwnerResponse<B>, ForwardError> {
+        let until = Instant::now() + wait;
+        let is_read = [hyper::Method::GET, hyper::Method::HEAD].contains(outgoing.method());
+        let response_max = if is_read { READ_MAX } else { CHANGE_MAX };
+        loop {
+            let connection = timeout_at(until, self.connect_to_owner(side)).await;
+            let (address, mut hop) = connection.map_err(|_| ForwardError::NoOwner)?;
+            let lost = self.forwarder.clone().wait_until_lost(address.clone());
+            self.forwarder.counters.sent.add(1);
+            let result = tokio::select! {
+                result = hop.try_send_request(outgoing) => result,
+                () = sleep(response_max) => return Err(ForwardError::TimedOut),
+                () = lost => return Err(ForwardError::OwnerChanged),
+            };
+            match result {
+                Ok(response) => {
+                    return Ok(OwnerResponse {
+                        response,
+                        key: HopKey { address, side },
+                        hop,
+                    });
+                }
+                Err(mut error) => match error.take_message() {
+                    Some(unsent) => outgoing = unsent,
+                    None => return Err(ForwardError::NoResponse),
+                },
+            }
+        }
+    }
+
+    /// The head and the whole body of a response, of at most this size.
+    pub(super) async fn read_whole(
+        &self,
+        owner_response: OwnerResponse<B>,
+        bytes_max: usize,
+    ) -> Result<(Parts, Bytes), ForwardError> {
+        let OwnerResponse { response, key, hop } = owner_response;
+        let (head, mut body) = response.into_parts();
+        let lost = self.forwarder.clone().wait_until_lost(key.address.clone());
+        let mut lost = std::pin::pin!(lost);
+        let mut whole = Vec::new();
+        loop {
+            let frame = tokio::select! {
+                biased;
+                frame = std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx)) => frame,
+                () = &mut lost => return Err(ForwardError::CutOff),
+            };
+            let Some(frame) = frame else { break };
+            let Ok(bytes) = frame.map_err(|_| ForwardError::CutOff)?.into_data() else {
+                continue;
+            };
+            if whole.len() + bytes.len() > bytes_max {
+                return Err(ForwardError::TooLarge);
+            }
+            whole.extend_from_slice(&bytes);
+        }
+        self.keep_hop(key, hop);
+        Ok((head, whole.into()))
+    }
+
+    /// A connection that the owner has accepted, and its address.
+    async fn connect_to_owner(&self, side: ListenerSide) -> (String, SendRequest<B>) {
+        let mut role = self.forwarder.role.clone();
+        loop {
+            let owner = role
+                .wait_for(|role| self.forwarder.owner_address_in(role).is_some())
+                .await;
+            let owner = owner
+                .ok()
+                .and_then(|role| self.forwarder.owner_address_in(&role));
+            // A node that stops has no owner any more.
+            let Some(address) = owner else {
+                return std::future::pending().await;
+            };
+            let key = HopKey {
+                address: address.clone(),
+                side,
+            };
+            while let Some(IdleHop { since, hop }) = self.idle().get_mut(&key).and_then(Vec::pop) {
+                if hop.is_ready() && since.elapsed() < self.forwarder.idle_max {
+                    return (address, hop);
+                }
+            }
+            let connection = tokio::select! {
+                result = self.forwarder.open_connection(&address, side) => result,
+                () = self.forwarder.clone().wait_until_lost(address.clone()) => continue,
+            };
+            match connection {
+                Ok(hop) => return (address, hop),
+                Err(error) => {
+                    tracing::debug!(%error, address, "the owner has not accepted a connection");
+                    sleep(CONNECT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn keep_hop(&self, key: HopKey, hop: SendRequest<B>) {
+        let mut idle = self.idle();
+        // Former owners are not called again.
+        idle.retain(|known, _| known.address == key.address);
+        let hops = idle.entry(key).or_default();
+        if hops.len() < IDLE_MAX {
+            hops.push(IdleHop {
+                since: Instant::now(),
+                hop,
+            });
+        }
+    }
+}
+
+impl Hops {
     /// Forwards a request to the owner and relays the response. Both end early with `early_end`.
     pub(super) async fn forward_request(
         self: &Rc<Self>,
@@ -313,81 +439,6 @@ impl Hops {
             Err(why) => {
                 counters.failed.add(1);
                 unavailable_response(why)
-            }
-        }
-    }
-
-    /// Sends a request to the owner, once there is one within `wait`.
-    pub(super) async fn send_to_owner(
-        &self,
-        mut outgoing: OutgoingRequest,
-        side: ListenerSide,
-        wait: Duration,
-    ) -> Result<OwnerResponse, ForwardError> {
-        let until = Instant::now() + wait;
-        let is_read = [hyper::Method::GET, hyper::Method::HEAD].contains(outgoing.method());
-        let response_max = if is_read { READ_MAX } else { CHANGE_MAX };
-        loop {
-            let connection = timeout_at(until, self.connect_to_owner(side)).await;
-            let (address, mut hop) = connection.map_err(|_| ForwardError::NoOwner)?;
-            let lost = self.forwarder.clone().wait_until_lost(address.clone());
-            self.forwarder.counters.sent.add(1);
-            let result = tokio::select! {
-                result = hop.try_send_request(outgoing) => result,
-                () = sleep(response_max) => return Err(ForwardError::TimedOut),
-                () = lost => return Err(ForwardError::OwnerChanged),
-            };
-            match result {
-                Ok(response) => {
-                    return Ok(OwnerResponse {
-                        response,
-                        key: HopKey { address, side },
-                        hop,
-                    });
-                }
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) => outgoing = unsent,
-                    None => return Err(ForwardError::NoResponse),
-                },
-            }
-        }
-    }
-
-    /// A connection that the owner has accepted, and its address.
-    async fn connect_to_owner(&self, side: ListenerSide) -> (String, Hop) {
-        let mut role = self.forwarder.role.clone();
-        loop {
-            let owner = role
-                .wait_for(|role| self.forwarder.owner_address_in(role).is_some())
-                .await;
-            let owner = owner
-                .ok()
-                .and_then(|role| self.forwarder.owner_address_in(&role));
-            // A node that stops has no owner any more.
-            let Some(address) = owner else {
-                return std::future::pending().await;
-            };
-            let key = HopKey {
-                address: address.clone(),
-                side,
-            };
-            while let Some(IdleHop { since, hop }) =
-                self.idle.borrow_mut().get_mut(&key).and_then(Vec::pop)
-            {
-                if hop.is_ready() && since.elapsed() < self.forwarder.idle_max {
-                    return (address, hop);
-                }
-            }
-            let connection = tokio::select! {
-                result = self.forwarder.open_connection_for(&address, side) => result,
-                () = self.forwarder.clone().wait_until_lost(address.clone()) => continue,
-            };
-            match connection {
-                Ok(hop) => return (address, hop),
-                Err(error) => {
-                    tracing::debug!(%error, address, "the owner has not accepted a connection");
-                    sleep(CONNECT_PAUSE).await;
-                }
             }
         }
     }
@@ -457,19 +508,6 @@ impl Hops {
             }
         }
         response
-    }
-
-    fn keep_hop(&self, key: HopKey, hop: Hop) {
-        let mut idle = self.idle.borrow_mut();
-        // Former owners are not called again.
-        idle.retain(|known, _| known.address == key.address);
-        let hops = idle.entry(key).or_default();
-        if hops.len() < IDLE_MAX {
-            hops.push(IdleHop {
-                since: Instant::now(),
-                hop,
-            });
-        }
     }
 }
 

@@ -1,5 +1,5 @@
 //! The listeners of the server: which sockets are bound, who may connect to them, and which server
-//! responds there. `services` has what they serve, and `nodes` the listener for other nodes.
+//! responds there. `services` has what they serve, and `nodes` the listener for nodes.
 
 mod nodes;
 mod services;
@@ -15,18 +15,16 @@ use actix_web::web;
 use rustls::ServerConfig;
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::services::ListenerRoutes;
 pub(super) use self::{nodes::NodeListener, services::ListenerContext};
-use self::{
-    nodes::NodeServices,
-    services::{ListenerShared, listener_services},
-};
 use super::{
     ServerError,
     client_listeners::ClientListeners,
-    descriptors::DescriptorBudget,
+    descriptors::{DescriptorBudget, SharedBudget},
     forward::Forwarder,
     front::{
-        ConnectionLimit, HeadTimeouts, ListenerSettings, ServerConnections, hop::ListenerSide,
+        ConfigureServices, ConnectionLimit, HeadTimeouts, ListenerSettings, ServerConnections,
+        hop::ListenerSide,
     },
     io_error,
     router::ShardRouter,
@@ -64,7 +62,8 @@ pub(super) struct HttpListener {
     addresses: Vec<SocketAddr>,
     /// The URL that the server gives to others.
     public_url: String,
-    /// The listener for the other nodes of a cluster, which the owner serves.
+    /// The listener for the nodes of a cluster. An owner serves it, and a node with several shards
+    /// always.
     pub(super) nodes: Option<NodeListener>,
 }
 
@@ -77,6 +76,7 @@ pub(super) struct Standby {
 pub(super) struct Front {
     pub(super) context: StandbyContext,
     pub(super) router: ShardRouter,
+    pub(super) nodes: NodeListener,
 }
 
 impl BoundSocket {
@@ -219,7 +219,14 @@ impl HttpListener {
     ) -> Result<RunningServer, ServerError> {
         let configure =
             move |cfg: &mut web::ServiceConfig, _| admin::configure_starting(cfg, health.clone());
-        self.serve_beside(config, budget, 1, INTERIM_WAIT, configure)
+        let server = new_server_builder(1, INTERIM_WAIT);
+        self.serve_beside(
+            config,
+            budget,
+            server,
+            ServerConnections::new(budget.refusals),
+            configure,
+        )
     }
 
     /// Forwards requests to the owner of the store.
@@ -234,29 +241,32 @@ impl HttpListener {
             admin::configure_standby(cfg, &context, role_of(is_divided, side));
             forwarder.configure(cfg, side);
         };
-        self.serve_beside(
-            config,
-            budget,
-            worker_threads(config),
-            config.server.shutdown_timeout,
-            configure,
-        )
+        let server = new_server_builder(worker_threads(config), config.server.shutdown_timeout);
+        let connections = ServerConnections::new(budget.refusals);
+        self.serve_beside(config, budget, server, connections, configure)
     }
 
-    /// Serves the sockets of a node with several shards.
+    /// Serves the sockets of a node with several shards, and its listener for nodes.
     pub(super) fn serve_front(
         &self,
         config: &Config,
-        budget: &DescriptorBudget,
-        Front { context, router }: Front,
+        budget: &SharedBudget,
+        Front {
+            context,
+            router,
+            nodes,
+        }: Front,
     ) -> Result<RunningServer, ServerError> {
         let is_divided = self.admin.is_some();
         let has_dashboard = config.server.dashboard;
+        let server = new_server_builder(worker_threads(config), config.server.shutdown_timeout);
+        let connections = ServerConnections::new(budget.front.refusals);
+        let server = nodes.add_to(server, config, budget.node_connections, &connections)?;
         self.serve_beside(
             config,
-            budget,
-            worker_threads(config),
-            config.server.shutdown_timeout,
+            &budget.front,
+            server,
+            connections,
             move |cfg, side| {
                 let role = role_of(is_divided, side);
                 if has_dashboard && role != ListenerRole::Publishers {
@@ -274,12 +284,10 @@ impl HttpListener {
         &self,
         config: &Config,
         budget: &DescriptorBudget,
-        workers: usize,
-        stop_wait: Duration,
+        mut server: ServerBuilder,
+        server_connections: ServerConnections,
         configure: impl Fn(&mut web::ServiceConfig, ListenerSide) + Clone + Send + Sync + 'static,
     ) -> Result<RunningServer, ServerError> {
-        let mut server = new_server_builder(workers, stop_wait);
-        let server_connections = ServerConnections::new(budget.refusals);
         // The rest is for the connections to the owner, or for the server that takes over.
         let shares = self.connection_shares(config, budget.inbound / 2);
         let publishers = Some((&self.listener, ListenerSide::Publishers, shares.publishers));
@@ -322,7 +330,6 @@ impl HttpListener {
         let operators_address = self.addresses[self.addresses.len() - 1];
         let own_url = self.own_url();
         let admin_url = self.admin.as_ref().map(|_| self.listener_url(1));
-        let shared = ListenerShared::new(config, context);
         // Requests that other nodes forward have a part of their own.
         let node_connections = if self.nodes.is_some() {
             budget.inbound / 2
@@ -357,7 +364,7 @@ impl HttpListener {
             &server_connections,
         );
         let mut server = settings
-            .add_to(server, listener_services(&shared, role))
+            .add_to(server, listener_services(config, &context, role))
             .map_err(io_error("cannot listen"))?;
         if let Some(admin) = self.admin {
             let operators = ConnectionMaxima {
@@ -366,20 +373,13 @@ impl HttpListener {
             };
             let settings =
                 listener_settings(config, admin, self.tls, operators, &server_connections);
-            let services = listener_services(&shared, ListenerRole::Operators);
+            let services = listener_services(config, &context, ListenerRole::Operators);
             server = settings
                 .add_to(server, services)
                 .map_err(io_error("cannot listen"))?;
         }
         if let Some(nodes) = self.nodes {
-            let services = NodeServices::new(&shared, role);
-            server = nodes.add_to(
-                server,
-                config,
-                node_connections,
-                &server_connections,
-                services,
-            )?;
+            server = nodes.add_to(server, config, node_connections, &server_connections)?;
         }
         let validation = if config.delivery.validate.enabled {
             "required"
@@ -399,7 +399,7 @@ impl HttpListener {
             println!("the control plane is at {url}");
         }
         announce_url(&own_url);
-        if shared.token.origin() == admin_token::TokenOrigin::Generated
+        if context.token.origin() == admin_token::TokenOrigin::Generated
             && config.server.dashboard
             && operators_address.ip().is_loopback()
         {
@@ -411,6 +411,20 @@ impl HttpListener {
         }
         Ok(RunningServer::start(server.run(), server_connections))
     }
+}
+
+/// The services of a listener with this role, and their app data.
+fn listener_services(
+    config: &Config,
+    context: &ListenerContext,
+    role: ListenerRole,
+) -> ConfigureServices {
+    let routes = ListenerRoutes::new(config, role);
+    let context = context.clone();
+    Arc::new(move |cfg| {
+        context.add_to(cfg);
+        routes.configure(cfg);
+    })
 }
 
 fn new_server_builder(workers: usize, stop_wait: Duration) -> ServerBuilder {

@@ -13,8 +13,7 @@ use std::{fs, hint::black_box, path::Path};
 use bytesize::ByteSize;
 
 use super::ServerError;
-use gridhook_cluster::count_with_control;
-use gridhook_config::Config;
+use gridhook_config::{Config, count_with_control};
 
 /// A size that the allocator serves with a page of its own.
 const PIECE: usize = 1 << 20;

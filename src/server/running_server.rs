@@ -16,10 +16,10 @@ use super::front::ServerConnections;
 const ACCEPT_WAIT: Duration = Duration::from_millis(20);
 
 /// The interval between two looks for requests in flight.
-const FINISH_POLL: Duration = Duration::from_millis(10);
+pub(super) const FINISH_POLL: Duration = Duration::from_millis(10);
 
 /// The longest wait for responses. One may have no end, such as that of `gridhook tail`.
-const FINISH_MAX: Duration = Duration::from_secs(1);
+pub(super) const FINISH_MAX: Duration = Duration::from_secs(1);
 
 /// A server that serves until it is stopped.
 pub(super) struct RunningServer {

@@ -1,10 +1,10 @@
 //! A node of a cluster with several shards: one process with a core for each.
 //!
 //! A core is a server without clients: a store in `DATA/shards/NUMBER`, a changelog, a claim, and a
-//! run of `serve` for each ownership, on a thread with an actix system of its own. It serves the
-//! listener for nodes of its shard. This module has what a process has once: the listeners for
-//! clients, which forward each request to the owner of its shard, also if that is a core of this
-//! process (`router`); the membership in the cluster; signals and the service manager; the limits
+//! run of `serve` for each ownership, on a thread with an actix system of its own. This module has
+//! what a process has once: the listener for nodes, whose threads serve the requests to all cores
+//! (`front::served_shards`); the listeners for clients, which forward each request to the owner of
+//! its shard, also if that is a core of this process (`router`); the membership in the cluster; signals and the service manager; the limits
 //! that the cores share.
 //!
 //! The last core has the control plane. The others follow this node's copy of it (`control_copy`).
@@ -50,11 +50,8 @@ use super::{
     startup, worker_threads,
 };
 use gridhook_admin::health::{CoreHealth, ServerHealth, StartPhase, StartStep};
-use gridhook_cluster::{
-    count_with_control,
-    membership::{Membership, MembershipEnd},
-};
-use gridhook_config::{Config, ObjectStoreConfig};
+use gridhook_cluster::membership::{Membership, MembershipEnd};
+use gridhook_config::{Config, ObjectStoreConfig, count_with_control};
 use gridhook_policy::dead_letter_store::StoreKind;
 use gridhook_store::rocks::STORE;
 
@@ -127,7 +124,6 @@ fn foreign_folder_error(folder: &Path, content: &str, shards: usize) -> ServerEr
 /// If no core can start, or one cannot stop cleanly.
 pub(super) fn run(inputs: &ServerInputs, shards: usize) -> Result<(), ServerError> {
     let front_threads = worker_threads(&inputs.config);
-    let workers = share_of(front_threads, shards);
     // Most machines have fewer processors than shards.
     let delivery_threads = available_processors() / shards;
     let cores = count_with_control(shards);
@@ -135,14 +131,15 @@ pub(super) fn run(inputs: &ServerInputs, shards: usize) -> Result<(), ServerErro
     let threads = ProcessThreads {
         cores,
         front: front_threads + available_processors(),
-        // A core has two more: its own, and one that accepts connections.
-        of_core: delivery_threads + workers + 2,
+        // A core has one more: its own.
+        of_core: delivery_threads + 1,
     };
     let budget = SharedBudget::with_limit(limit, threads)?;
     tracing::info!(
         limit,
         shards,
         connections = budget.front.inbound,
+        node_connections = budget.node_connections,
         store = budget.core.store,
         requests = budget.core.outbound,
         "file descriptors divided"
@@ -155,7 +152,6 @@ pub(super) fn run(inputs: &ServerInputs, shards: usize) -> Result<(), ServerErro
     let plan = CorePlan {
         shards,
         cores,
-        workers,
         delivery_threads,
         folder: &folder,
         budget,
@@ -171,8 +167,6 @@ struct CorePlan<'a> {
     shards: usize,
     /// The number of cores: one for each shard with topics, and one for the control plane.
     cores: usize,
-    /// The number of threads of each core that serve HTTP.
-    workers: usize,
     /// The number of threads of each core that deliver; 0: its own thread does.
     delivery_threads: usize,
     /// The folder of the stores.
@@ -185,7 +179,6 @@ impl CorePlan<'_> {
         let mut inputs = inputs.clone();
         let config = &mut inputs.config;
         config.server.data_dir = self.folder.join(shard.to_string());
-        config.server.workers = self.workers;
         memory::divide_budgets(config, self.shards);
         if let Some(store) = &mut config.backup.store {
             store.address.path.push(format!("shard-{shard}"));
@@ -259,7 +252,8 @@ impl RunningCores {
         let context = node::become_standby(&nodes, &cores, config, &address, &health)?;
         let mut forwarders = Vec::with_capacity(nodes.len());
         for (node, core) in nodes.iter().zip(&cores) {
-            forwarders.push(node.build_forwarder(config).with_core(core.clone()));
+            let forwarder = node.build_forwarder(config.limits.idle_timeout / 2);
+            forwarders.push(forwarder.with_core(core.clone()));
         }
         let control = nodes.last().expect("the control plane has a node");
         let control_copy = ControlCopy::begin(control).await;
@@ -268,13 +262,17 @@ impl RunningCores {
             launch.core = Some(ShardCore {
                 address: address.clone(),
                 health,
-                others: OtherShards::new(router.clone(), shard),
+                others: OtherShards::new(&router, shard),
                 control_copy: control_copy.clone(),
                 process_dir: config.server.data_dir.clone(),
             });
         }
-        let front = Front { context, router };
-        let responder = listener.serve_front(config, &plan.budget.front, front)?;
+        let front = Front {
+            context,
+            router,
+            nodes: control.listener_of_nodes()?,
+        };
+        let responder = listener.serve_front(config, &plan.budget, front)?;
         listener::announce_url(&address.own_url);
         let signals = StopSignals::install()?;
         let watchdog = startup::notify_standby(&address.own_url, threads);
@@ -424,11 +422,6 @@ fn run_core(shard: usize, launch: &mut Launch, state: &mut ProcessState) -> Ende
         node: state.node.take(),
         has_failed: false,
     }
-}
-
-/// The number of threads of a core, of those of the process: at least one.
-fn share_of(threads: usize, shards: usize) -> usize {
-    (threads / shards).max(1)
 }
 
 fn make_folders(data_dir: &Path, folder: &Path) -> io::Result<()> {

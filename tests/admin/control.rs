@@ -198,38 +198,25 @@ impl ControlFixture {
         finish(self.respond(request).await).await
     }
 
+    fn configure(&self, cfg: &mut web::ServiceConfig) {
+        cfg.app_data(self.control.clone())
+            .app_data(self.token.clone())
+            .app_data(self.vitals.clone());
+        gridhook::admin::configure(cfg, self.chaos, ListenerRole::Both);
+    }
+
     /// The response, with its body unread.
     pub(super) async fn respond(
         &self,
         request: test::TestRequest,
     ) -> Result<ServiceResponse, actix_web::Error> {
-        let app = test::init_service(App::new().configure(|cfg| {
-            gridhook::admin::configure(
-                cfg,
-                self.control.clone(),
-                self.token.clone(),
-                self.vitals.clone(),
-                self.chaos,
-                ListenerRole::Both,
-            );
-        }))
-        .await;
+        let app = test::init_service(App::new().configure(|cfg| self.configure(cfg))).await;
         app.call(request.to_request()).await
     }
 
     /// The response to a node that asks each shard of a cluster.
     pub(super) async fn part(&self, path: &str) -> Response {
-        let app = test::init_service(App::new().configure(|cfg| {
-            gridhook::admin::configure(
-                cfg,
-                self.control.clone(),
-                self.token.clone(),
-                self.vitals.clone(),
-                self.chaos,
-                ListenerRole::Both,
-            );
-        }))
-        .await;
+        let app = test::init_service(App::new().configure(|cfg| self.configure(cfg))).await;
         let request = test::TestRequest::with_uri(path)
             .insert_header(("Authorization", format!("Bearer {TOKEN}")));
         let request = request.to_request();

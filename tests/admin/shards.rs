@@ -408,7 +408,8 @@ fn metrics_of_shards_are_one_exposition() {
              gridhook_delivered_total{{topic=\"_other\",subscription=\"_other\"}} 5\n\
              # HELP gridhook_topics Topics.\n# TYPE gridhook_topics gauge\ngridhook_topics 1\n\
              # HELP process_threads Threads.\n# TYPE process_threads gauge\nprocess_threads \
-             {delivered}\n# EOF\n"
+             {delivered}\n# HELP gridhook_rocksdb_wal_syncs_total Syncs.\n\
+             gridhook_rocksdb_wal_syncs_total {delivered}\n# EOF\n"
         )
     };
     let first = of(1, "orders");
@@ -427,6 +428,8 @@ fn metrics_of_shards_are_one_exposition() {
         # HELP process_threads Threads.
         # TYPE process_threads gauge
         process_threads 1
+        # HELP gridhook_rocksdb_wal_syncs_total Syncs.
+        gridhook_rocksdb_wal_syncs_total 1
         # EOF
     "#]]
     .assert_eq(&merge_expositions(&[(0, &first), (2, &second)]));

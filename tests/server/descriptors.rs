@@ -265,13 +265,21 @@ fn the_cores_of_a_node_and_its_clients_share_the_descriptors() {
         (1 << 20, 64, 4),
         (20_000, 2, 12),
     ] {
-        let SharedBudget { front, core } =
-            SharedBudget::with_limit(limit, process_threads(shards, threads)).expect("enough");
+        let SharedBudget {
+            front,
+            core,
+            node_connections,
+        } = SharedBudget::with_limit(limit, process_threads(shards, threads)).expect("enough");
         assert!(
             front.limit + shards * core.limit <= limit,
             "{limit} for {shards} shards"
         );
         assert!(core.limit * shards > limit * 2 / 3, "most is for the cores");
+        let served = node_connections + shards * (core.store + core.outbound + core.idle);
+        assert!(
+            served < limit - front.inbound,
+            "{limit} for {shards} shards"
+        );
     }
     let error = SharedBudget::with_limit(4_096, process_threads(16, 4))
         .err()

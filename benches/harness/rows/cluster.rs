@@ -22,7 +22,6 @@ use crate::{
     },
     support::{
         nats::{NatsCluster, PASSWORD, has_nats},
-        port::ReservedPort,
         process,
         server::{Server, SubscriptionSpec, events_path, wait_for},
     },
@@ -243,7 +242,6 @@ fn measure_idle_shards(bench: &Bench, stage: &mut ClusterStage) -> Row {
 struct ClusterStage {
     nats: NatsCluster,
     servers: Vec<Server>,
-    _ports: Vec<Vec<ReservedPort>>,
     _files: tempfile::TempDir,
 }
 
@@ -287,21 +285,10 @@ impl ClusterStage {
             ];
             [&usual[..], &of_cluster, &of_stream].concat()
         };
-        let ports: Vec<_> = [SHARDS, SHARDS, SHARDS, MANY_SHARDS]
-            // The control plane has one, too.
-            .map(|shards| ReservedPort::in_a_row(u16::try_from(shards + 1).expect("few")))
-            .into();
-        let listens: Vec<String> = ports
-            .iter()
-            .map(|ports| ports[0].address.to_string())
-            .collect();
         let shards = SHARDS.to_string();
         let many_shards = MANY_SHARDS.to_string();
-        let sharded = |cluster, name, index: usize, shards| {
-            let of_shards = [
-                ("CLUSTER__NODE_LISTEN", listens[index].as_str()),
-                ("CLUSTER__SHARDS", shards),
-            ];
+        let sharded = |cluster, name, shards| {
+            let of_shards = [("CLUSTER__SHARDS", shards)];
             [node(cluster, name), of_shards.into()].concat()
         };
         let settings = [
@@ -309,17 +296,16 @@ impl ClusterStage {
             node("one", "a"),
             node("one", "b"),
             node("one", "c"),
-            sharded("six", "a", 0, shards.as_str()),
-            sharded("six", "b", 1, &shards),
-            sharded("six", "c", 2, &shards),
+            sharded("six", "a", shards.as_str()),
+            sharded("six", "b", &shards),
+            sharded("six", "c", &shards),
             node("idle-one", "a"),
-            sharded("idle-many", "a", 3, &many_shards),
+            sharded("idle-many", "a", &many_shards),
         ];
         let servers = Server::several(&settings, None);
         let mut stage = Self {
             nats,
             servers,
-            _ports: ports,
             _files: files,
         };
         for server in &mut stage.servers {

@@ -1,19 +1,26 @@
 //! The metrics of several shards of a node as one exposition.
 //!
 //! Each family is written once, with the series of all shards. They get the label `shard`, except
-//! those of the process, which every shard shows: they are taken from the first one. A topic may be
-//! spread over shards, and these move between nodes: a sum would fall when one leaves.
+//! those of the process, which every shard shows: they are taken from the first one. RocksDB counts
+//! for all stores of the process together. A topic may be spread over shards, and these move between
+//! nodes: a sum would fall when one leaves.
 
 use std::{collections::HashMap, fmt::Write as _};
 
 /// The beginnings of the names of families that are of the process.
-const OF_PROCESS: [&str; 6] = [
+const OF_PROCESS: [&str; 12] = [
     "process_",
     "gridhook_build_info",
     "gridhook_certificate_",
     "gridhook_cluster_",
     "gridhook_http_",
     "gridhook_metrics_named_limit",
+    "gridhook_rocksdb_block_cache_hits",
+    "gridhook_rocksdb_block_cache_misses",
+    "gridhook_rocksdb_compaction_",
+    "gridhook_rocksdb_flush_written_",
+    "gridhook_rocksdb_stalled_",
+    "gridhook_rocksdb_wal_",
 ];
 
 /// The last line of OpenMetrics.

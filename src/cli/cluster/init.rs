@@ -27,6 +27,9 @@ const FOLDER: &str = "/etc/gridhook";
 const NATS_PORT: u16 = 4222;
 const NODE_PORT: u16 = 8080;
 
+/// The ports of a node: for publishers, for operators and for other nodes.
+const NODE_PORTS: u16 = 3;
+
 /// The distance from the port of NATS for clients to the one for its other servers.
 const ROUTE_DISTANCE: u16 = 2000;
 
@@ -132,9 +135,7 @@ impl Init {
             return Err(InitError::Servers(self.nats.len()));
         }
         let servers = find_places(&self.nats, NATS_PORT, 1)?;
-        // A port for publishers, for operators, for each shard and for the control plane.
-        let ports = self.shards + if self.shards > 1 { 3 } else { 2 };
-        let nodes = find_places(&self.nodes, NODE_PORT, ports)?;
+        let nodes = find_places(&self.nodes, NODE_PORT, NODE_PORTS)?;
         fs::create_dir_all(&self.into).map_err(file_error(&self.into))?;
         let into = fs::canonicalize(&self.into).map_err(file_error(&self.into))?;
         let secrets = Secrets {
@@ -207,8 +208,7 @@ impl Init {
              \"{}\"\nnode = \"node-{number}\"\nurls = [{urls}]\nreplicas = {}\nusername = \
              \"gridhook\"\npassword_file = \"{folder}/nats-password\"\nsystem_username = \
              \"system\"\nsystem_password_file = \"{folder}/nats-system-password\"\nsecret_file = \
-             \"{folder}/cluster-secret\"\n# One port for each shard from here on, for other \
-             nodes.\n{node_listen}\n# Fixed from the first start on.\nshards = {}\n",
+             \"{folder}/cluster-secret\"\n# For other nodes.\n{node_listen}\n# Fixed from the first start on.\nshards = {}\n",
             node.port,
             node.port + 1,
             secrets.admin,

@@ -26,15 +26,18 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 /// The pause after a handshake with an owner has failed.
 const HANDSHAKE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Proves to the owner at an address that the connection is one of its cluster, so that the owner
-/// keeps it open.
-pub type OwnerHandshake =
-    Arc<dyn Fn(TcpStream, String) -> BoxFuture<'static, io::Result<OwnerConnection>> + Send + Sync>;
+/// Proves to the node at an address that the connection is one of its cluster, so that the node
+/// keeps it open. With the number of a shard, only the owner of the shard completes it.
+pub type OwnerHandshake = Arc<
+    dyn Fn(TcpStream, String, Option<usize>) -> BoxFuture<'static, io::Result<OwnerConnection>>
+        + Send
+        + Sync,
+>;
 
-/// A connection to an owner, which ends with the owner's process.
+/// A connection to a node, which ends with the node's process.
 pub type OwnerConnection = Box<dyn AsyncRead + Send + Unpin>;
 
-/// A connection to each other node that owns a shard: to the listener of its first one.
+/// A connection to each other node that owns a shard.
 pub(super) type OwnerWatches =
     BTreeMap<NodeId, (NodeAddress, Pin<Box<dyn Future<Output = ()> + Send>>)>;
 
@@ -44,10 +47,10 @@ impl<S: RecordStore> Member<S> {
     pub(super) async fn find_owners(&mut self) {
         let limit = self.claims.settings().intervals.renewal();
         let candidates = self.claims.other_owners();
-        let handshakes = candidates.iter().map(|(_, node)| async {
+        let handshakes = candidates.iter().map(|(shard, node)| async {
             let handshake = async {
                 let connection = TcpStream::connect(&node.address).await?;
-                (self.handshake)(connection, node.address.clone()).await
+                (self.handshake)(connection, node.address.clone(), Some(*shard)).await
             };
             matches!(timeout(limit, handshake).await, Ok(Ok(_)))
         });
@@ -157,7 +160,7 @@ pub(super) async fn wait_until_closed(address: String, handshake: OwnerHandshake
             }
         }
     };
-    let Ok(mut connection) = handshake(connection, address).await else {
+    let Ok(mut connection) = handshake(connection, address, None).await else {
         return sleep(HANDSHAKE_PAUSE).await;
     };
     let mut unread = [0; 256];

@@ -10,9 +10,12 @@ use std::{
 use actix_web::body::{BodySize, MessageBody};
 use bytes::Bytes;
 use futures_util::Stream as _;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::{
+    body::{Body, Frame, Incoming, SizeHint},
+    client::conn::http1::SendRequest,
+};
 
-use super::{EarlyEnd, Hop, HopKey, Hops};
+use super::{EarlyEnd, HopKey, Hops};
 
 /// The body of a request to an owner.
 pub(crate) struct RequestBody {
@@ -85,7 +88,7 @@ pub(crate) struct ResponseBody {
 pub(super) struct ReturnedHop {
     pub(super) hops: Rc<Hops>,
     pub(super) key: HopKey,
-    pub(super) hop: Hop,
+    pub(super) hop: SendRequest<RequestBody>,
 }
 
 impl MessageBody for ResponseBody {

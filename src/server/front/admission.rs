@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     HeadTimeouts,
-    connection::{BusyConnections, BusyThread, ClientConnection, RequestTimeouts},
+    connection::{BusyConnections, BusyCount, ClientConnection, RequestTimeouts},
     connection_limit::ConnectionLimiter,
 };
 
@@ -68,7 +68,7 @@ impl ConnectionCounter {
     pub(super) async fn admit_connection(
         self,
         stream: TcpStream,
-        busy: BusyThread,
+        busy: BusyCount,
     ) -> Result<ClientConnection, ()> {
         let peer = stream.peer_addr().map_err(drop)?;
         let timeouts = RequestTimeouts {

@@ -13,10 +13,9 @@
 //! The stream tells a [`Peer`] when the client has disconnected or received its whole response.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, OnceCell, RefCell},
     future::Future as _,
     io,
-    marker::PhantomData,
     net::SocketAddr,
     pin::{Pin, pin},
     rc::Rc,
@@ -29,7 +28,10 @@ use std::{
 };
 
 use actix_rt::net::{ActixStream, Ready, TcpStream};
-use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::{
+    body::{BodySize, BoxBody, MessageBody},
+    dev::Extensions,
+};
 use bytes::Bytes;
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
@@ -52,48 +54,48 @@ pub(super) struct RequestTimeouts {
 /// share the counts: one for each thread, so that requests of several threads change no memory of
 /// each other.
 #[derive(Clone, Default)]
-pub(super) struct BusyConnections(Arc<Mutex<Vec<Arc<AtomicUsize>>>>);
+pub(super) struct BusyConnections(Arc<Mutex<Vec<BusyCount>>>);
 
 impl BusyConnections {
     pub(super) fn count(&self) -> usize {
         let threads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        threads
-            .iter()
-            .map(|thread| thread.load(Ordering::Acquire))
-            .sum()
+        threads.iter().map(BusyCount::get).sum()
     }
 
     /// The count of the calling thread.
-    pub(super) fn add_thread(&self) -> BusyThread {
-        let count = Arc::default();
+    pub(super) fn add_thread(&self) -> BusyCount {
+        let count = BusyCount::default();
         let mut threads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        threads.push(Arc::clone(&count));
-        BusyThread {
-            count,
-            _stays_here: PhantomData,
-        }
+        threads.push(count.clone());
+        count
     }
 }
 
-/// The busy connections of a thread, which alone changes their number.
-#[derive(Clone)]
-pub(super) struct BusyThread {
-    count: Arc<AtomicUsize>,
-    _stays_here: PhantomData<Rc<()>>,
-}
+/// A number of busy connections: of a thread, or of a shard. Clones share it.
+#[derive(Clone, Default)]
+pub(super) struct BusyCount(Arc<AtomicUsize>);
 
-impl BusyThread {
-    fn change_count(&self, change: impl FnOnce(usize) -> usize) {
-        let count = self.count.load(Ordering::Relaxed);
-        self.count.store(change(count), Ordering::Release);
+impl BusyCount {
+    pub(super) fn get(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn add(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn remove(&self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// The progress of the current request of a connection.
 pub(super) struct RequestStage {
     timeouts: RequestTimeouts,
-    busy: BusyThread,
+    busy: RefCell<BusyCount>,
     is_busy: Cell<bool>,
+    /// The app data of the shard that the requests of another node are for.
+    shard_data: OnceCell<Rc<Extensions>>,
     head_until: Cell<Option<Instant>>,
     stuck_until: Cell<Option<Instant>>,
     /// The last part of a response was handed to the HTTP library, and may not have been written
@@ -108,8 +110,8 @@ impl RequestStage {
     /// Counts the connection as busy, or as idle.
     fn set_busy(&self, is_busy: bool) {
         match (self.is_busy.replace(is_busy), is_busy) {
-            (false, true) => self.busy.change_count(|count| count + 1),
-            (true, false) => self.busy.change_count(|count| count - 1),
+            (false, true) => self.busy.borrow().add(),
+            (true, false) => self.busy.borrow().remove(),
             (false, false) | (true, true) => {}
         }
     }
@@ -118,6 +120,21 @@ impl RequestStage {
     pub(super) fn expect_no_request(&self) {
         self.head_until.set(None);
         self.set_busy(false);
+    }
+
+    /// Expects requests to a shard, whose busy connections `busy` counts.
+    pub(super) fn expect_requests_to_shard(&self, data: Rc<Extensions>, busy: BusyCount) {
+        self.set_busy(false);
+        self.busy.replace(busy);
+        self.set_busy(true);
+        self.head_until
+            .set(Some(Instant::now() + self.timeouts.head));
+        self.shard_data.set(data).ok();
+    }
+
+    /// The app data of the shard that the requests of another node are for.
+    pub(super) fn shard_data(&self) -> Option<&Rc<Extensions>> {
+        self.shard_data.get()
     }
 
     /// Records that the head of a request has come.
@@ -180,13 +197,14 @@ impl ClientConnection {
         peer: SocketAddr,
         timeouts: RequestTimeouts,
         permit: ConnectionPermit,
-        busy: BusyThread,
+        busy: BusyCount,
     ) -> Self {
         let until = Instant::now() + timeouts.head;
         let stage = RequestStage {
             timeouts,
-            busy,
+            busy: RefCell::new(busy),
             is_busy: Cell::new(false),
+            shard_data: OnceCell::new(),
             head_until: Cell::new(Some(until)),
             stuck_until: Cell::new(None),
             spent: Cell::new(false),

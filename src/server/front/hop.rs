@@ -1,9 +1,10 @@
 //! Requests that another node forwards.
 //!
 //! A connection between nodes begins with a handshake. The owner sends a nonce; the other node
-//! responds with the side that its client is on, a nonce of its own, and a proof that it knows the
-//! secret of the cluster; the owner confirms with a proof of its own. Only a node that serves as
-//! the owner confirms, and nothing of a request was sent before. The secret itself is never sent.
+//! responds with the shard that it calls, the side that its client is on, a nonce of its own, and a
+//! proof that it knows the secret of the cluster; the owner confirms with a proof of its own. Only a
+//! node that serves the shard confirms, and nothing of a request was sent before. The secret itself
+//! is never sent.
 //! Both proofs contain the address that was called, so that a process that takes over
 //! the address of a former owner cannot use them.
 //!
@@ -74,7 +75,7 @@ pub(crate) struct OfNode;
 /// The beginning of each handshake.
 const PROTOCOL: &str = "gridhook-node/1";
 
-/// The side of a node that has no client and only watches.
+/// The target of a node that sends no request and only watches.
 const WATCH: &str = "watch";
 
 /// The most connections of other nodes whose handshake has not ended.
@@ -109,6 +110,31 @@ impl ListenerSide {
     }
 }
 
+/// What the requests of a connection have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HopTarget {
+    /// The number of the shard that serves them.
+    pub shard: usize,
+    /// The listener that their clients have called.
+    pub side: ListenerSide,
+}
+
+impl HopTarget {
+    /// The target that a node has named in its handshake.
+    fn parse(text: &str) -> Option<Self> {
+        let (name, shard) = text.split_once('/')?;
+        let sides = [ListenerSide::Publishers, ListenerSide::Operators];
+        Some(Self {
+            shard: shard.parse().ok()?,
+            side: sides.into_iter().find(|side| side.name() == name)?,
+        })
+    }
+
+    fn to_text(self) -> String {
+        format!("{}/{}", self.side.name(), self.shard)
+    }
+}
+
 /// The secret that the nodes of a cluster share.
 #[derive(Clone)]
 pub(crate) struct NodeSecret(hmac::Key);
@@ -119,7 +145,8 @@ struct Handshake<'a> {
     address: &'a str,
     owner_nonce: &'a str,
     node_nonce: &'a str,
-    side: &'a str,
+    /// The [`HopTarget`], or [`WATCH`].
+    target: &'a str,
 }
 
 /// The end of a connection that proves that it knows the secret. Nobody can send back the proof of
@@ -136,13 +163,13 @@ impl Handshake<'_> {
             address,
             owner_nonce,
             node_nonce,
-            side,
+            target,
         } = self;
         let prover = match prover {
             Prover::Node => "node",
             Prover::Owner => "owner",
         };
-        format!("{PROTOCOL} {prover} {address} {owner_nonce} {node_nonce} {side}")
+        format!("{PROTOCOL} {prover} {address} {owner_nonce} {node_nonce} {target}")
     }
 }
 
@@ -258,49 +285,18 @@ impl HopAcceptor {
         }
     }
 
-    /// A connection, and the side of its clients. A node that watches has no side. `wait` limits
-    /// both handshakes: that of TLS, which `connection` does if nodes use it, and that of the
-    /// secret.
-    pub(super) async fn accept_hop<T>(
+    /// Reads the proof of a node. `wait` limits both handshakes: that of TLS, which `connection`
+    /// does if nodes use it, and that of the secret.
+    pub(super) async fn check_node<T>(
         self,
         connection: impl Future<Output = io::Result<T>>,
         wait: Duration,
-    ) -> Result<(T, Option<ListenerSide>), ()>
+    ) -> Result<ProvenHop<T>, ()>
     where
         T: AsyncRead + AsyncWrite + Unpin,
     {
-        let handshake = async {
-            let of_tls = |error: io::Error| io::Error::new(error.kind(), format!("TLS: {error}"));
-            let mut stream = connection.await.map_err(of_tls)?;
-            let nonce = make_nonce()?;
-            stream
-                .write_all(format!("{PROTOCOL} {nonce}\n").as_bytes())
-                .await?;
-            let line = read_line(&mut stream).await?;
-            let mut parts = line.splitn(3, ' ');
-            let [side, node_nonce, proof] = [(); 3].map(|()| parts.next().unwrap_or_default());
-            let handshake = Handshake {
-                address: &self.address,
-                owner_nonce: &nonce,
-                node_nonce,
-                side,
-            };
-            self.secret.check_proof(proof, Prover::Node, &handshake)?;
-            let sides = [ListenerSide::Publishers, ListenerSide::Operators];
-            let listener_side = sides.into_iter().find(|known| known.name() == side);
-            if listener_side.is_none() && side != WATCH {
-                return Err(io::Error::other("the node speaks another protocol"));
-            }
-            stream
-                .write_all(
-                    format!("{}\n", self.secret.compute_proof(Prover::Owner, &handshake))
-                        .as_bytes(),
-                )
-                .await?;
-            Ok::<_, io::Error>((stream, listener_side))
-        };
-        match timeout(wait, handshake).await {
-            Ok(Ok(accepted)) => Ok(accepted),
+        match timeout(wait, self.read_proof(connection)).await {
+            Ok(Ok(proven)) => Ok(proven),
             // A node that looks whether this process runs sends nothing.
             Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Err(()),
             Ok(Err(error)) => {
@@ -312,6 +308,72 @@ impl HopAcceptor {
                 Err(())
             }
         }
+    }
+
+    async fn read_proof<T>(
+        &self,
+        connection: impl Future<Output = io::Result<T>>,
+    ) -> io::Result<ProvenHop<T>>
+    where
+        T: AsyncRead + AsyncWrite + Unpin,
+    {
+        let of_tls = |error: io::Error| io::Error::new(error.kind(), format!("TLS: {error}"));
+        let mut stream = connection.await.map_err(of_tls)?;
+        let nonce = make_nonce()?;
+        stream
+            .write_all(format!("{PROTOCOL} {nonce}\n").as_bytes())
+            .await?;
+        let line = read_line(&mut stream).await?;
+        let mut parts = line.splitn(3, ' ');
+        let [target, node_nonce, proof] = [(); 3].map(|()| parts.next().unwrap_or_default());
+        let handshake = Handshake {
+            address: &self.address,
+            owner_nonce: &nonce,
+            node_nonce,
+            target,
+        };
+        self.secret.check_proof(proof, Prover::Node, &handshake)?;
+        let confirmation = self.secret.compute_proof(Prover::Owner, &handshake);
+        let requests = HopTarget::parse(target);
+        if requests.is_none() && target != WATCH {
+            return Err(io::Error::other("the node speaks another protocol"));
+        }
+        Ok(ProvenHop {
+            stream,
+            target: requests,
+            confirmation,
+        })
+    }
+}
+
+/// A connection of a node that has proved that it knows the secret.
+pub(super) struct ProvenHop<T> {
+    pub(super) stream: T,
+    /// [`None`] for a node that only watches.
+    pub(super) target: Option<HopTarget>,
+    confirmation: String,
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> ProvenHop<T> {
+    /// Waits for `ready`, or returns [`None`] once the other node has gone: it sends nothing before
+    /// the confirmation.
+    pub(super) async fn wait_unless_gone<R>(
+        &mut self,
+        ready: impl Future<Output = R>,
+    ) -> Option<R> {
+        tokio::select! {
+            ready = ready => Some(ready),
+            _ = self.stream.read_u8() => None,
+        }
+    }
+
+    /// Confirms to the other node that the shard is served here.
+    pub(super) async fn confirm(mut self, wait: Duration) -> Result<T, ()> {
+        let line = format!("{}\n", self.confirmation);
+        let confirmed = timeout(wait, self.stream.write_all(line.as_bytes())).await;
+        // A node that has gone needs no confirmation.
+        confirmed.map_err(drop)?.map_err(drop)?;
+        Ok(self.stream)
     }
 }
 
@@ -365,24 +427,24 @@ impl OwnerConnector {
         }
     }
 
-    /// The other node's part of the handshake with the owner at `address`, for clients on a side,
+    /// The other node's part of the handshake with the node at `address`, for requests to a target,
     /// or to watch it.
     pub(crate) async fn complete_handshake(
         &self,
         stream: TcpStream,
         address: &str,
-        side: Option<ListenerSide>,
+        target: Option<HopTarget>,
     ) -> io::Result<OwnerStream> {
         let stream = match &self.tls {
             None => self
                 .secret
-                .prove_identity(stream, address, side)
+                .prove_identity(stream, address, target)
                 .await
                 .map(Either::Left),
             Some(tls) => match connect_tls(tls, stream, address).await {
                 Ok(stream) => self
                     .secret
-                    .prove_identity(Box::new(stream), address, side)
+                    .prove_identity(Box::new(stream), address, target)
                     .await
                     .map(Either::Right),
                 Err(error) => Err(io::Error::new(error.kind(), format!("TLS: {error}"))),
@@ -450,23 +512,23 @@ impl NodeSecret {
         &self,
         mut stream: T,
         address: &str,
-        side: Option<ListenerSide>,
+        target: Option<HopTarget>,
     ) -> io::Result<T>
     where
         T: AsyncRead + AsyncWrite + Unpin,
     {
         let owner_nonce = read_owner_nonce(&mut stream).await?;
-        let side = side.map_or(WATCH, ListenerSide::name);
+        let target = target.map_or_else(|| WATCH.to_owned(), HopTarget::to_text);
         let node_nonce = make_nonce()?;
         let handshake = Handshake {
             address,
             owner_nonce: &owner_nonce,
             node_nonce: &node_nonce,
-            side,
+            target: &target,
         };
         let proof = self.compute_proof(Prover::Node, &handshake);
         stream
-            .write_all(format!("{side} {node_nonce} {proof}\n").as_bytes())
+            .write_all(format!("{target} {node_nonce} {proof}\n").as_bytes())
             .await?;
         // An owner that does not take the proof ends the connection.
         let confirmation = read_line(&mut stream).await.map_err(io::Error::other)?;

@@ -204,6 +204,9 @@ fn begin_request(request: &mut ServiceRequest, is_hop: bool) -> Option<Rc<Reques
     }
     let stage = request.conn_data::<Rc<RequestStage>>().cloned();
     if let Some(stage) = &stage {
+        if let Some(data) = stage.shard_data() {
+            request.add_data_container(Rc::clone(data));
+        }
         stage.request_started();
         defer_continue(request, stage);
     }

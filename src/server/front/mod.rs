@@ -3,7 +3,7 @@
 //! A public server needs limits that actix-web does not have: on connections (in total and per
 //! address), on request heads that never end, and on responses that a peer does not read.
 //! `connection_limit` counts connections, `admission` refuses those beyond the limit; `connection`
-//! wraps the stream with deadlines. `request_heads` has actix-http treat `Upgrade` and `Expect` as
+//! wraps the stream with deadlines. `hop` and `served_shards` are for requests of other nodes. `request_heads` has actix-http treat `Upgrade` and `Expect` as
 //! HTTP asks for. `http_service` has what is done with every request and response.
 //!
 //! actix-web's own server accepts no custom stream, so its three parts (accepting threads, TLS,
@@ -16,11 +16,12 @@ mod connection_limit;
 pub(super) mod hop;
 mod http_service;
 mod request_heads;
+pub(super) mod served_shards;
 mod write_stall;
 
 use std::{io, net::TcpListener, rc::Rc, sync::Arc, time::Duration};
 
-use actix_server::ServerBuilder;
+use actix_server::{GracefulShutdownSignal, ServerBuilder};
 use actix_service::{
     Service, ServiceFactory, ServiceFactoryExt as _,
     boxed::{BoxServiceFactory, factory},
@@ -34,11 +35,12 @@ use tokio_rustls::TlsAcceptor;
 
 use self::{
     admission::ConnectionCounter,
-    client_stream::{ClientStream, connection_below, secure_connection},
+    client_stream::{ClientStream, secure_connection},
     connection::ClientConnection,
     connection_limit::ConnectionLimiter,
     hop::{HandshakeSlots, HopAcceptor, ListenerSide},
     http_service::ListenerServices,
+    served_shards::{RunTasks, ServedShards, ShardRun},
 };
 pub(super) use self::{admission::ServerConnections, connection_limit::ConnectionLimit};
 use gridhook_metrics::ListenerCounters;
@@ -128,6 +130,7 @@ impl ListenerSettings {
         self,
         server: ServerBuilder,
         acceptor: HopAcceptor,
+        shards: ServedShards,
         publishers: ConfigureServices,
         operators: ConfigureServices,
     ) -> io::Result<ServerBuilder> {
@@ -142,7 +145,14 @@ impl ListenerSettings {
         let name = counters.name;
         let address = listener.local_addr()?;
         let signal = server.graceful_shutdown_signal();
-        let slots = HandshakeSlots::new(limit.total);
+        let handshake = HopHandshake {
+            acceptor,
+            tls: tls.map(|tls| TlsAcceptor::from(Arc::new(tls))),
+            slots: HandshakeSlots::new(limit.total),
+            shards,
+            signal: signal.clone(),
+            timeouts,
+        };
         let connection_limiter = ConnectionLimiter::new(limit, Arc::clone(&counters));
         let counter = ConnectionCounter {
             connection_limiter,
@@ -165,18 +175,12 @@ impl ListenerSettings {
             configure: publishers,
             is_hop: true,
         };
-        let tls = tls.map(|tls| TlsAcceptor::from(Arc::new(tls)));
         server.listen(name, listener, move || {
             let counter = counter.clone();
             let busy = counter.connections.busy.add_thread();
-            let acceptor = acceptor.clone();
+            let handshake = handshake.clone();
             fn_service(move |stream| counter.clone().admit_connection(stream, busy.clone()))
-                .and_then(hop_handshake(
-                    acceptor,
-                    tls.clone(),
-                    slots.clone(),
-                    timeouts,
-                ))
+                .and_then(fn_service(move |stream| handshake.clone().accept(stream)))
                 .and_then(by_side(
                     factory(publishers.clone().connection_service(false)),
                     factory(operators.clone().connection_service(false)),
@@ -185,25 +189,47 @@ impl ListenerSettings {
     }
 }
 
-/// The owner's part of the handshake with a node, TLS included. A connection of a node that only
-/// watches ends here.
+/// A connection of another node for requests to a shard that is served here.
+struct AcceptedHop {
+    stream: ClientStream,
+    side: ListenerSide,
+    run: ShardRun,
+}
+
+/// The owner's part of the handshake with a node, TLS included.
 ///
 /// TLS is not the service of actix-tls: at its limit of handshakes a thread accepts no connection
 /// at any listener.
-fn hop_handshake(
+#[derive(Clone)]
+struct HopHandshake {
     acceptor: HopAcceptor,
     tls: Option<TlsAcceptor>,
     slots: HandshakeSlots,
+    shards: ServedShards,
+    signal: GracefulShutdownSignal,
     timeouts: HeadTimeouts,
-) -> impl ServiceFactory<
-    ClientConnection,
-    Config = (),
-    Response = (ClientStream, ListenerSide),
-    Error = (),
-    InitError = (),
-> {
-    fn_service(move |stream: ClientConnection| {
-        let tls = tls.clone();
+}
+
+impl HopHandshake {
+    /// Accepts a connection once its shard is served. One of a node that only watches ends here.
+    async fn accept(self, stream: ClientConnection) -> Result<AcceptedHop, ()> {
+        let signal = self.signal.clone();
+        tokio::select! {
+            accepted = self.wait_for_shard(stream) => accepted,
+            () = signal.notified() => Err(()),
+        }
+    }
+
+    async fn wait_for_shard(self, stream: ClientConnection) -> Result<AcceptedHop, ()> {
+        let Self {
+            acceptor,
+            tls,
+            slots,
+            shards,
+            timeouts,
+            ..
+        } = self;
+        let stage = stream.stage();
         let connection = async move {
             Ok(match tls {
                 None => ClientStream::Left(stream),
@@ -212,51 +238,53 @@ fn hop_handshake(
                 ))),
             })
         };
-        let handshake = acceptor.clone().accept_hop(connection, timeouts.head);
         let slot = slots.take_slot();
-        async move {
-            let (mut stream, side) = tokio::select! {
-                accepted = handshake => accepted?,
-                () = slot.notified() => return Err(()),
-            };
-            drop(slot);
-            let Some(side) = side else {
-                // The client is a node of this cluster, and has no deadline.
-                connection_below(&stream).stage().expect_no_request();
-                stream.read_u8().await.ok();
-                return Err(());
-            };
-            Ok((stream, side))
-        }
-    })
+        let mut proven = tokio::select! {
+            proven = acceptor.check_node(connection, timeouts.head) => proven?,
+            () = slot.notified() => return Err(()),
+        };
+        drop(slot);
+        // The client is a node of this cluster, and has no deadline.
+        stage.expect_no_request();
+        let Some(target) = proven.target else {
+            let mut watched = proven.confirm(timeouts.head).await?;
+            watched.read_u8().await.ok();
+            return Err(());
+        };
+        let serving = shards.wait_until_served(target.shard);
+        let run = proven.wait_unless_gone(serving).await.ok_or(())?;
+        let stream = proven.confirm(timeouts.head).await?;
+        stage.expect_requests_to_shard(run.app_data(), run.busy());
+        Ok(AcceptedHop {
+            stream,
+            side: target.side,
+            run,
+        })
+    }
 }
 
 /// The factory of a service for connections of clients.
 type HttpServices = BoxServiceFactory<(), ClientStream, (), (), ()>;
 
-/// The services of both sides as one.
+/// The services of both sides as one. What they do for a run of a shard ends with the run.
 fn by_side(
     publishers: HttpServices,
     operators: HttpServices,
-) -> impl ServiceFactory<
-    (ClientStream, ListenerSide),
-    Config = (),
-    Response = (),
-    Error = (),
-    InitError = (),
-> {
+) -> impl ServiceFactory<AcceptedHop, Config = (), Response = (), Error = (), InitError = ()> {
     let factories = Rc::new((publishers, operators));
     fn_factory(move || {
         let factories = Rc::clone(&factories);
         async move {
             let publishers = Rc::new(factories.0.new_service(()).await?);
             let operators = Rc::new(factories.1.new_service(()).await?);
-            Ok(fn_service(move |(stream, side)| {
+            let tasks = Rc::new(RunTasks::default());
+            Ok(fn_service(move |AcceptedHop { stream, side, run }| {
                 let service = match side {
-                    ListenerSide::Publishers => &publishers,
-                    ListenerSide::Operators => &operators,
+                    ListenerSide::Publishers => Rc::clone(&publishers),
+                    ListenerSide::Operators => Rc::clone(&operators),
                 };
-                service.call(stream)
+                let connection = tasks.spawn(&run, async move { service.call(stream).await });
+                async move { connection.await.unwrap_or(Err(())) }
             }))
         }
     })

@@ -4,70 +4,43 @@ use std::{net::TcpListener, sync::Arc};
 
 use actix_server::ServerBuilder;
 use rustls::ServerConfig;
-use tracing::Span;
 
-use super::{
-    BoundSocket, ConnectionMaxima, listener_settings, new_server_builder, role_of,
-    services::{ListenerContext, ListenerShared, listener_services},
-};
+use super::{BoundSocket, ConnectionMaxima, listener_settings, role_of, services::ListenerRoutes};
 use crate::{
-    ServerError, core_span,
-    descriptors::DescriptorBudget,
+    ServerError,
     front::{
         ConfigureServices, ConnectionLimit, ListenerSettings, ServerConnections,
         hop::{HopAcceptor, ListenerSide},
+        served_shards::ServedShards,
     },
     io_error, router,
-    running_server::RunningServer,
-    worker_threads,
 };
 use gridhook_admin::ListenerRole;
 use gridhook_config::Config;
 
-/// The listener for the other nodes of a cluster.
+/// The listener for the nodes of a cluster, this one among them, and the shards that are served
+/// there.
 pub(crate) struct NodeListener {
     pub(crate) listener: TcpListener,
     pub(crate) acceptor: HopAcceptor,
     pub(crate) tls: Option<ServerConfig>,
+    pub(crate) shards: ServedShards,
 }
 
 impl NodeListener {
-    /// Serves the requests of nodes to one of several shards, whose clients are those of the node's
-    /// own listeners.
-    pub(crate) fn serve_sockets(
-        self,
-        config: &Config,
-        budget: &DescriptorBudget,
-        context: ListenerContext,
-    ) -> Result<RunningServer, ServerError> {
-        let shared = ListenerShared::new(config, context);
-        let role = role_of(
-            config.server.admin_listen.is_some(),
-            ListenerSide::Publishers,
-        );
-        let server_connections = ServerConnections::new(budget.refusals);
-        let server = self.add_to(
-            new_server_builder(worker_threads(config), config.server.shutdown_timeout),
-            config,
-            budget.inbound,
-            &server_connections,
-            NodeServices::new(&shared, role),
-        )?;
-        Ok(RunningServer::start(server.run(), server_connections))
-    }
-
+    /// Adds the listener to a server, with as many connections.
     pub(super) fn add_to(
         self,
         server: ServerBuilder,
         config: &Config,
         connections: usize,
         server_connections: &ServerConnections,
-        services: NodeServices,
     ) -> Result<ServerBuilder, ServerError> {
         let Self {
             listener,
             acceptor,
             tls,
+            shards,
         } = self;
         let nodes = BoundSocket::new(listener, "nodes");
         let settings = listener_settings(
@@ -82,40 +55,20 @@ impl NodeListener {
             of_address: settings.limit.total,
             ..settings.limit.clone()
         };
-        let NodeServices {
-            publishers,
-            operators,
-        } = services;
-        let result = ListenerSettings { limit, ..settings }
-            .add_nodes_to(server, acceptor, publishers, operators);
+        let settings = ListenerSettings { limit, ..settings };
+        let is_divided = config.server.admin_listen.is_some();
+        let publishers = node_services(config, role_of(is_divided, ListenerSide::Publishers));
+        let operators = node_services(config, ListenerRole::Operators);
+        let result = settings.add_nodes_to(server, acceptor, shards, publishers, operators);
         result.map_err(io_error("cannot listen"))
     }
 }
 
-/// What the listener serves to the clients of other nodes, by the side that they called.
-pub(super) struct NodeServices {
-    publishers: ConfigureServices,
-    operators: ConfigureServices,
-}
-
-impl NodeServices {
-    /// `role` is that of the listener for publishers.
-    pub(super) fn new(shared: &ListenerShared, role: ListenerRole) -> Self {
-        Self {
-            publishers: node_services(shared, role),
-            operators: node_services(shared, ListenerRole::Operators),
-        }
-    }
-}
-
-/// The services of a listener, and those for other nodes.
-fn node_services(shared: &ListenerShared, role: ListenerRole) -> ConfigureServices {
-    let services = listener_services(shared, role);
-    let span = Span::current();
+/// The services of a listener with this role, and those for nodes.
+fn node_services(config: &Config, role: ListenerRole) -> ConfigureServices {
+    let routes = ListenerRoutes::new(config, role);
     Arc::new(move |cfg| {
-        // Called on the thread of each worker.
-        core_span::stay_in(&span);
         router::owner::configure(cfg);
-        services(cfg);
+        routes.configure(cfg);
     })
 }

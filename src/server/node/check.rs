@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use gridhook_clock::Clock;
 use gridhook_cluster::{
-    bucket_name, count_with_control,
+    bucket_name,
     nats::NatsRecords,
     records::{ClusterRecords, RecordStore as _, SHARDS, StoredRecord},
 };
-use gridhook_config::{Cluster, Config, NatsLogin};
+use gridhook_config::{Cluster, Config, NatsLogin, count_with_control};
 use gridhook_event::Timestamp;
 use gridhook_journal::changelog::nats::{NatsConnection, NatsError, ServerProblems, SyncReports};
 

@@ -31,8 +31,8 @@ use tokio::{
 
 use super::{ClusterNode, FollowError, follow::StoppableLog, standing::NextStep};
 use crate::{
-    ServerError, forward::Forwarder, io_error, local_store::LocalStore, router::owner::STORE,
-    shutdown::StopSignals,
+    ServerError, forward::Hops, front::hop::ListenerSide, io_error, local_store::LocalStore,
+    router::owner::STORE, shutdown::StopSignals,
 };
 use gridhook_cluster::{GivenUp, NodeAddress, Role, ShardProgress, records::CopyProgress};
 use gridhook_journal::changelog::Changelog as _;
@@ -129,11 +129,11 @@ impl ClusterNode {
                 Err(_) => return FetchEnd::ClaimsEnded,
             };
             if let Some(NodeAddress { address, .. }) = owner {
-                let forwarder = self.owner_forwarder();
+                let hops = Hops::new(self.build_forwarder(Duration::ZERO));
+                let lost = hops.forwarder().clone().wait_until_lost(address.clone());
                 let outcome = tokio::select! {
-                    result = self.fetch_from(&forwarder, &address) => result,
-                    () = forwarder.clone().wait_until_lost(address.clone()) => Err(broken_transfer("the owner has \
-                        changed")),
+                    result = self.fetch_from(&hops, &address) => result,
+                    () = lost => Err(broken_transfer("the owner has changed")),
                 };
                 let Err(error) = outcome else {
                     return FetchEnd::Arrived;
@@ -149,36 +149,17 @@ impl ClusterNode {
         }
     }
 
-    fn owner_forwarder(&self) -> Forwarder {
-        let role = self.claim.role.clone();
-        let counters = Arc::clone(&self.cluster_context.forwarded);
-        Forwarder::new(
-            role,
-            self.address.clone(),
-            self.connector.clone(),
-            Duration::ZERO,
-            counters,
-            self.stopping.subscribe(),
-        )
-    }
-
-    async fn fetch_from(&self, forwarder: &Forwarder, address: &str) -> Result<(), TransferError> {
+    async fn fetch_from(&self, hops: &Hops<String>, address: &str) -> Result<(), TransferError> {
         let request = Request::get(STORE)
             .header(HOST, "localhost")
             .body(String::new())
             .map_err(broken_transfer)?;
-        let call = timeout(PIECE_WAIT, async {
-            let mut connection = forwarder.open_connection(address).await?;
-            let response = connection
-                .send_request(request)
-                .await
-                .map_err(io::Error::other)?;
-            Ok((connection, response))
-        });
-        let response: io::Result<_> = call
+        let owner_response = hops
+            .send_to_owner(request, ListenerSide::Operators, PIECE_WAIT)
             .await
-            .unwrap_or_else(|_| Err(io::Error::other("the owner does not respond")));
-        let (_connection, response) = response.map_err(TransferError::Early)?;
+            .map_err(broken_transfer)?;
+        // The connection stays open to the end.
+        let response = owner_response.response;
         let status = response.status();
         if status != StatusCode::OK {
             let reason = read_refusal(response).await?;

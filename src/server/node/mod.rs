@@ -53,7 +53,10 @@ use super::{
     ServerError,
     client_listeners::ClientListeners,
     forward::Forwarder,
-    front::hop::{NodeSecret, OwnerConnector},
+    front::{
+        hop::{NodeSecret, OwnerConnector},
+        served_shards::{AddShardData, ServedShard, ServedShards},
+    },
     io_error,
     listener::{NodeListener, Standby},
     local_store::LocalStore,
@@ -176,8 +179,10 @@ pub(super) struct ClusterNode {
     pace: Arc<FollowPace>,
     /// Whether the process stops. All nodes of a process share it.
     stopping: Arc<watch::Sender<bool>>,
-    /// The listener for other nodes. Bound as long as the process runs, and served by the owner.
-    listener: TcpListener,
+    /// The listener for other nodes, and the shards that are served there. All nodes of a process
+    /// share them.
+    listener: Arc<TcpListener>,
+    served_shards: ServedShards,
     /// The connections of the records and of the system account. Their threads end with them. Their
     /// type is hidden, because a build without NATS lacks it.
     _connections: Box<dyn Any + Send>,
@@ -301,15 +306,16 @@ impl ClusterNode {
         )?;
         Ok(Standby {
             context,
-            forwarder: self.build_forwarder(config),
+            forwarder: self.build_forwarder(config.limits.idle_timeout / 2),
         })
     }
 
-    /// Builds the forwarder of requests to the owner of the shard.
-    pub(super) fn build_forwarder(&self, config: &Config) -> Forwarder {
+    /// Builds the forwarder of requests to the owner of the shard, which uses a connection again
+    /// that was idle for `idle_max` at most.
+    pub(super) fn build_forwarder(&self, idle_max: Duration) -> Forwarder {
         let counters = Arc::clone(&self.cluster_context.forwarded);
-        let idle_max = config.limits.idle_timeout / 2;
         Forwarder::new(
+            self.claim.shard,
             self.claim.role.clone(),
             self.address.clone(),
             self.connector.clone(),
@@ -329,7 +335,13 @@ impl ClusterNode {
             listener,
             acceptor: self.secret.hop_acceptor(&self.address),
             tls: self.tls.clone(),
+            shards: self.served_shards.clone(),
         })
+    }
+
+    /// Serves the shard to the nodes of the cluster from now on.
+    pub(super) fn serve_shard(&self, add_data: AddShardData) -> ServedShard {
+        self.served_shards.serve(self.claim.shard, add_data)
     }
 
     /// Gives a claim up, and waits up to [`DRAIN_MAX`] until the member has written that.

@@ -5,14 +5,14 @@ use std::{fs, path::Path, sync::Arc};
 
 use super::{ClusterError, PAUSE_MAX, tenure::StreamLimits};
 use gridhook_cluster::{
-    bucket_name, control_of, count_with_control,
+    bucket_name, control_of,
     nats::{BUCKET_BYTES, NatsRecords},
     records::{
         self, ClusterRecords, RecordError, RecordStore as _, ShardPosition, StoredRecord, shard_key,
     },
     stream_name,
 };
-use gridhook_config::{Cluster, NatsLogin};
+use gridhook_config::{Cluster, NatsLogin, count_with_control};
 use gridhook_journal::changelog::{
     Changelog,
     nats::{Credentials, NatsConnection, NatsError, StreamSettings},

@@ -13,6 +13,7 @@ use tokio::{
     sync::mpsc::{self, error::TrySendError},
     time::timeout,
 };
+use tracing::Span;
 
 use super::parts;
 use crate::{
@@ -96,7 +97,9 @@ async fn send_store(control: web::Data<Control>) -> HttpResponse {
         Err(error) => return HttpResponse::ServiceUnavailable().body(error.to_string()),
     };
     let (pieces, mut waiting) = mpsc::channel(PIECES_WAITING);
+    let span = Span::current();
     tokio::task::spawn_blocking(move || {
+        let _entered = span.entered();
         let mut sender = PieceSender {
             pieces,
             backups: Arc::clone(&backups),

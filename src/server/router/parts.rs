@@ -4,7 +4,6 @@ use std::{rc::Rc, time::Duration};
 
 use actix_web::{
     HttpRequest, HttpResponse,
-    body::MessageBody as _,
     http::{Method, StatusCode, header},
     web::Bytes,
 };
@@ -120,24 +119,13 @@ impl<'a> ClientRequest<'a> {
     }
 }
 
-/// The head and the whole body of a response of the owner that `hops` call.
+/// The headers and the whole body of a response of the owner that `hops` call.
 pub(super) async fn collect_body(
-    hops: &Rc<Hops>,
+    hops: &Hops,
     response: OwnerResponse,
 ) -> Result<(HeaderMap, Bytes), ForwardError> {
-    let (head, mut body) = hops.response_body(response, None);
-    let mut whole = Vec::new();
-    loop {
-        let part = std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_next(cx)).await;
-        let Some(part) = part else {
-            return Ok((head.headers, whole.into()));
-        };
-        let bytes = part.map_err(|_| ForwardError::CutOff)?;
-        if whole.len() + bytes.len() > MERGED_BYTES_MAX {
-            return Err(ForwardError::TooLarge);
-        }
-        whole.extend_from_slice(&bytes);
-    }
+    let (head, body) = hops.read_whole(response, MERGED_BYTES_MAX).await?;
+    Ok((head.headers, body))
 }
 
 impl ThreadRouter {

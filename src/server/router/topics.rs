@@ -4,21 +4,11 @@
 //!   published by its owner. An attempt fails if there is none, and is repeated as any other.
 //! - To follow the control plane up to a change.
 
-use std::{
-    collections::HashMap,
-    convert::Infallible,
-    io,
-    pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use hyper::{
-    Request, Response, StatusCode,
-    body::{Body, Frame, Incoming, SizeHint},
-    client::conn::http1::SendRequest,
+    Request, StatusCode,
     header::{CONTENT_LENGTH, CONTENT_TYPE, HOST},
 };
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -28,15 +18,13 @@ use super::{
     ShardRouter,
     owner::{FOLLOWED, OWNER_RESPONSE_MAX, TOPICS},
 };
+use crate::{forward::Hops, forward_error::ForwardError, front::hop::ListenerSide};
 use gridhook_admin::FollowDelay;
 use gridhook_cluster::shard_of;
 use gridhook_deliver::resource::PublishFailure;
 
-/// The longest time for the connection to an owner. The attempt has a limit of its own.
-const CONNECT_MAX: Duration = Duration::from_secs(5);
-
-/// The most idle connections to an owner.
-const IDLE_MAX: usize = 8;
+/// The longest wait for an owner. The attempt has a limit of its own.
+const OWNER_WAIT: Duration = Duration::from_secs(5);
 
 /// The maximum size of the reason why events were refused.
 const REASON_BYTES: usize = 64 * 1024;
@@ -50,24 +38,20 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Sends requests of one core to the owners of the other shards. Clones share the connections.
 #[derive(Clone)]
 pub(crate) struct OtherShards {
-    router: ShardRouter,
+    shards: Arc<[Hops<String>]>,
     pub own: usize,
-    idle: Arc<Mutex<HashMap<String, Vec<SendRequest<WholeBody>>>>>,
 }
 
 impl OtherShards {
     /// All shards except `own`.
-    pub(crate) fn new(router: ShardRouter, own: usize) -> Self {
-        Self {
-            router,
-            own,
-            idle: Arc::default(),
-        }
+    pub(crate) fn new(router: &ShardRouter, own: usize) -> Self {
+        let shards = router.shards.iter().cloned().map(Hops::new).collect();
+        Self { shards, own }
     }
 
     /// The number of shards with topics.
     pub(crate) fn shards(&self) -> usize {
-        self.router.shards.len() - 1
+        self.shards.len() - 1
     }
 
     /// The other shard that has the topic `…/namespaces/NAMESPACE/topics/TOPIC`.
@@ -83,11 +67,12 @@ impl OtherShards {
         resource_id: &str,
         events: &[Bytes],
     ) -> Result<(), PublishFailure> {
-        let body = json_array(events);
-        match self
-            .send_request(shard, "POST", &request_target(resource_id), body.into())
-            .await
-        {
+        let body = String::from_utf8(json_array(events)).map_err(|error| PublishFailure {
+            status: 400,
+            reason: error.to_string(),
+        })?;
+        let target = request_target(resource_id);
+        match self.send_request(shard, "POST", &target, body).await {
             Ok((StatusCode::OK, _)) => Ok(()),
             Ok((status, reason)) => {
                 let reason = String::from_utf8_lossy(&reason).into_owned();
@@ -105,7 +90,7 @@ impl OtherShards {
 
     pub(crate) async fn has_topic(&self, shard: usize, resource_id: &str) -> bool {
         let target = request_target(resource_id);
-        let exchange = self.send_request(shard, "GET", &target, Bytes::new());
+        let exchange = self.send_request(shard, "GET", &target, String::new());
         match timeout(OWNER_RESPONSE_MAX, exchange).await {
             Ok(Ok((status, _))) => status == StatusCode::OK,
             Ok(Err(_)) | Err(_) => false,
@@ -123,11 +108,11 @@ impl OtherShards {
         let until = Instant::now() + FOLLOW_MAX;
         let target = format!("{FOLLOWED}?position={position}");
         loop {
-            let has_owner = self.router.shards[shard].owner_address().is_some();
+            let has_owner = self.shards[shard].forwarder().is_owned();
             if !has_owner && !needs_owner {
                 return Ok(());
             }
-            let request = self.send_request(shard, "GET", &target, Bytes::new());
+            let request = self.send_request(shard, "GET", &target, String::new());
             let why = match timeout_at(until, request).await {
                 Ok(Ok((StatusCode::OK, _))) => return Ok(()),
                 Ok(Ok((_, reason))) => String::from_utf8_lossy(&reason).into_owned(),
@@ -146,54 +131,22 @@ impl OtherShards {
         shard: usize,
         method: &str,
         target: &str,
-        body: Bytes,
-    ) -> io::Result<(StatusCode, Bytes)> {
-        let forwarder = &self.router.shards[shard];
-        let address = forwarder
-            .owner_address()
-            .ok_or_else(|| io::Error::other("it has no owner"))?;
-        let (mut connection, response) = loop {
-            let idle = self
-                .idle
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .get_mut(&address)
-                .and_then(Vec::pop);
-            let is_idle = idle.is_some();
-            let mut connection = match idle {
-                Some(connection) => connection,
-                None => timeout(CONNECT_MAX, forwarder.open_connection(&address))
-                    .await
-                    .map_err(io::Error::other)??,
-            };
-            let request = Request::builder()
-                .method(method)
-                .uri(target)
-                .header(CONTENT_TYPE, "application/json")
-                .header(HOST, "localhost")
-                .header(CONTENT_LENGTH, body.len())
-                .body(WholeBody(Some(body.clone())))
-                .map_err(io::Error::other)?;
-            let mut error = match connection.try_send_request(request).await {
-                Ok(response) => break (connection, response),
-                Err(error) => error,
-            };
-            // The owner may have closed an idle connection meanwhile, and has not read the request
-            // then.
-            if !is_idle || error.take_message().is_none() {
-                return Err(io::Error::other(error.into_error()));
-            }
-        };
-        let status = response.status();
-        let reason = read(response).await?;
-        if connection.ready().await.is_ok() {
-            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            let connections = idle.entry(address).or_default();
-            if connections.len() < IDLE_MAX {
-                connections.push(connection);
-            }
-        }
-        Ok((status, reason))
+        body: String,
+    ) -> Result<(StatusCode, Bytes), ForwardError> {
+        let request = Request::builder()
+            .method(method)
+            .uri(target)
+            .header(CONTENT_TYPE, "application/json")
+            .header(HOST, "localhost")
+            .header(CONTENT_LENGTH, body.len())
+            .body(body)
+            .map_err(|_| ForwardError::Unforwardable)?;
+        let hops = &self.shards[shard];
+        let response = hops
+            .send_to_owner(request, ListenerSide::Operators, OWNER_WAIT)
+            .await?;
+        let (head, reason) = hops.read_whole(response, REASON_BYTES).await?;
+        Ok((head.status, reason))
     }
 }
 
@@ -205,40 +158,4 @@ pub(crate) fn json_array(values: &[Bytes]) -> Vec<u8> {
 fn request_target(resource_id: &str) -> String {
     let topic: String = form_urlencoded::byte_serialize(resource_id.as_bytes()).collect();
     format!("{TOPICS}?topic={topic}")
-}
-
-async fn read(response: Response<Incoming>) -> io::Result<Bytes> {
-    let mut body = response.into_body();
-    let mut all = Vec::new();
-    while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-        if let Ok(bytes) = frame.map_err(io::Error::other)?.into_data() {
-            all.extend_from_slice(&bytes);
-            if all.len() > REASON_BYTES {
-                return Err(io::Error::other("the response of the owner is too large"));
-            }
-        }
-    }
-    Ok(all.into())
-}
-
-struct WholeBody(Option<Bytes>);
-
-impl Body for WholeBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(Bytes::is_empty)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.as_ref().map_or(0, |bytes| bytes.len() as u64))
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use actix_web::web;
+use actix_web::{dev::Extensions, web};
 
 use super::{
     bound::{Bound, ClientSockets},
@@ -10,17 +10,67 @@ use super::{
     recovered::Recovered,
 };
 use crate::{
-    ServerError, listener::ListenerContext, node::Ownership, running_server::RunningServer, startup,
+    ServerError, front::served_shards::ServedShard, listener::ListenerContext, node::Ownership,
+    running_server::RunningServer, startup,
 };
 use gridhook_admin::{Control, health};
 use gridhook_metrics::ListenerCounters;
-use gridhook_pull::LockTokenSealer;
+use gridhook_pull::{LockTokenSealer, NodePolls};
 
 /// The server on the bound sockets.
 pub(super) struct Listening {
     pub(super) health: web::Data<health::ServerHealth>,
     pub(super) counters: Vec<Arc<ListenerCounters>>,
-    pub(super) http: RunningServer,
+    pub(super) http: RunServer,
+}
+
+/// What serves the requests of a run.
+pub(super) struct RunServer {
+    /// The server of the listeners. The core of a shard has none of its own.
+    listeners: Option<RunningServer>,
+    /// Set for an owner: the shard as the nodes of the cluster reach it.
+    shard: Option<ServedShard>,
+}
+
+impl RunServer {
+    /// Accepts no more connections: they wait for the next server.
+    pub(super) async fn pause(&self) {
+        self.shard.iter().for_each(ServedShard::pause);
+        if let Some(listeners) = &self.listeners {
+            listeners.pause().await;
+        }
+    }
+
+    /// Closes the connections whose requests do not finish soon.
+    pub(super) async fn stop_soon(self) {
+        let shard_end = async {
+            if let Some(shard) = self.shard {
+                shard.stop_soon().await;
+            }
+        };
+        let listeners_end = async {
+            if let Some(listeners) = &self.listeners {
+                listeners.stop_soon().await;
+            }
+        };
+        tokio::join!(shard_end, listeners_end);
+    }
+
+    /// The server of the listeners, if it has not ended.
+    pub(super) fn listeners(&self) -> Option<&RunningServer> {
+        self.listeners.as_ref()
+    }
+
+    /// The outcome of the server of the listeners.
+    ///
+    /// # Errors
+    /// If it could not start, or its task has panicked.
+    pub(super) async fn join(self) -> std::io::Result<()> {
+        match self.listeners {
+            Some(listeners) => listeners.join().await,
+            None => Ok(()),
+        }
+    }
 }
 
 impl Listening {
@@ -41,36 +91,39 @@ impl Listening {
         let context = ListenerContext {
             control: control.clone(),
             publisher: delivery.publisher.clone(),
-            followed: delivery.followed.clone(),
+            followed: delivery.followed.clone().map(web::Data::new),
             tokens,
+            polls: web::Data::new(NodePolls::default()),
             health: health.clone(),
-            token: recovered.token.clone(),
+            token: web::Data::new(recovered.token.clone()),
             cluster: ownership.map(|ownership| ownership.node.cluster_context.clone()),
             stall: ownership.map(|ownership| ownership.tenure.watch_writes()),
         };
-        let nodes = ownership
-            .map(|ownership| ownership.node.listener_of_nodes())
-            .transpose()?;
+        let shard = ownership.map(|ownership| {
+            let context = context.clone();
+            let add_data = Arc::new(move |data: &mut Extensions| context.add_to(data));
+            ownership.node.serve_shard(add_data)
+        });
         let config = &recovered.parts.config;
         let budget = &recovered.budget;
-        let http = match sockets {
+        let listeners = match sockets {
             Some(ClientSockets {
                 mut listener,
                 responder,
             }) => {
-                match &nodes {
+                match ownership {
                     None => responder.end().await,
                     // A standby forwards what it still accepts.
-                    Some(_) => responder.hand_over().await,
+                    Some(ownership) => {
+                        responder.hand_over().await;
+                        listener.nodes = Some(ownership.node.listener_of_nodes()?);
+                    }
                 }
-                listener.nodes = nodes;
-                listener.serve_sockets(config, budget, context)?
+                Some(listener.serve_sockets(config, budget, context)?)
             }
-            None => {
-                let nodes = nodes.expect("the core of a shard serves as its owner");
-                nodes.serve_sockets(config, budget, context)?
-            }
+            None => None,
         };
+        let http = RunServer { listeners, shard };
         health.enter_phase(health::StartPhase::Serving);
         if let Some(Ownership { node, .. }) = ownership {
             tracing::info!(

@@ -4,12 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use actix_web::web;
 
-use super::{Delivery, Listening, Recovered, RunOutcome};
+use super::{Delivery, Listening, Recovered, RunOutcome, listening::RunServer};
 use crate::{
     ServerError, backup_schedule,
     error::io_error,
     node::{self, EndGuard, Ownership, TenureEnd},
-    running_server::RunningServer,
     shutdown::{self, StopSignals},
     startup::ServerParts,
     timekeeping::Timekeeper,
@@ -151,7 +150,7 @@ impl<'a> RunEnd<'a> {
         parts: &ServerParts,
         publisher: &Publisher,
         listeners: &[Arc<ListenerCounters>],
-        http: &RunningServer,
+        http: &RunServer,
     ) {
         let shutdown_timeout = parts.config.server.shutdown_timeout;
         match self {
@@ -163,11 +162,13 @@ impl<'a> RunEnd<'a> {
                 publisher.close();
                 parts.registry.close();
                 shutdown::drain_requests(&parts.registry, shutdown_timeout).await;
-                if matches!(self, Self::SetBack) {
-                    http.pause().await;
-                    http.finish_requests().await;
+                if let Some(listeners) = http.listeners() {
+                    if matches!(self, Self::SetBack) {
+                        listeners.pause().await;
+                        listeners.finish_requests().await;
+                    }
+                    listeners.stop().await;
                 }
-                http.stop().await;
             }
             Self::Leave(_) | Self::HandOver(_) => {
                 parts.registry.close();
@@ -184,7 +185,7 @@ impl<'a> RunEnd<'a> {
     }
 
     /// Gives the store up to the next owner, if there is one, and ends the server.
-    async fn release_store(self, http: RunningServer) -> Result<(), ServerError> {
+    async fn release_store(self, http: RunServer) -> Result<(), ServerError> {
         match self {
             Self::Stop | Self::SetBack => return http.join().await.map_err(io_error("serving")),
             Self::Leave(ownership) => {

@@ -15,8 +15,13 @@
 //!   manifest, and record counts at each flush and compaction. A test reads all options back from
 //!   RocksDB's options file.
 //!
+//! Counters take 640 KiB, whatever is counted: all counters and histograms for each of eight
+//! processors or more. Stores beside others share them.
+//!
 //! Options without a setter are set first, with an option string: the string creates new options,
 //! and objects that setters attached to the old ones would be lost.
+
+use std::sync::LazyLock;
 
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType,
@@ -74,8 +79,8 @@ pub struct RocksOptions {
     /// read.
     pub open_tables: i32,
     /// Whether the process has stores beside this one, in folders of the same folder. Most of them
-    /// are idle, and take no space in advance: their ballast is one file in that folder, and their
-    /// logs grow as they are written.
+    /// are idle, and take no space in advance: their ballast is one file in that folder, their logs
+    /// grow as they are written, and they count together.
     pub is_beside_others: bool,
 }
 
@@ -108,9 +113,14 @@ pub(super) fn new_store(wanted: &RocksOptions) -> Result<Options, rocksdb::Error
 
 /// Options for the whole store. They do not create a missing store.
 pub(super) fn store_options(wanted: &RocksOptions) -> Result<Options, rocksdb::Error> {
+    let mut counting = if wanted.is_beside_others {
+        SHARED_COUNTERS.clone()
+    } else {
+        counting_options()
+    };
     // The first option lets a store open on a full disk; the second refuses a store whose older
     // logs are missing; the manifest of most stores has a few kilobytes, and not 4 MiB.
-    let mut options = Options::default().get_options_from_string(format!(
+    let mut options = counting.get_options_from_string(format!(
         "avoid_flush_during_recovery=true;track_and_verify_wals=true;\
          manifest_preallocation_size=65536;allow_fallocate={}",
         !wanted.is_beside_others
@@ -135,11 +145,20 @@ pub(super) fn store_options(wanted: &RocksOptions) -> Result<Options, rocksdb::E
     options.set_max_log_file_size(4 << 20);
     options.set_keep_log_file_num(4);
     options.set_stats_dump_period_sec(0);
+    Ok(options)
+}
+
+/// The counters of the stores of a process that has several.
+static SHARED_COUNTERS: LazyLock<Options> = LazyLock::new(counting_options);
+
+/// Default options with counters.
+fn counting_options() -> Options {
+    let mut options = Options::default();
+    options.enable_statistics();
     // Counters only: timers and histograms would cost time at every read, and the journal measures
     // syncs itself.
-    options.enable_statistics();
     options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
-    Ok(options)
+    options
 }
 
 /// Options for a copy of a damaged store, from which everything readable is recovered. Recovered

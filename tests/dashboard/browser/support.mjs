@@ -3,7 +3,6 @@ import { spawn } from 'node:child_process';
 import fs from 'node:fs';
 import http from 'node:http';
 import { createRequire } from 'node:module';
-import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { chromium } from 'playwright-core';
@@ -101,22 +100,6 @@ export async function nats() {
   return until('NATS', () => fs.existsSync(ports) && JSON.parse(fs.readFileSync(ports, 'utf8') || '{}').nats?.[0]);
 }
 
-/** The first of `count` free ports of loopback in a row, below those that the system gives away. */
-async function freePorts(count) {
-  const free = (port) =>
-    new Promise((done) => {
-      const probe = net
-        .createServer()
-        .once('error', () => done(false))
-        .listen(port, '127.0.0.1', () => probe.close(() => done(true)));
-    });
-  return until('free ports', async () => {
-    const first = 10000 + Math.floor(Math.random() * 20000);
-    for (let port = first; port < first + count; port++) if (!(await free(port))) return undefined;
-    return first;
-  });
-}
-
 /** The settings of a node. Its secret is in this folder. */
 export function node(name, urls, folder) {
   const secret = path.join(folder, 'secret');
@@ -156,10 +139,8 @@ export class Server {
     const shards = process.env.GRIDHOOK_SCENE_SHARDS;
     if (shards && settings?.GRIDHOOK_CLUSTER__ENGINE === undefined) {
       const alone = node('alone', await nats(), server.folder);
-      const listen = `127.0.0.1:${await freePorts(Number(shards))}`;
       server.settings = {
         ...alone,
-        GRIDHOOK_CLUSTER__NODE_LISTEN: listen,
         GRIDHOOK_CLUSTER__SHARDS: shards,
         ...settings,
       };

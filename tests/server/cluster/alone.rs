@@ -11,7 +11,6 @@ use crate::{
     server::{assert_arrived, wait_until_settled},
     support::{
         nats::{NatsCluster, PASSWORD, has_nats},
-        port::ReservedPort,
         server::{Server, SubscriptionSpec, say, wait_for},
         sink::Sink,
     },
@@ -19,14 +18,10 @@ use crate::{
 
 const SHARDS: usize = 2;
 
-/// The node, and the ports of its listeners for nodes.
-fn prepare() -> (Cluster, Vec<ReservedPort>) {
-    let ports = ReservedPort::in_a_row(SHARDS as u16 + 1);
-    let listen = ports[0].address.to_string();
+fn prepare() -> Cluster {
     let settings = |_| {
         vec![
             ("CLUSTER__SHARDS", SHARDS.to_string()),
-            ("CLUSTER__NODE_LISTEN", listen.clone()),
             ("CHAOS__ENABLED", "true".to_owned()),
             // It renews its record often, and a busy machine ends no lease.
             ("CLUSTER__EXPIRY", "20s".to_owned()),
@@ -34,7 +29,7 @@ fn prepare() -> (Cluster, Vec<ReservedPort>) {
     };
     let cluster = Cluster::prepare_many(NatsCluster::start(1, "always"), 1, settings);
     keep_token(&cluster.nodes[0]);
-    (cluster, ports)
+    cluster
 }
 
 /// Starts the node, and returns when it serves both shards.
@@ -69,7 +64,7 @@ fn the_log_names_the_shard_of_an_actor_and_a_refused_fault_is_recorded_once() {
     if !has_nats() {
         return;
     }
-    let (mut cluster, _ports) = prepare();
+    let mut cluster = prepare();
     serve(&mut cluster);
     let node = &cluster.nodes[0];
     let sink = Sink::start();
@@ -157,7 +152,7 @@ fn a_new_cluster_goes_on_with_the_stores_of_a_node_whose_cluster_has_lost_its_st
     if !has_nats() {
         return;
     }
-    let (mut cluster, _ports) = prepare();
+    let mut cluster = prepare();
     serve(&mut cluster);
     let sink = Sink::start();
     let topic = |name: String| {

@@ -412,7 +412,7 @@ fn a_node_accepts_forwarded_requests_from_nodes_of_its_cluster_only() {
         events_path("orders"),
         body.len()
     );
-    let wrong = format!("publishers {}\n{request}", "0".repeat(64));
+    let wrong = format!("publishers/0 {}\n{request}", "0".repeat(64));
     for offered in [request.as_str(), wrong.as_str()] {
         let stream = TcpStream::connect(address).expect("a connection");
         stream.set_read_timeout(Some(LONG)).expect("a socket");
@@ -435,10 +435,13 @@ fn a_node_accepts_forwarded_requests_from_nodes_of_its_cluster_only() {
     }
     // A proof for another address is none, and the owner proves itself, too.
     let other = SocketAddr::from(([127, 0, 0, 1], 1));
-    assert!(!handshake(address, other, "publishers").1);
-    assert!(handshake(address, address, "publishers").1);
+    assert!(!handshake(address, other, "publishers/0", LONG).1);
+    assert!(handshake(address, address, "publishers/0", LONG).1);
+    // A shard that the node does not serve is not confirmed; the other node waits for it.
+    let patience = Duration::from_millis(300);
+    assert!(!handshake(address, address, "publishers/1", patience).1);
     // A proven node may watch for longer than the time limit of a proof.
-    let (mut watching, confirmed) = handshake(address, address, "watch");
+    let (mut watching, confirmed) = handshake(address, address, "watch", LONG);
     assert!(confirmed);
     watching
         .get_mut()
@@ -461,10 +464,15 @@ fn node_address(node: &Server) -> SocketAddr {
 }
 
 /// The handshake of a node that calls `address` and means `named`, and whether the owner has
-/// confirmed it.
-fn handshake(address: SocketAddr, named: SocketAddr, side: &str) -> (BufReader<TcpStream>, bool) {
+/// confirmed it in time.
+fn handshake(
+    address: SocketAddr,
+    named: SocketAddr,
+    target: &str,
+    patience: Duration,
+) -> (BufReader<TcpStream>, bool) {
     let stream = TcpStream::connect(address).expect("a connection");
-    stream.set_read_timeout(Some(LONG)).expect("a socket");
+    stream.set_read_timeout(Some(patience)).expect("a socket");
     let mut stream = BufReader::new(stream);
     let mut greeting = String::new();
     let mut response = String::new();
@@ -472,12 +480,12 @@ fn handshake(address: SocketAddr, named: SocketAddr, side: &str) -> (BufReader<T
     let (protocol, owner_nonce) = greeting.trim_end().split_once(' ').expect("a nonce");
     let key = hmac::Key::new(hmac::HMAC_SHA256, super::SECRET.as_bytes());
     let proof = |prover: &str| {
-        let text = format!("{protocol} {prover} {named} {owner_nonce} 0123abcd {side}");
+        let text = format!("{protocol} {prover} {named} {owner_nonce} 0123abcd {target}");
         HEXLOWER.encode(hmac::sign(&key, text.as_bytes()).as_ref())
     };
     stream
         .get_mut()
-        .write_all(format!("{side} 0123abcd {}\n", proof("node")).as_bytes())
+        .write_all(format!("{target} 0123abcd {}\n", proof("node")).as_bytes())
         .expect("a proof");
     stream.read_line(&mut response).ok();
     let confirmed = response.trim_end() == proof("owner");

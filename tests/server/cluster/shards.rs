@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     io::Read as _,
-    net::{SocketAddr, TcpStream},
+    net::TcpStream,
     process::Command,
     sync::Arc,
     time::Duration,
@@ -27,7 +27,6 @@ use crate::{
         certificates::{Authority, DAY},
         load,
         nats::{NatsCluster, has_nats},
-        port::ReservedPort,
         server::{Server, SubscriptionSpec, events_path, fsck, operator, say, wait_for},
         sink::Sink,
         tcp_proxy::TcpProxy,
@@ -52,7 +51,6 @@ pub(super) fn names() -> Vec<String> {
 /// Three nodes with shards, which run.
 pub(crate) struct Sharded {
     pub(crate) cluster: Cluster,
-    _ports: Vec<Vec<ReservedPort>>,
 }
 
 impl Sharded {
@@ -82,20 +80,12 @@ impl Sharded {
         settings: &[(&str, &str)],
         own: impl Fn(usize) -> Vec<(&'static str, String)>,
     ) -> Self {
-        let ports: Vec<_> = (0..3).map(|_| ReservedPort::in_a_row(SHARDS + 1)).collect();
         let of_node = |index: usize| {
-            let listen = ports[index][0].address.to_string();
-            let of_shards = [
-                ("CLUSTER__NODE_LISTEN", listen),
-                ("CLUSTER__SHARDS", SHARDS.to_string()),
-            ];
+            let of_shards = [("CLUSTER__SHARDS", SHARDS.to_string())];
             own(index).into_iter().chain(of_shards).collect()
         };
         let cluster = Cluster::prepare_each_for(nats, client, settings, of_node);
-        Self {
-            cluster,
-            _ports: ports,
-        }
+        Self { cluster }
     }
 
     pub(crate) fn start(settings: &[(&str, &str)]) -> Self {
@@ -564,24 +554,14 @@ fn shards_speak_tls_to_each_other_and_read_certificates_again_on_sighup() {
     let view = nodes[0]
         .command("GET", "/cluster/status", &Value::Null)
         .json();
-    let address = view["nodes"][1]["address"]
-        .as_str()
-        .expect("an address")
-        .to_owned();
-    let first: SocketAddr = address.parse().expect("an address");
-    // Each shard's listener expects TLS: without it there is no greeting.
-    for shard in 0..SHARDS {
-        let mut stream =
-            TcpStream::connect((first.ip(), first.port() + shard)).expect("a connection");
-        stream
-            .set_read_timeout(Some(Duration::from_millis(20)))
-            .expect("a socket");
-        let mut greeting = [0; 16];
-        assert!(
-            stream.read(&mut greeting).map_or(0, |read| read) == 0,
-            "shard {shard} speaks without TLS"
-        );
-    }
+    let address = view["nodes"][1]["address"].as_str().expect("an address");
+    // The listener for nodes expects TLS: without it there is no greeting.
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream
+        .set_read_timeout(Some(Duration::from_millis(20)))
+        .expect("a socket");
+    let greeted = stream.read(&mut [0; 16]);
+    assert_eq!(greeted.unwrap_or(0), 0, "it speaks without TLS");
     assert_pulled_anywhere(&Plant::new(sharded));
 }
 
@@ -771,13 +751,7 @@ fn shards_without_events_have_no_threads_for_reads_trims_and_the_scrub() {
         return;
     }
     const SHARDS: u16 = 16;
-    let ports = ReservedPort::in_a_row(SHARDS + 1);
-    let own = |_| {
-        vec![
-            ("CLUSTER__NODE_LISTEN", ports[0].address.to_string()),
-            ("CLUSTER__SHARDS", SHARDS.to_string()),
-        ]
-    };
+    let own = |_| vec![("CLUSTER__SHARDS", SHARDS.to_string())];
     let mut cluster = Cluster::prepare_many(NatsCluster::start(1, "always"), 1, own);
     cluster.join_each(0..1);
     let node = &cluster.nodes[0];
@@ -788,7 +762,7 @@ fn shards_without_events_have_no_threads_for_reads_trims_and_the_scrub() {
         })
     });
     let mut threads = BTreeMap::new();
-    // Of each shard: one that serves it, one that writes, and those of its listener and its actors.
+    // Of each shard: one that serves it, one that writes, and one for what blocks.
     wait_for("threads to end", START, || {
         threads = threads_of(node);
         let waiting = [
@@ -799,6 +773,6 @@ fn shards_without_events_have_no_threads_for_reads_trims_and_the_scrub() {
             "scrub",
         ];
         let has_none = waiting.iter().all(|name| !threads.contains_key(*name));
-        has_none && threads.values().sum::<usize>() <= 6 * usize::from(SHARDS + 1)
+        has_none && threads.values().sum::<usize>() <= 3 * usize::from(SHARDS + 1) + 20
     });
 }

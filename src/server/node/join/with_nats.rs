@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    net::{SocketAddr, TcpListener},
+    net::TcpListener,
     path::Path,
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -15,7 +15,10 @@ use tokio::sync::watch;
 use super::Joined;
 use crate::{
     ServerError,
-    front::hop::{NodeSecret, OwnerConnector},
+    front::{
+        hop::{HopTarget, ListenerSide, NodeSecret, OwnerConnector},
+        served_shards::ServedShards,
+    },
     io_error,
     local_store::LocalStore,
     node::{
@@ -39,7 +42,6 @@ use gridhook_cluster::{
     member::{Member, OwnerHandshake},
     membership::Membership,
     records::{OwnershipScope, ShardPosition},
-    shard_address,
 };
 use gridhook_config as config;
 use gridhook_config::Config;
@@ -82,8 +84,11 @@ pub(crate) async fn join(
         nats_tls,
         certificates,
     } = NodeFiles::load(cluster, config)?;
-    let listeners = bind_listeners(cluster, stores.len())?;
-    let address = find_node_address(cluster, &listeners)?;
+    let listener = TcpListener::bind(cluster.listen).map_err(io_error(format!(
+        "cluster.node_listen: cannot listen on {}",
+        cluster.listen
+    )))?;
+    let address = find_node_address(cluster, &listener)?;
     let cluster_settings = cluster.clone();
     let opening = tokio::task::spawn_blocking(move || {
         nats::open_resources(&cluster_settings, nats_tls.as_ref(), &first_sequences)
@@ -122,17 +127,16 @@ pub(crate) async fn join(
         tls,
         certificates,
         stopping: Arc::new(watch::Sender::new(false)),
+        listener: Arc::new(listener),
+        served_shards: ServedShards::new(stores.len()),
         connections: (connection, system_connection),
     };
     let by_shard = claims
         .into_iter()
         .zip(stores)
-        .zip(logs.into_iter().zip(streams))
-        .zip(listeners);
+        .zip(logs.into_iter().zip(streams));
     let nodes = by_shard
-        .map(|(((claim, store), (log, stream)), listener)| {
-            parts.build_node(claim, store, log, stream, listener)
-        })
+        .map(|((claim, store), (log, stream))| parts.build_node(claim, store, log, stream))
         .collect();
     Ok(Joined { nodes, member })
 }
@@ -211,7 +215,6 @@ fn build_cluster_context(
 struct NodeParts {
     cluster_id: String,
     name: String,
-    /// The address of the first shard.
     address: String,
     shards: usize,
     cluster_context: web::Data<ClusterContext>,
@@ -221,6 +224,8 @@ struct NodeParts {
     tls: Option<rustls::ServerConfig>,
     certificates: Vec<Arc<ReloadableCertificate>>,
     stopping: Arc<watch::Sender<bool>>,
+    listener: Arc<TcpListener>,
+    served_shards: ServedShards,
     /// Those of the records and of the system account.
     connections: (NatsConnection, Option<NatsConnection>),
 }
@@ -232,12 +237,11 @@ impl NodeParts {
         store: Arc<LocalStore>,
         log: Arc<dyn Changelog>,
         stream: StreamLimits,
-        listener: TcpListener,
     ) -> ClusterNode {
         ClusterNode {
             cluster_id: self.cluster_id.clone(),
             name: self.name.clone(),
-            address: shard_address(&self.address, claim.shard),
+            address: self.address.clone(),
             log: Arc::new(StoppableLog::new(log, Arc::clone(&claim.progress))),
             follow_interval: follow_interval(claim.shard, self.shards),
             claim,
@@ -254,42 +258,24 @@ impl NodeParts {
             stream,
             pace: Arc::default(),
             stopping: Arc::clone(&self.stopping),
-            listener,
+            listener: Arc::clone(&self.listener),
+            served_shards: self.served_shards.clone(),
             _connections: Box::new(self.connections.clone()),
         }
     }
 }
 
-/// Binds the listeners for other nodes, one for each shard, on successive ports.
-fn bind_listeners(
-    cluster: &config::Cluster,
-    shards: usize,
-) -> Result<Vec<TcpListener>, ServerError> {
-    let mut listeners = Vec::with_capacity(shards);
-    for offset in (0..).take(shards) {
-        let address = SocketAddr::new(cluster.listen.ip(), cluster.listen.port() + offset);
-        let listener = TcpListener::bind(address).map_err(io_error(format!(
-            "cluster.node_listen: cannot listen on {address}"
-        )))?;
-        listeners.push(listener);
-    }
-    Ok(listeners)
-}
-
-/// The address at which other nodes reach the first of `listeners`.
+/// The address at which other nodes reach the listener.
 fn find_node_address(
     cluster: &config::Cluster,
-    listeners: &[TcpListener],
+    listener: &TcpListener,
 ) -> Result<String, ServerError> {
-    match (&cluster.advertise, listeners.first()) {
-        (Some(address), _) => Ok(address.clone()),
-        (None, Some(listener)) => {
-            let address = listener.local_addr();
-            let address = address.map_err(io_error("cluster.node_listen"))?;
-            Ok(address.to_string())
-        }
-        (None, None) => Ok(cluster.listen.to_string()),
+    if let Some(address) = &cluster.advertise {
+        return Ok(address.clone());
     }
+    let address = listener.local_addr();
+    let address = address.map_err(io_error("cluster.node_listen"))?;
+    Ok(address.to_string())
 }
 
 fn build_claim_settings(
@@ -318,12 +304,15 @@ fn build_claim_settings(
     }
 }
 
-/// How the member proves its identity to an owner whose process it watches.
+/// How the member proves its identity to a node whose process it watches, or to find the owner of a
+/// shard.
 fn owner_handshake(connector: OwnerConnector) -> OwnerHandshake {
-    Arc::new(move |connection, address| {
+    Arc::new(move |connection, address, shard| {
         let connector = connector.clone();
         Box::pin(async move {
-            let stream = connector.complete_handshake(connection, &address, None);
+            let side = ListenerSide::Operators;
+            let target = shard.map(|shard| HopTarget { shard, side });
+            let stream = connector.complete_handshake(connection, &address, target);
             Ok(Box::new(stream.await?) as _)
         })
     })
