@@ -4,8 +4,8 @@
 //! run of `serve` for each ownership, on a thread with an actix system of its own. This module has
 //! what a process has once: the listener for nodes, whose threads serve the requests to all cores
 //! (`front::served_shards`); the listeners for clients, which forward each request to the owner of
-//! its shard, also if that is a core of this process (`router`); the membership in the cluster; signals and the service manager; the limits
-//! that the cores share.
+//! its shard, also if that is a core of this process (`router`); the membership in the cluster;
+//! signals and the service manager; the limits that the cores share.
 //!
 //! The last core has the control plane. The others follow this node's copy of it (`control_copy`).
 //!
@@ -30,11 +30,13 @@ use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
 };
+use tracing::Span;
 
 use super::{
     Launch, ProcessState, ServerError, ServerInputs, ShardCore, available_processors,
     client_listeners::ClientListeners,
     control_copy::ControlCopy,
+    core_span,
     descriptors::{self, ProcessThreads, SharedBudget},
     io_error,
     listener::{self, Front, HttpListener},
@@ -156,7 +158,9 @@ pub(super) fn run(inputs: &ServerInputs, shards: usize) -> Result<(), ServerErro
         folder: &folder,
         budget,
     };
-    let outcome = actix_rt::System::new().block_on(serve_cores(inputs, &plan, &mut stores));
+    // The stores are opened on as many threads as there are cores, which end soon after that.
+    let system = actix_rt::System::with_tokio_rt(|| core_span::spanned_runtime(Span::none()));
+    let outcome = system.block_on(serve_cores(inputs, &plan, &mut stores));
     stores.iter().for_each(|store| store.close());
     outcome
 }
