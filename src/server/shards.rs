@@ -38,6 +38,7 @@ use super::{
     control_copy::ControlCopy,
     core_span,
     descriptors::{self, ProcessThreads, SharedBudget},
+    forward::ForwardTimes,
     io_error,
     listener::{self, Front, HttpListener},
     local_store::LocalStore,
@@ -256,7 +257,7 @@ impl RunningCores {
         let context = node::become_standby(&nodes, &cores, config, &address, &health)?;
         let mut forwarders = Vec::with_capacity(nodes.len());
         for (node, core) in nodes.iter().zip(&cores) {
-            let forwarder = node.build_forwarder(config.limits.idle_timeout / 2);
+            let forwarder = node.build_forwarder(ForwardTimes::from_config(config));
             forwarders.push(forwarder.with_core(core.clone()));
         }
         let control = nodes.last().expect("the control plane has a node");
