@@ -72,10 +72,6 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 /// The most idle connections to an owner that a thread keeps.
 const IDLE_MAX: usize = 64;
 
-/// The longest time for the head of a response to a read: an owner may accept a request, and its
-/// response may never arrive.
-const READ_MAX: Duration = Duration::from_secs(30);
-
 /// The limits of time of requests to owners.
 #[derive(Clone, Copy)]
 pub(super) struct ForwardTimes {
@@ -91,7 +87,7 @@ impl ForwardTimes {
         let limits = &config.limits;
         Self {
             idle_max: hop::idle_timeout(limits.idle_timeout) / 2,
-            read_max: READ_MAX,
+            read_max: limits.answer_timeout,
         }
     }
 }
