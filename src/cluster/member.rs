@@ -5,9 +5,9 @@
 //! an interval. An owner that vanished or a claim that was given up leads to a read and a decision
 //! at once, without another renewal; a request of an operator leads to a whole turn.
 //!
-//! To see at once that an owner was killed, a node holds a connection to each other owner. If it ends and the address refuses a new one, the owner counts as dead, unless
-//! it renews its record. A wrong guess does no harm: the fence of the changelog stops the former
-//! owner.
+//! To see at once that an owner was killed, a node holds a connection to each other owner. If it ends
+//! and the address refuses a new one, the owner counts as dead, unless it renews its record. A wrong
+//! guess does no harm: the fence of the changelog stops the former owner.
 
 mod owners;
 mod requests;

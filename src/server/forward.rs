@@ -51,19 +51,16 @@ pub(super) use self::{
 };
 use super::{
     forward_error::ForwardError,
-    front::hop::{HopTarget, ListenerSide, OwnerConnector},
+    front::hop::{self, HopTarget, ListenerSide, OwnerConnector},
 };
 use gridhook_admin::{ForwardCounters, health::CoreHealth};
 use gridhook_clock::Lease;
 use gridhook_cluster::{NodeAddress, Role};
+use gridhook_config::Config;
 use gridhook_pull::{Peer, http::success_response};
 
 /// How long a request waits for an owner that takes it.
 const OWNER_WAIT: Duration = Duration::from_secs(5);
-
-/// The longest time for the head of a response to a read: an owner may accept a request, and its
-/// response may never arrive.
-const READ_MAX: Duration = Duration::from_secs(30);
 
 /// The longest time for the head of a response to other requests, some of which wait for events or
 /// for an endpoint.
@@ -75,6 +72,26 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 /// The most idle connections to an owner that a thread keeps.
 const IDLE_MAX: usize = 64;
 
+/// The limits of time of requests to owners.
+#[derive(Clone, Copy)]
+pub(super) struct ForwardTimes {
+    /// A connection that was idle for longer is not used: the owner may be closing it.
+    pub(super) idle_max: Duration,
+    /// The longest time for the head of a response to a read: an owner may accept a request, and
+    /// its response may never arrive.
+    pub(super) read_max: Duration,
+}
+
+impl ForwardTimes {
+    pub(super) fn from_config(config: &Config) -> Self {
+        let limits = &config.limits;
+        Self {
+            idle_max: hop::idle_timeout(limits.idle_timeout) / 2,
+            read_max: limits.answer_timeout,
+        }
+    }
+}
+
 /// Forwards requests to the owner of a shard. Clones share its state.
 #[derive(Clone)]
 pub(super) struct Forwarder {
@@ -84,8 +101,7 @@ pub(super) struct Forwarder {
     /// there when this node becomes it.
     own: String,
     connector: OwnerConnector,
-    /// An older idle connection is not used: the owner may be closing it.
-    idle_max: Duration,
+    times: ForwardTimes,
     counters: Arc<ForwardCounters>,
     stopping: watch::Receiver<bool>,
     /// The core of the shard in this process, beside others.
@@ -133,7 +149,7 @@ impl Forwarder {
         role: watch::Receiver<Role>,
         own: String,
         connector: OwnerConnector,
-        idle_max: Duration,
+        times: ForwardTimes,
         counters: Arc<ForwardCounters>,
         stopping: watch::Receiver<bool>,
     ) -> Self {
@@ -142,7 +158,7 @@ impl Forwarder {
             role,
             own,
             connector,
-            idle_max,
+            times,
             counters,
             stopping,
             core: None,
@@ -296,7 +312,11 @@ where
     ) -> Result<OwnerResponse<B>, ForwardError> {
         let until = Instant::now() + wait;
         let is_read = [hyper::Method::GET, hyper::Method::HEAD].contains(outgoing.method());
-        let response_max = if is_read { READ_MAX } else { CHANGE_MAX };
+        let response_max = if is_read {
+            self.forwarder.times.read_max
+        } else {
+            CHANGE_MAX
+        };
         loop {
             let connection = timeout_at(until, self.connect_to_owner(side)).await;
             let (address, mut hop) = connection.map_err(|_| ForwardError::NoOwner)?;
@@ -372,7 +392,7 @@ where
                 side,
             };
             while let Some(IdleHop { since, hop }) = self.idle().get_mut(&key).and_then(Vec::pop) {
-                if hop.is_ready() && since.elapsed() < self.forwarder.idle_max {
+                if hop.is_ready() && since.elapsed() < self.forwarder.times.idle_max {
                     return (address, hop);
                 }
             }

@@ -4,8 +4,8 @@
 //! run of `serve` for each ownership, on a thread with an actix system of its own. This module has
 //! what a process has once: the listener for nodes, whose threads serve the requests to all cores
 //! (`front::served_shards`); the listeners for clients, which forward each request to the owner of
-//! its shard, also if that is a core of this process (`router`); the membership in the cluster; signals and the service manager; the limits
-//! that the cores share.
+//! its shard, also if that is a core of this process (`router`); the membership in the cluster;
+//! signals and the service manager; the limits that the cores share.
 //!
 //! The last core has the control plane. The others follow this node's copy of it (`control_copy`).
 //!
@@ -30,12 +30,15 @@ use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
 };
+use tracing::Span;
 
 use super::{
     Launch, ProcessState, ServerError, ServerInputs, ShardCore, available_processors,
     client_listeners::ClientListeners,
     control_copy::ControlCopy,
+    core_span,
     descriptors::{self, ProcessThreads, SharedBudget},
+    forward::ForwardTimes,
     io_error,
     listener::{self, Front, HttpListener},
     local_store::LocalStore,
@@ -156,7 +159,9 @@ pub(super) fn run(inputs: &ServerInputs, shards: usize) -> Result<(), ServerErro
         folder: &folder,
         budget,
     };
-    let outcome = actix_rt::System::new().block_on(serve_cores(inputs, &plan, &mut stores));
+    // The stores are opened on as many threads as there are cores, which end soon after that.
+    let system = actix_rt::System::with_tokio_rt(|| core_span::spanned_runtime(Span::none()));
+    let outcome = system.block_on(serve_cores(inputs, &plan, &mut stores));
     stores.iter().for_each(|store| store.close());
     outcome
 }
@@ -252,7 +257,7 @@ impl RunningCores {
         let context = node::become_standby(&nodes, &cores, config, &address, &health)?;
         let mut forwarders = Vec::with_capacity(nodes.len());
         for (node, core) in nodes.iter().zip(&cores) {
-            let forwarder = node.build_forwarder(config.limits.idle_timeout / 2);
+            let forwarder = node.build_forwarder(ForwardTimes::from_config(config));
             forwarders.push(forwarder.with_core(core.clone()));
         }
         let control = nodes.last().expect("the control plane has a node");

@@ -208,7 +208,8 @@ impl Init {
              \"{}\"\nnode = \"node-{number}\"\nurls = [{urls}]\nreplicas = {}\nusername = \
              \"gridhook\"\npassword_file = \"{folder}/nats-password\"\nsystem_username = \
              \"system\"\nsystem_password_file = \"{folder}/nats-system-password\"\nsecret_file = \
-             \"{folder}/cluster-secret\"\n# For other nodes.\n{node_listen}\n# Fixed from the first start on.\nshards = {}\n",
+             \"{folder}/cluster-secret\"\n# For other nodes.\n{node_listen}\n# Fixed from the first \
+             start on.\nshards = {}\n",
             node.port,
             node.port + 1,
             secrets.admin,

@@ -110,6 +110,12 @@ impl ListenerSide {
     }
 }
 
+/// How long a connection between nodes may be idle, with this limit for connections of clients. It
+/// is longer, because the handshake costs more than a request.
+pub(crate) fn idle_timeout(of_clients: Duration) -> Duration {
+    8 * of_clients
+}
+
 /// What the requests of a connection have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HopTarget {

@@ -3,8 +3,9 @@
 //! A public server needs limits that actix-web does not have: on connections (in total and per
 //! address), on request heads that never end, and on responses that a peer does not read.
 //! `connection_limit` counts connections, `admission` refuses those beyond the limit; `connection`
-//! wraps the stream with deadlines. `hop` and `served_shards` are for requests of other nodes. `request_heads` has actix-http treat `Upgrade` and `Expect` as
-//! HTTP asks for. `http_service` has what is done with every request and response.
+//! wraps the stream with deadlines. `request_heads` has actix-http treat `Upgrade` and `Expect` as
+//! HTTP asks for. `http_service` has what is done with every request and response. `hop` and
+//! `served_shards` are for requests of nodes.
 //!
 //! actix-web's own server accepts no custom stream, so its three parts (accepting threads, TLS,
 //! HTTP) are assembled here. actix-http limits a head to 96 headers and 128 KiB.

@@ -9,8 +9,8 @@ use super::{BoundSocket, ConnectionMaxima, listener_settings, role_of, services:
 use crate::{
     ServerError,
     front::{
-        ConfigureServices, ConnectionLimit, ListenerSettings, ServerConnections,
-        hop::{HopAcceptor, ListenerSide},
+        ConfigureServices, ConnectionLimit, HeadTimeouts, ListenerSettings, ServerConnections,
+        hop::{self, HopAcceptor, ListenerSide},
         served_shards::ServedShards,
     },
     io_error, router,
@@ -55,7 +55,15 @@ impl NodeListener {
             of_address: settings.limit.total,
             ..settings.limit.clone()
         };
-        let settings = ListenerSettings { limit, ..settings };
+        let timeouts = HeadTimeouts {
+            idle: hop::idle_timeout(settings.timeouts.idle),
+            ..settings.timeouts
+        };
+        let settings = ListenerSettings {
+            limit,
+            timeouts,
+            ..settings
+        };
         let is_divided = config.server.admin_listen.is_some();
         let publishers = node_services(config, role_of(is_divided, ListenerSide::Publishers));
         let operators = node_services(config, ListenerRole::Operators);

@@ -31,8 +31,13 @@ use tokio::{
 
 use super::{ClusterNode, FollowError, follow::StoppableLog, standing::NextStep};
 use crate::{
-    ServerError, forward::Hops, front::hop::ListenerSide, io_error, local_store::LocalStore,
-    router::owner::STORE, shutdown::StopSignals,
+    ServerError,
+    forward::{ForwardTimes, Hops},
+    front::hop::ListenerSide,
+    io_error,
+    local_store::LocalStore,
+    router::owner::STORE,
+    shutdown::StopSignals,
 };
 use gridhook_cluster::{GivenUp, NodeAddress, Role, ShardProgress, records::CopyProgress};
 use gridhook_journal::changelog::Changelog as _;
@@ -40,6 +45,12 @@ use gridhook_repair::backup::{self, SentStore, StoreReceiver, TransferError};
 
 /// The longest time without a piece of the store.
 const PIECE_WAIT: Duration = Duration::from_secs(30);
+
+/// The limits of time of the request for the store, for which a connection is made each time.
+const FETCH_TIMES: ForwardTimes = ForwardTimes {
+    idle_max: Duration::ZERO,
+    read_max: PIECE_WAIT,
+};
 
 /// The pause before a store is fetched again.
 const FETCH_RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -129,7 +140,7 @@ impl ClusterNode {
                 Err(_) => return FetchEnd::ClaimsEnded,
             };
             if let Some(NodeAddress { address, .. }) = owner {
-                let hops = Hops::new(self.build_forwarder(Duration::ZERO));
+                let hops = Hops::new(self.build_forwarder(FETCH_TIMES));
                 let lost = hops.forwarder().clone().wait_until_lost(address.clone());
                 let outcome = tokio::select! {
                     result = self.fetch_from(&hops, &address) => result,

@@ -52,7 +52,7 @@ use self::{follow::StoppableLog, tenure::StreamLimits};
 use super::{
     ServerError,
     client_listeners::ClientListeners,
-    forward::Forwarder,
+    forward::{ForwardTimes, Forwarder},
     front::{
         hop::{NodeSecret, OwnerConnector},
         served_shards::{AddShardData, ServedShard, ServedShards},
@@ -306,20 +306,19 @@ impl ClusterNode {
         )?;
         Ok(Standby {
             context,
-            forwarder: self.build_forwarder(config.limits.idle_timeout / 2),
+            forwarder: self.build_forwarder(ForwardTimes::from_config(config)),
         })
     }
 
-    /// Builds the forwarder of requests to the owner of the shard, which uses a connection again
-    /// that was idle for `idle_max` at most.
-    pub(super) fn build_forwarder(&self, idle_max: Duration) -> Forwarder {
+    /// Builds the forwarder of requests to the owner of the shard.
+    pub(super) fn build_forwarder(&self, times: ForwardTimes) -> Forwarder {
         let counters = Arc::clone(&self.cluster_context.forwarded);
         Forwarder::new(
             self.claim.shard,
             self.claim.role.clone(),
             self.address.clone(),
             self.connector.clone(),
-            idle_max,
+            times,
             counters,
             self.stopping.subscribe(),
         )

@@ -724,7 +724,8 @@ fn a_read_whose_owner_says_nothing_receives_503() {
     if !has_nats() {
         return;
     }
-    let (cluster, proxy, _port) = Cluster::start_behind_proxy(&[CALM], &[CALM]);
+    let others = [CALM, ("LIMITS__ANSWER_TIMEOUT", "1s")];
+    let (cluster, proxy, _port) = Cluster::start_behind_proxy(&[CALM], &others);
     let authorization = format!("Bearer {TOKEN}");
     let headers = [("authorization", authorization.as_str())];
     // The same thread forwards all requests of a connection, and keeps its own to the owner.

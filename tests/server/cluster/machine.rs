@@ -636,7 +636,7 @@ fn a_connection_to_the_owner_that_was_idle_for_long_is_not_used() {
         return;
     }
     // One thread, so that all requests have the same connections.
-    let others = [("SERVER__WORKERS", "1"), ("LIMITS__IDLE_TIMEOUT", "4s")];
+    let others = [("SERVER__WORKERS", "1"), ("LIMITS__IDLE_TIMEOUT", "500ms")];
     let (cluster, proxy, _port) =
         Cluster::start_behind_proxy(&[("LIMITS__IDLE_TIMEOUT", "1m")], &others);
     let key = cluster.nodes[1].topic("orders", "EventGridSchema");
@@ -651,7 +651,7 @@ fn a_connection_to_the_owner_that_was_idle_for_long_is_not_used() {
     );
     let before = proxy.connections();
     let began = Instant::now();
-    // Half of the time after which a server may close it.
+    // Half of the time after which a node may close it.
     wait_for("it to be idle for long", LONG, || {
         began.elapsed() > Duration::from_millis(2_100)
     });
