@@ -19,7 +19,7 @@ use super::{
     AdminError, Control,
     arm::Call,
     compute_caller,
-    model::{InvalidRequest, topic::schema_name},
+    model::{CheckResult, InvalidRequest, topic::schema_name},
     query, shares,
 };
 use crate::{AdminResult, dead_letters::body::dead_letter_view, model::refuse_value, respond_json};
@@ -54,7 +54,7 @@ fn parse_selection(
     filter: Option<&DeadLetterFilter>,
     keys: Option<&[String]>,
     all: bool,
-) -> Result<DeadLetterQuery, InvalidRequest> {
+) -> CheckResult<DeadLetterQuery> {
     if !all && keys.is_none() && filter.is_none_or(is_empty_filter) {
         let problem = "selects no dead letters; expected \"keys\", a \"filter\" with stage, \
             from, to, reason or id, or \"all\": true";
@@ -75,18 +75,14 @@ fn parse_selection(
     Ok(DeadLetterQuery { keys, ..query })
 }
 
-fn parse_key(key: &str) -> Result<browse::DeadLetterId, InvalidRequest> {
+fn parse_key(key: &str) -> CheckResult<browse::DeadLetterId> {
     key.parse().map_err(|error: browse::InvalidDeadLetterId| {
         let problem = format!("has \"{}\", which {error}", key.escape_debug());
         InvalidRequest::new("keys", problem)
     })
 }
 
-fn parse_cursor<T: FromStr>(
-    target: &str,
-    given: Option<&str>,
-    start: T,
-) -> Result<T, InvalidRequest> {
+fn parse_cursor<T: FromStr>(target: &str, given: Option<&str>, start: T) -> CheckResult<T> {
     let Some(given) = given else { return Ok(start) };
     given
         .parse()
@@ -263,7 +259,7 @@ fn purged_view(progress: PurgeProgress, dry_run: bool) -> PurgedView {
     }
 }
 
-fn parse_rate(asked: f64) -> Result<Rate, InvalidRequest> {
+fn parse_rate(asked: f64) -> CheckResult<Rate> {
     if asked.is_finite() && (0.001..=1_000_000.0).contains(&asked) {
         return Ok(Rate::from_per_second(asked));
     }

@@ -7,7 +7,12 @@ use bytes::Bytes;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::{AdminError, arm::Call, model::InvalidRequest, query};
+use super::{
+    AdminError,
+    arm::Call,
+    model::{CheckResult, InvalidRequest},
+    query,
+};
 use gridhook_api::events::{EventLine, EventList};
 use gridhook_engine::control::{audit::record_intent, registry::TopicHandle};
 use gridhook_event::{Event, Schema, Seq};
@@ -79,7 +84,7 @@ fn event_line(event: &Event, is_domain: bool) -> EventLine {
     }
 }
 
-fn sequence_number(name: &str, given: &str) -> Result<Seq, InvalidRequest> {
+fn sequence_number(name: &str, given: &str) -> CheckResult<Seq> {
     let unexpected = |_| InvalidRequest::unexpected(name, given, "a sequence number");
     given.parse().map(Seq).map_err(unexpected)
 }

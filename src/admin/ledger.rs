@@ -8,7 +8,7 @@ use data_encoding::{DecodeError, HEXLOWER, HEXLOWER_PERMISSIVE};
 use super::{
     arm::Call,
     ledger_line::{LineContext, OutcomeFilter},
-    model::{InvalidRequest, parse_instant},
+    model::{CheckResult, InvalidRequest, parse_instant},
     newest_lines::read_newest_lines,
     query::{self, Paging},
 };
@@ -93,7 +93,7 @@ pub(super) async fn ledger(call: Call<'_>) -> AdminResult {
 }
 
 /// The time in a token of a page of the newest lines.
-fn parse_instant_token(token: &[u8]) -> Result<Timestamp, InvalidRequest> {
+fn parse_instant_token(token: &[u8]) -> CheckResult<Timestamp> {
     match token.try_into() {
         Ok(bytes) => Ok(Timestamp(u64::from_be_bytes(bytes))),
         Err(_) => Err(query::invalid_continuation()),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::model::InvalidRequest;
+use super::model::{CheckResult, InvalidRequest};
 use gridhook_api::ledger::{LedgerFilter, LedgerResponse, LineView};
 use gridhook_event::Lane;
 use gridhook_policy::{
@@ -270,7 +270,7 @@ pub(super) fn step_name(event: &LedgerEvent) -> &'static str {
 pub(super) struct OutcomeFilter(String);
 
 impl OutcomeFilter {
-    pub(super) fn read(given: &str) -> Result<Self, InvalidRequest> {
+    pub(super) fn read(given: &str) -> CheckResult<Self> {
         let lease_steps = StepKind::ALL.map(StepKind::name);
         let mut names: Vec<String> = STEPS
             .into_iter()

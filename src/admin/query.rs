@@ -6,11 +6,11 @@ use actix_web::web;
 use serde::de::DeserializeOwned;
 use url::form_urlencoded;
 
-use super::model::InvalidRequest;
+use super::model::{CheckResult, InvalidRequest};
 use gridhook_api::trace::TOP_MAX;
 
 /// Reads a query string; `allowed` names its parameters.
-pub(super) fn read<T: DeserializeOwned>(query: &str, allowed: &str) -> Result<T, InvalidRequest> {
+pub(super) fn read<T: DeserializeOwned>(query: &str, allowed: &str) -> CheckResult<T> {
     web::Query::<T>::from_query(query)
         .map(web::Query::into_inner)
         .map_err(|error| {
@@ -28,7 +28,7 @@ pub(super) fn parse_number(
     default: usize,
     allowed: RangeInclusive<usize>,
     items: &str,
-) -> Result<usize, InvalidRequest> {
+) -> CheckResult<usize> {
     let Some(given) = given else {
         return Ok(default);
     };
@@ -43,7 +43,7 @@ pub(super) fn parse_number(
 }
 
 /// The flag in the parameter `name`, in any case.
-pub(super) fn parse_flag(name: &str, given: &str) -> Result<bool, InvalidRequest> {
+pub(super) fn parse_flag(name: &str, given: &str) -> CheckResult<bool> {
     match given.to_ascii_lowercase().as_str() {
         "true" => Ok(true),
         "false" => Ok(false),
@@ -60,7 +60,7 @@ pub(super) struct Paging<M> {
 }
 
 impl<M: FromStr> Paging<M> {
-    pub(super) fn read(query: &str, default: usize) -> Result<Self, InvalidRequest> {
+    pub(super) fn read(query: &str, default: usize) -> CheckResult<Self> {
         let mut from = None;
         let mut top = None;
         let mut rest = form_urlencoded::Serializer::new(String::new());

@@ -8,7 +8,7 @@ use tracing::info;
 use super::{
     AdminError,
     arm::{Call, FoundSubscription},
-    model::{InvalidRequest, parse_instant},
+    model::{CheckResult, parse_instant},
     shares,
 };
 use crate::{AdminResult, model::refuse_value, operate::counters_view, respond_json};
@@ -26,7 +26,7 @@ use gridhook_policy::record::{
 /// Maximum rate limit of a job, in events a second.
 const RATE_MAX: f64 = 1e6;
 
-pub(crate) fn replay_range(body: &ReplayBody) -> Result<ReplayRange, InvalidRequest> {
+pub(crate) fn replay_range(body: &ReplayBody) -> CheckResult<ReplayRange> {
     // The range is half-open, and the last event of the body is part of it.
     let end = body.to_sequence.map(|last| Seq(last.saturating_add(1)));
     Ok(ReplayRange {
@@ -42,7 +42,7 @@ pub(crate) fn replay_range(body: &ReplayBody) -> Result<ReplayRange, InvalidRequ
 fn replay_point(
     (time_name, time): (&str, Option<&str>),
     (seq_name, seq): (&str, Option<Seq>),
-) -> Result<Option<ReplayPoint>, InvalidRequest> {
+) -> CheckResult<Option<ReplayPoint>> {
     match (time, seq) {
         (Some(_), Some(_)) => refuse_value(
             time_name,
@@ -53,7 +53,7 @@ fn replay_point(
     }
 }
 
-pub(crate) fn replay_rate(body: &ReplayBody) -> Result<Option<Rate>, InvalidRequest> {
+pub(crate) fn replay_rate(body: &ReplayBody) -> CheckResult<Option<Rate>> {
     match body.events_per_second {
         None => Ok(None),
         Some(rate) if (0.001..=RATE_MAX).contains(&rate) => Ok(Some(Rate::from_per_second(rate))),

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use tracing::info;
 
-use super::{arm::Call, model::InvalidRequest};
+use super::{
+    arm::Call,
+    model::{CheckResult, InvalidRequest},
+};
 use gridhook_api::retry::{DELIVERIES_MAX, RetriedView, RetryNowBody};
 use gridhook_engine::control::registry::SubscriptionStatus;
 use gridhook_event::{Lane, Seq, Timestamp};
@@ -109,7 +112,7 @@ fn format_position(DueKey { due, lane, seq }: &DueKey, started: Timestamp) -> St
     format!("{}-{}-{}-{}", due.0, lane.0, seq.plus(1).0, started.0)
 }
 
-fn parse_position(text: &str) -> Result<(DueKey, Timestamp), InvalidRequest> {
+fn parse_position(text: &str) -> CheckResult<(DueKey, Timestamp)> {
     let parts: Result<Vec<u64>, _> = text.split('-').map(str::parse).collect();
     let lane = |lane: u64| u16::try_from(lane).map(Lane).ok();
     let position = match parts.as_deref() {

@@ -8,7 +8,12 @@ use std::{fmt::Display, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, web};
 
-use super::{Control, arm::read_json, model::InvalidRequest, permissions::Permissions};
+use super::{
+    Control,
+    arm::read_json,
+    model::{CheckResult, InvalidRequest},
+    permissions::Permissions,
+};
 use gridhook_api::editions::SimulationRequest;
 use gridhook_compute::{ComputeError, Meter};
 use gridhook_simulate::{EndpointModel, Simulation, SimulationPlan, SimulationReport};
@@ -56,10 +61,7 @@ async fn simulate_plan(
     Ok(simulation.finish())
 }
 
-fn build_plan(
-    control: &Control,
-    body: &SimulationRequest,
-) -> Result<SimulationPlan, InvalidRequest> {
+fn build_plan(control: &Control, body: &SimulationRequest) -> CheckResult<SimulationPlan> {
     let name = body.edition.as_ref().unwrap_or(&control.editions.default);
     let tables = &control.edition_tables;
     let edition = tables.by_name.get(name).ok_or_else(|| {
@@ -106,7 +108,7 @@ fn check_range<T: PartialOrd + Display>(
     target: &str,
     value: T,
     allowed: RangeInclusive<T>,
-) -> Result<T, InvalidRequest> {
+) -> CheckResult<T> {
     if allowed.contains(&value) {
         return Ok(value);
     }

@@ -11,7 +11,7 @@ use super::{
     AdminError, Control,
     arm::read_json,
     audit,
-    model::{self, InvalidRequest},
+    model::{self, CheckResult, InvalidRequest},
     permissions::Permissions,
     random::random_text,
 };
@@ -124,7 +124,7 @@ pub(super) async fn revoke_token(
     respond_nothing()
 }
 
-fn checked_name(name: &str) -> Result<String, InvalidRequest> {
+fn checked_name(name: &str) -> CheckResult<String> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     if name.is_empty() || name.len() > NAME_CHARS || !name.bytes().all(is_allowed) {
         let expected = format!("1 to {NAME_CHARS} letters, digits, '.', '_' and '-'");
@@ -142,7 +142,7 @@ fn checked_name(name: &str) -> Result<String, InvalidRequest> {
     Ok(name.to_owned())
 }
 
-fn parse_roles(given: &[String]) -> Result<Vec<TokenRole>, InvalidRequest> {
+fn parse_roles(given: &[String]) -> CheckResult<Vec<TokenRole>> {
     let mut roles: Vec<TokenRole> = Vec::new();
     for role in given {
         let role = role
@@ -160,7 +160,7 @@ fn parse_roles(given: &[String]) -> Result<Vec<TokenRole>, InvalidRequest> {
     Ok(roles)
 }
 
-fn parse_scopes(given: &[String]) -> Result<Vec<Scope>, InvalidRequest> {
+fn parse_scopes(given: &[String]) -> CheckResult<Vec<Scope>> {
     let invalid = |problem: String| InvalidRequest::new("scopes", problem);
     if given.len() > SCOPES_MAX || given.iter().any(|scope| scope.len() > SCOPE_CHARS) {
         let problem = format!(
@@ -178,7 +178,7 @@ fn parse_scopes(given: &[String]) -> Result<Vec<Scope>, InvalidRequest> {
         .collect()
 }
 
-fn parse_expiry(given: &str, now: Timestamp) -> Result<Timestamp, InvalidRequest> {
+fn parse_expiry(given: &str, now: Timestamp) -> CheckResult<Timestamp> {
     let expires = model::parse_instant("expires", given)?;
     if expires > now {
         return Ok(expires);
@@ -189,11 +189,7 @@ fn parse_expiry(given: &str, now: Timestamp) -> Result<Timestamp, InvalidRequest
 }
 
 /// A link may be passed on, so its token is narrow and ends soon.
-fn check_portal(
-    roles: &[TokenRole],
-    scopes: &[Scope],
-    lifetime: Option<Duration>,
-) -> Result<(), InvalidRequest> {
+fn check_portal(roles: &[TokenRole], scopes: &[Scope], lifetime: Option<Duration>) -> CheckResult {
     if roles.len() > 1 {
         return refuse_value("roles", "has portal and others; expected portal alone");
     }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    client::{ClientArgs, ClientError, PagedList},
+    client::{ClientArgs, ClientResult, PagedList},
     format::{count_with_noun, optional_text, text_or_dash},
     output::TextTable,
     print,
@@ -39,7 +39,7 @@ impl Audit {
     ///
     /// # Errors
     /// A request failed.
-    pub async fn run(self) -> Result<String, ClientError> {
+    pub async fn run(self) -> ClientResult {
         let server = self.client.server.build_client()?;
         let list = PagedList {
             path: "/audit".to_owned(),

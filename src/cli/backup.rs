@@ -16,7 +16,7 @@ use super::{
     client::{ClientError, ServerArgs},
     control_records::control_records,
     format::{count_with_noun, format_span, join_texts},
-    output::{CommandError, CommandFailure, CommandOutcome, OutputArgs, TextTable, read},
+    output::{CommandError, CommandOutcome, CommandResult, OutputArgs, TextTable, read},
     print,
     progress::Progress,
     stream::follow_progress,
@@ -128,7 +128,7 @@ impl Backup {
     }
 
     /// Requests a backup. Needs a running actix system.
-    pub(super) async fn run(&self) -> Result<CommandOutcome, CommandFailure> {
+    pub(super) async fn run(&self) -> CommandResult {
         // A relative path is resolved here, because the server has another working directory.
         let folder = self
             .folder
@@ -158,10 +158,7 @@ fn format_backup(backup: &BackupView) -> String {
 }
 
 /// Opens a destination to read from it.
-fn open_repository(
-    backup: &config::Backup,
-    url: Option<&str>,
-) -> Result<Repository, CommandFailure> {
+fn open_repository(backup: &config::Backup, url: Option<&str>) -> CommandResult<Repository> {
     let destination =
         backup_destination(backup, url).map_err(|error| ClientError::Input(error.to_string()))?;
     let Some(destination) = destination else {
@@ -173,7 +170,7 @@ fn open_repository(
 
 impl OfflineBackup {
     /// Runs the command. Needs the settings of the server, and no running server.
-    pub(super) fn run(&self) -> Result<CommandOutcome, CommandFailure> {
+    pub(super) fn run(&self) -> CommandResult {
         match self {
             Self::List(arguments) => arguments.list_backups(),
             Self::Rehearse(arguments) => arguments.run(),
@@ -192,7 +189,7 @@ impl DestinationArgs {
         Some(format!("file://{}", folder.display()))
     }
 
-    fn list_backups(&self) -> Result<CommandOutcome, CommandFailure> {
+    fn list_backups(&self) -> CommandResult {
         let config = Serve::load_config(self.config.clone(), None)?;
         let repository = open_repository(&config.backup, self.destination_url().as_deref())?;
         let BackupList {
@@ -263,7 +260,7 @@ fn describe_unreadable(UnreadableBackup { name, problem }: &UnreadableBackup) ->
 }
 
 impl Rehearse {
-    fn run(&self) -> Result<CommandOutcome, CommandFailure> {
+    fn run(&self) -> CommandResult {
         umask(Mode::from_raw_mode(0o077));
         let DestinationArgs { config, output, .. } = &self.destination;
         let config = Serve::load_config(config.clone(), self.data_dir.clone())?;
@@ -322,7 +319,7 @@ impl Rehearse {
 }
 
 impl Restore {
-    pub(super) fn run(&self) -> Result<CommandOutcome, CommandFailure> {
+    pub(super) fn run(&self) -> CommandResult {
         // RocksDB creates files with the process's umask; only the owner may read them.
         umask(Mode::from_raw_mode(0o077));
         let config = Serve::load_config(self.config.clone(), self.data_dir.clone())?;
@@ -356,7 +353,7 @@ impl Restore {
         stored: Option<BackupAt<'_>>,
         config: &Config,
         watch: &mut backup::BackupObserver<'_>,
-    ) -> Result<CommandOutcome, CommandFailure> {
+    ) -> CommandResult {
         let data_dir = &config.server.data_dir;
         let options = store_options(&config.journal);
         let now = Clock::system().now();
@@ -388,7 +385,7 @@ impl Restore {
         stored: Option<BackupAt<'_>>,
         config: &Config,
         watch: &mut backup::BackupObserver<'_>,
-    ) -> Result<CommandOutcome, CommandFailure> {
+    ) -> CommandResult {
         let data_dir = &config.server.data_dir;
         let options = store_options(&config.journal);
         let decoders = record_decoders();

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::client::{ClientArgs, ClientError};
+use super::client::{ClientArgs, ClientResult};
 use gridhook_api::clock::ClockView;
 use gridhook_clock::Clock;
 
@@ -26,7 +26,7 @@ pub enum ClockCommand {
 
 impl ClockCommand {
     /// Returns the text to print.
-    pub async fn run(self) -> Result<String, ClientError> {
+    pub async fn run(self) -> ClientResult {
         match self {
             Self::Show(client) => client.get_and_format("/clock", format_table).await,
             Self::Confirm(client) => {

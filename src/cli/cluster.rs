@@ -9,9 +9,9 @@ pub use self::check::ClusterFindings;
 use self::{check::Check, init::Init};
 
 use super::{
-    client::{ClientArgs, ClientError},
+    client::{ClientArgs, ClientResult},
     format::{optional_text, text_or_dash},
-    output::{CommandFailure, CommandOutcome, Program, TextTable, block_on},
+    output::{CommandResult, Program, TextTable, block_on},
     prompt,
     reseed::Reseed,
     value::whole_number,
@@ -86,7 +86,7 @@ pub enum Request {
 }
 
 impl Cluster {
-    pub(super) fn run(self, program: &Program) -> Result<CommandOutcome, CommandFailure> {
+    pub(super) fn run(self, program: &Program) -> CommandResult {
         match self {
             Self::Request(request) => block_on(request.run()),
             Self::Init(init) => Ok(init.run()?.into()),
@@ -98,7 +98,7 @@ impl Cluster {
 
 impl Request {
     /// Returns the text to print.
-    async fn run(self) -> Result<String, ClientError> {
+    async fn run(self) -> ClientResult {
         match self {
             Self::Status(client) => client.get_and_format("/cluster/status", format_nodes).await,
             Self::Ownership(client) => {

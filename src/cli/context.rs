@@ -17,7 +17,7 @@ use serde_json::json;
 use url::Url;
 
 use super::{
-    client::{ClientError, server_url},
+    client::{ClientError, ClientResult, server_url},
     format,
     output::{OutputArgs, TextTable},
     suggestion,
@@ -79,7 +79,7 @@ pub(super) struct ServerContext {
 }
 
 impl ServerContext {
-    pub(super) fn server_url(&self) -> Result<Url, ClientError> {
+    pub(super) fn server_url(&self) -> ClientResult<Url> {
         server_url(&self.server).map_err(|allowed| {
             ClientError::Input(format!(
                 "contexts.toml: server is \"{}\"; {allowed}",
@@ -110,7 +110,7 @@ impl ContextFile {
     }
 
     /// Reads the file; without a file there are no contexts.
-    pub(super) fn load_contexts() -> Result<Self, ClientError> {
+    pub(super) fn load_contexts() -> ClientResult<Self> {
         let Some(path) = Self::file_path() else {
             return Ok(Self::default());
         };
@@ -142,7 +142,7 @@ impl ContextFile {
     }
 
     /// Writes a temporary file and renames it, so that a crash leaves the old file or the new one.
-    fn save_contexts(&self) -> Result<(), ClientError> {
+    fn save_contexts(&self) -> ClientResult<()> {
         let path = Self::file_path().ok_or_else(|| {
             ClientError::Input(
                 "no folder for contexts.toml; set HOME or XDG_CONFIG_HOME".to_owned(),
@@ -167,7 +167,7 @@ impl ContextFile {
         })
     }
 
-    pub(super) fn get(&self, name: &str) -> Result<&ServerContext, ClientError> {
+    pub(super) fn get(&self, name: &str) -> ClientResult<&ServerContext> {
         self.contexts.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.contexts.keys().map(String::as_str).collect();
             let hint = match (
@@ -188,7 +188,7 @@ impl Contexts {
     ///
     /// # Errors
     /// The context does not exist, or the file cannot be read or written.
-    pub fn run(self) -> Result<String, ClientError> {
+    pub fn run(self) -> ClientResult {
         let mut contexts_file = ContextFile::load_contexts()?;
         match self {
             Self::Add {

@@ -10,7 +10,8 @@ use serde_json::{Value, value::RawValue};
 
 use super::{
     client::{
-        self, ClientArgs, ClientError, PagedList, ServerClient, SubscriptionArgs, encode_segment,
+        self, ClientArgs, ClientError, ClientResult, PagedList, ServerClient, SubscriptionArgs,
+        encode_segment,
     },
     format::{
         count_with_noun, group_thousands, join, optional_number, optional_text, text_or_dash,
@@ -135,7 +136,7 @@ pub struct NewestArgs {
 }
 
 impl NewestArgs {
-    async fn run(self) -> Result<String, ClientError> {
+    async fn run(self) -> ClientResult {
         let server = self.client.server.build_client()?;
         let list = PagedList {
             path: "/deadLetters".to_owned(),
@@ -211,7 +212,7 @@ struct SelectionArgs {
 
 impl SelectionArgs {
     /// Requires a filter or `--all`, so that a forgotten flag does not affect all dead letters.
-    fn purge_body(self) -> Result<DeadLetterPurge, ClientError> {
+    fn purge_body(self) -> ClientResult<DeadLetterPurge> {
         let filter = self.which.into_body();
         if !self.all && self.keys.is_empty() && filter.is_none() {
             let text = "no dead letters selected; use --key, --id, --reason, --stage, --from or \
@@ -254,7 +255,7 @@ pub struct RedriveArgs {
 }
 
 impl RedriveArgs {
-    async fn run(self) -> Result<String, ClientError> {
+    async fn run(self) -> ClientResult {
         let Self {
             target,
             selection,
@@ -300,7 +301,7 @@ impl RedriveArgs {
 
 impl DeadLetters {
     /// Runs the command and returns the text to print.
-    pub async fn run(self) -> Result<String, ClientError> {
+    pub async fn run(self) -> ClientResult {
         match self {
             Self::List(list) => list.run().await,
             Self::Newest(newest) => newest.run().await,
@@ -368,7 +369,7 @@ impl SubscriptionArgs {
 }
 
 impl ListArgs {
-    async fn run(self) -> Result<String, ClientError> {
+    async fn run(self) -> ClientResult {
         let Self {
             target,
             which,
@@ -461,7 +462,7 @@ async fn in_parts<B: Serialize>(
     server: &ServerClient,
     path: &str,
     body: impl Fn(Option<String>) -> B,
-) -> Result<PurgedView, ClientError> {
+) -> ClientResult<PurgedView> {
     let mut all: PurgedView = server.send_post(path, &body(None)).await?;
     while let Some(after) = all.next.take() {
         let part: PurgedView = server.send_post(path, &body(Some(after))).await?;

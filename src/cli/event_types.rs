@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::{
-    client::{ClientArgs, ClientError, ResourceName, encode_segment, read_body},
+    client::{ClientArgs, ClientResult, ResourceName, encode_segment, read_body},
     format::{self, NONE, optional_or_dash, optional_text, text_or_dash},
     list,
     output::TextTable,
@@ -73,7 +73,7 @@ impl EventTypes {
     ///
     /// # Errors
     /// A flag cannot be used, or the request failed.
-    pub async fn run(self) -> Result<String, ClientError> {
+    pub async fn run(self) -> ClientResult {
         match self {
             Self::List { topic, client } => {
                 let all: Vec<Value> =

@@ -8,7 +8,7 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use super::{
-    client::{ClientArgs, ClientError, ResourceName, short_name},
+    client::{ClientArgs, ClientError, ClientResult, ResourceName, short_name},
     format::{self, count_with_noun, group_thousands, text_or_dash},
 };
 use gridhook_api::explain::{
@@ -41,7 +41,7 @@ impl Explain {
     ///
     /// # Errors
     /// The request failed, or the event was not found.
-    pub async fn run(&self, clock: &Clock) -> Result<String, ClientError> {
+    pub async fn run(&self, clock: &Clock) -> ClientResult {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.append_pair(if self.sequence { "sequence" } else { "id" }, &self.event);
         let path = self

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{
     Serve,
     client::ServerArgs,
-    output::{CommandError, CommandFailure, CommandOutcome, OutputArgs, read},
+    output::{CommandError, CommandOutcome, CommandResult, OutputArgs, read},
     progress::Progress,
     stream::follow_progress,
 };
@@ -59,7 +59,7 @@ impl CommandError for CheckStop {}
 
 impl Fsck {
     /// Runs the check. Needs a running actix system.
-    pub(super) async fn run(&self) -> Result<CommandOutcome, CommandFailure> {
+    pub(super) async fn run(&self) -> CommandResult {
         if !self.online {
             let report = self.check_offline()?;
             let text = self.output.format_value(&report, ToString::to_string);
@@ -74,7 +74,7 @@ impl Fsck {
         Ok(CommandOutcome::new(text, report.is_sound()))
     }
 
-    fn check_offline(&self) -> Result<CheckReport, CommandFailure> {
+    fn check_offline(&self) -> CommandResult<CheckReport> {
         let config = Serve::load_config(self.config.clone(), self.data_dir.clone())?;
         let folder = config.server.data_dir;
         let options = store_options(&config.journal);

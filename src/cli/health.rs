@@ -8,7 +8,7 @@ use serde_json::json;
 use url::Url;
 
 use super::{
-    client::{ClientError, ServerAddressArgs, connection_error},
+    client::{ClientError, ClientResult, ServerAddressArgs, connection_error},
     http,
     output::{CommandOutcome, OutputArgs},
     value::parse_duration,
@@ -50,7 +50,7 @@ impl Health {
     ///
     /// # Errors
     /// The flags or the context name no usable server.
-    pub async fn run(self) -> Result<CommandOutcome, ClientError> {
+    pub async fn run(self) -> ClientResult<CommandOutcome> {
         let (server, client) = self.address.build_client()?;
         let (is_healthy, text) =
             match tokio::time::timeout(self.wait, self.probe_server(&server, &client)).await {

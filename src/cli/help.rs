@@ -1,6 +1,9 @@
 //! `gridhook help`: a chapter of the manual, or a command's help.
 
-use super::{client::ClientError, suggestion};
+use super::{
+    client::{ClientError, ClientResult},
+    suggestion,
+};
 use gridhook_manual as manual;
 use gridhook_manual::CHAPTERS;
 
@@ -28,7 +31,7 @@ impl Help {
     ///
     /// # Errors
     /// If no chapter and no command has this name.
-    pub fn run(&self) -> Result<String, ClientError> {
+    pub fn run(&self) -> ClientResult {
         if let [name] = &self.topic[..]
             && let Some(chapter) = manual::find(name)
         {

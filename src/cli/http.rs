@@ -6,7 +6,7 @@ use awc::{Client, Connector, error::PayloadError};
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use url::Url;
 
-use super::client::ClientError;
+use super::client::{ClientError, ClientResult};
 use gridhook_api::resource::{ErrorBody, ErrorResponse};
 use gridhook_escape as escape;
 
@@ -45,7 +45,7 @@ pub(super) fn payload_problem(error: &PayloadError) -> String {
 
 /// A client that trusts the machine's certificate authorities and those in `ca_file`. It follows no
 /// redirects: the request carries a credential.
-pub(super) fn build_client(ca_file: Option<&Path>) -> Result<Client, ClientError> {
+pub(super) fn build_client(ca_file: Option<&Path>) -> ClientResult<Client> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = ca_file {

@@ -1,7 +1,7 @@
 //! `gridhook ledger`: lists the delivery outcomes of an event subscription, in the order of time.
 
 use super::{
-    client::{ClientError, ListedItems, PagedList, SubscriptionArgs},
+    client::{ClientResult, ListedItems, PagedList, SubscriptionArgs},
     format::join,
     output::read,
     time::parse_past,
@@ -36,7 +36,7 @@ impl Ledger {
     ///
     /// # Errors
     /// The request failed.
-    pub async fn run(&self) -> Result<String, ClientError> {
+    pub async fn run(&self) -> ClientResult {
         let client = &self.target.client;
         let server = client.server.build_client()?;
         let list = PagedList {

@@ -56,7 +56,7 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use self::output::{CommandFailure, CommandOutcome, Program, block_on};
+use self::output::{CommandFailure, CommandOutcome, CommandResult, Program, block_on};
 use gridhook_clock::Clock;
 use gridhook_config::{Config, SettingFlag, SettingSources};
 
@@ -83,10 +83,10 @@ macro_rules! commands {
             /// # Errors
             /// The command failed; the error is printed and the exit status is 1, or 2 for unusable
             /// flags.
-            fn execute(self, program: &Program) -> Result<CommandOutcome, CommandFailure> {
+            fn execute(self, program: &Program) -> CommandResult {
                 match self {
                     $($(#[cfg($gate)])? Self::$name(command) => {
-                        let run: fn($arguments, &Program) -> Result<CommandOutcome, CommandFailure> =
+                        let run: fn($arguments, &Program) -> CommandResult =
                             commands!(@run $($run)?);
                         run(command, program)
                     })+

@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use super::client::{ClientError, ServerClient, encode_segment};
+use super::client::{ClientResult, ServerClient, encode_segment};
 use gridhook_api::resource::{NamedResource, Page};
 
 pub(super) const KINDS: [&str; 3] = ["topics", "domains", "namespaces"];
@@ -20,7 +20,7 @@ pub(super) fn list_path(subscription_id: &str, kind: &str) -> String {
 pub(super) async fn read_list<T: DeserializeOwned>(
     server: &ServerClient,
     path: &str,
-) -> Result<Vec<T>, ClientError> {
+) -> ClientResult<Vec<T>> {
     let mut all = Vec::new();
     let mut path = format!("{path}?$top=100");
     loop {
@@ -35,19 +35,13 @@ pub(super) async fn read_list<T: DeserializeOwned>(
 
 /// The ids of the resources of a list; an id is also a path, because stored names need no
 /// percent-encoding.
-pub(super) async fn list_ids(
-    server: &ServerClient,
-    path: &str,
-) -> Result<Vec<String>, ClientError> {
+pub(super) async fn list_ids(server: &ServerClient, path: &str) -> ClientResult<Vec<String>> {
     let all: Vec<NamedResource> = read_list(server, path).await?;
     Ok(all.into_iter().map(|resource| resource.id).collect())
 }
 
 /// The names of the resources of a list.
-pub(super) async fn list_names(
-    server: &ServerClient,
-    path: &str,
-) -> Result<Vec<String>, ClientError> {
+pub(super) async fn list_names(server: &ServerClient, path: &str) -> ClientResult<Vec<String>> {
     let all: Vec<NamedResource> = read_list(server, path).await?;
     Ok(all.into_iter().map(|resource| resource.name).collect())
 }
@@ -56,7 +50,7 @@ pub(super) async fn list_names(
 pub(super) async fn namespace_topics(
     server: &ServerClient,
     subscription_id: &str,
-) -> Result<Vec<String>, ClientError> {
+) -> ClientResult<Vec<String>> {
     let mut topic_ids = Vec::new();
     for namespace in list_ids(server, &list_path(subscription_id, "namespaces")).await? {
         topic_ids.extend(list_ids(server, &format!("{namespace}/topics")).await?);
@@ -68,7 +62,7 @@ pub(super) async fn namespace_topics(
 pub(super) async fn list_log_ids(
     server: &ServerClient,
     subscription_id: &str,
-) -> Result<Vec<String>, ClientError> {
+) -> ClientResult<Vec<String>> {
     let mut log_ids = list_ids(server, &list_path(subscription_id, "topics")).await?;
     log_ids.extend(list_ids(server, &list_path(subscription_id, "domains")).await?);
     log_ids.extend(namespace_topics(server, subscription_id).await?);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     Command,
-    client::ClientError,
+    client::ClientResult,
     cluster::ClusterFindings,
     format,
     print::{self, PipeState},
@@ -115,6 +115,9 @@ pub trait CommandError: std::error::Error + Send + Sync + 'static {
     }
 }
 
+/// How a command ends.
+pub type CommandResult<T = CommandOutcome> = Result<T, CommandFailure>;
+
 /// Any error that ends a command.
 #[derive(Debug)]
 pub struct CommandFailure {
@@ -165,9 +168,7 @@ pub fn run(command: Command, program: &Program) -> ExitCode {
 }
 
 /// Runs the future of a command in an actix system.
-pub(super) fn block_on<T, E>(
-    run: impl Future<Output = Result<T, E>>,
-) -> Result<CommandOutcome, CommandFailure>
+pub(super) fn block_on<T, E>(run: impl Future<Output = Result<T, E>>) -> CommandResult
 where
     T: Into<CommandOutcome>,
     E: Into<CommandFailure>,
@@ -220,7 +221,7 @@ impl OutputArgs {
         self,
         items: Vec<Value>,
         text: impl FnOnce(&[T]) -> String,
-    ) -> Result<String, ClientError> {
+    ) -> ClientResult {
         let list = json!({ "value": items });
         if self.is_text() {
             Ok(text(&read::<Vec<T>>(&list["value"])?))
@@ -235,7 +236,7 @@ impl OutputArgs {
         self,
         json: &Value,
         text: impl FnOnce(&T) -> String,
-    ) -> Result<String, ClientError> {
+    ) -> ClientResult {
         if self.is_text() {
             Ok(text(&read(json)?))
         } else {
@@ -254,7 +255,7 @@ impl OutputArgs {
 }
 
 /// Reads a part of a response.
-pub(super) fn read<T: DeserializeOwned>(json: &Value) -> Result<T, ClientError> {
+pub(super) fn read<T: DeserializeOwned>(json: &Value) -> ClientResult<T> {
     Ok(T::deserialize(json)?)
 }
 

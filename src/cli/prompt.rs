@@ -2,10 +2,13 @@
 
 use std::io::{self, BufRead, IsTerminal};
 
-use super::{client::ClientError, print};
+use super::{
+    client::{ClientError, ClientResult},
+    print,
+};
 
 /// Asks for confirmation on the terminal. Without a terminal, `--yes` is required.
-pub(super) fn ask_confirmation(question: &str, yes: bool) -> Result<(), ClientError> {
+pub(super) fn ask_confirmation(question: &str, yes: bool) -> ClientResult<()> {
     if yes {
         return Ok(());
     }

@@ -28,8 +28,8 @@ use url::Url;
 use crate::{
     batches::{self, Batch, BatchesError, InputForm, RequestLimits},
     client::{
-        ClientError, ResourceName, ServerArgs, ServerClient, check_secret, read_secret,
-        read_variable, warn_of_cleartext,
+        ClientError, ClientResult, ResourceName, ServerArgs, ServerClient, check_secret,
+        read_secret, read_variable, warn_of_cleartext,
     },
     format::count_with_noun,
     http,
@@ -268,7 +268,7 @@ impl Publish {
         Ok(destination)
     }
 
-    fn destination_with_key(&self, key: String) -> Result<Destination, ClientError> {
+    fn destination_with_key(&self, key: String) -> ClientResult<Destination> {
         let address = self.server.address_args();
         let (url, client) = match &self.topic {
             PublishTarget::Url(url) => (url.to_string(), address.build_client()?.1),
@@ -289,7 +289,7 @@ impl Publish {
         Ok(Destination::new(client, url, header))
     }
 
-    fn destination_with_token(&self) -> Result<Destination, ClientError> {
+    fn destination_with_token(&self) -> ClientResult<Destination> {
         let PublishTarget::Resource(topic) = &self.topic else {
             let text = "publishing to a URL needs an access key; use --key-file or GRIDHOOK_KEY. \
                 The operator's token is sent only to the server's own address";

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::{
-    client::{self, ClientArgs, ClientError, ServerClient, SubscriptionArgs},
+    client::{self, ClientArgs, ClientError, ClientResult, ServerClient, SubscriptionArgs},
     format::{count_with_noun, format_span, optional_number, optional_or_dash},
     output::{TextTable, read},
     print, prompt,
@@ -95,7 +95,7 @@ const BAR_WIDTH: u64 = 30;
 
 impl Replay {
     /// Runs the command and returns the text to print.
-    pub async fn run(self) -> Result<String, ClientError> {
+    pub async fn run(self) -> ClientResult {
         match self {
             Self::Start {
                 target,
@@ -190,7 +190,7 @@ impl Replay {
 }
 
 impl JobArgs {
-    async fn run_action(self, action: &str) -> Result<String, ClientError> {
+    async fn run_action(self, action: &str) -> ClientResult {
         let Self { target, id } = self;
         let path = target.job_path(&id, action);
         target
@@ -206,12 +206,7 @@ impl SubscriptionArgs {
         self.path(&format!("/replays/{}{rest}", client::encode_segment(id)))
     }
 
-    async fn start_replay(
-        &self,
-        body: ReplayBody,
-        watch: bool,
-        yes: bool,
-    ) -> Result<String, ClientError> {
+    async fn start_replay(&self, body: ReplayBody, watch: bool, yes: bool) -> ClientResult {
         let server = self.client.server.build_client()?;
         let path = self.path("/replays");
         if body.dry_run {
@@ -248,7 +243,7 @@ impl SubscriptionArgs {
 
     /// Shows a progress line until the replay has ended, then the replay. The replay does not
     /// depend on this command.
-    async fn watch_replay(&self, server: &ServerClient, id: String) -> Result<String, ClientError> {
+    async fn watch_replay(&self, server: &ServerClient, id: String) -> ClientResult {
         let path = self.job_path(&id, "");
         loop {
             let json: Value = tokio::select! {

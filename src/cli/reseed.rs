@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{
     Serve,
     format::{optional_number, optional_text},
-    output::{CommandError, CommandFailure, OutputArgs, Program, TextTable},
+    output::{CommandError, CommandResult, OutputArgs, Program, TextTable},
     prompt,
 };
 use gridhook_config::count_with_control;
@@ -95,7 +95,7 @@ struct ShardSeed {
 
 impl Reseed {
     /// Returns the text to print.
-    pub(super) fn run(self, program: &Program) -> Result<String, CommandFailure> {
+    pub(super) fn run(self, program: &Program) -> CommandResult<String> {
         let config = Serve::load_config(self.config, self.data_dir)?;
         let cluster = config.cluster.as_ref().ok_or(ReseedError::NoCluster)?;
         if !self.look && !self.nats_lost {

@@ -3,7 +3,7 @@
 use bytesize::ByteSize;
 
 use super::{
-    client::{ClientArgs, ClientError},
+    client::{ClientArgs, ClientResult},
     format::{count_with_noun, optional_number, optional_or_dash},
     output::TextTable,
 };
@@ -20,7 +20,7 @@ pub struct Server {
 
 impl Server {
     /// Runs the command and returns the text to print.
-    pub async fn run(self) -> Result<String, ClientError> {
+    pub async fn run(self) -> ClientResult {
         self.client.get_and_format("/server", format_report).await
     }
 }

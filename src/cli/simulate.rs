@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     Serve,
-    output::{CommandError, CommandFailure, OutputArgs},
+    output::{CommandError, CommandResult, OutputArgs},
     progress::Progress,
     value::{number_within, parse_rate, whole_number},
 };
@@ -103,7 +103,7 @@ const CONCURRENCY_MAX: u32 = 10_000;
 
 impl Simulate {
     /// Runs the simulation and returns the text to print.
-    pub(super) fn run(self) -> Result<String, CommandFailure> {
+    pub(super) fn run(self) -> CommandResult<String> {
         let plan = self.build_plan()?;
         let progress = Progress::with_bar("{bar:40} {percent} % simulated, {eta} left", Some(1000));
         let report = simulate::run(&plan, |share| {
@@ -115,7 +115,7 @@ impl Simulate {
             .format_value(&report, |report| report.to_string().trim_end().to_owned()))
     }
 
-    fn build_plan(&self) -> Result<SimulationPlan, CommandFailure> {
+    fn build_plan(&self) -> CommandResult<SimulationPlan> {
         let Config {
             delivery,
             journal,

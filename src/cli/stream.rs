@@ -6,7 +6,7 @@ use awc::http::Method;
 use serde_json::Value;
 
 use super::{
-    client::{ClientError, ServerClient},
+    client::{ClientError, ClientResult, ServerClient},
     output::read,
     progress::Progress,
 };
@@ -22,7 +22,7 @@ pub(super) async fn follow_progress(
     server: &ServerClient,
     path: &str,
     body: &Value,
-) -> Result<Value, ClientError> {
+) -> ClientResult<Value> {
     let request = server.build_request(Method::POST, path).send_json(body);
     let mut lines = server.open_lines(request, STREAM_MAX).await?;
     let line = Progress::spinner();

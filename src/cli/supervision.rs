@@ -1,7 +1,7 @@
 //! `gridhook supervision`: shows actor restarts, their causes and recovery times.
 
 use super::{
-    client::{ClientArgs, ClientError, ResourceName, encode_segment},
+    client::{ClientArgs, ClientResult, ResourceName, encode_segment},
     format::{count_with_noun, optional_or_dash, optional_text},
     output::TextTable,
     value::whole_number,
@@ -23,7 +23,7 @@ pub struct Supervision {
 
 impl Supervision {
     /// Runs the command and returns the text to print.
-    pub async fn run(self) -> Result<String, ClientError> {
+    pub async fn run(self) -> ClientResult {
         let topic = self
             .topic
             .map(|topic| format!("&topic={}", encode_segment(&topic.path(""))))

@@ -6,7 +6,7 @@ use awc::http::Method;
 use url::form_urlencoded;
 
 use super::{
-    client::{ClientError, ResourceName, ServerArgs, short_name},
+    client::{ClientError, ClientResult, ResourceName, ServerArgs, short_name},
     format::{self, count_with_noun, group_thousands, text_or_dash},
     output::OutputArgs,
     print::{self, PipeState, PrintError},
@@ -75,7 +75,7 @@ impl TailCommand {
     ///
     /// # Errors
     /// The request failed, or the connection ended.
-    pub async fn run(self) -> Result<(), ClientError> {
+    pub async fn run(self) -> ClientResult<()> {
         let server = self.server.build_client()?;
         let target = self.parse_target()?;
         let request = server
@@ -117,7 +117,7 @@ impl TailCommand {
 
     /// The named topic and event subscription. A name with one slash is TOPIC/SUBSCRIPTION, unless
     /// it names a domain.
-    fn parse_target(&self) -> Result<Option<TailTarget>, ClientError> {
+    fn parse_target(&self) -> ClientResult<Option<TailTarget>> {
         let Some(text) = &self.target else {
             return Ok(None);
         };

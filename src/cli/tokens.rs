@@ -4,7 +4,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::{
-    client::{ClientArgs, ClientError, Precondition, encode_segment},
+    client::{ClientArgs, ClientResult, Precondition, encode_segment},
     format::{self, optional_text},
     output::TextTable,
     prompt,
@@ -62,7 +62,7 @@ impl Tokens {
     ///
     /// # Errors
     /// A flag cannot be used, or the request failed.
-    pub async fn run(self) -> Result<String, ClientError> {
+    pub async fn run(self) -> ClientResult {
         match self {
             Self::Create {
                 name,

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::{
-    client::{ClientError, ResourceName, ServerArgs},
+    client::{ClientError, ClientResult, ResourceName, ServerArgs},
     format::{count_with_noun, group_thousands},
     list,
     output::{OutputArgs, read},
@@ -42,7 +42,7 @@ impl Trace {
     ///
     /// # Errors
     /// A request failed, or the event was not found.
-    pub async fn run(&self) -> Result<String, ClientError> {
+    pub async fn run(&self) -> ClientResult {
         let server = self.server.build_client()?;
         let topics = match &self.topic {
             Some(topic) => vec![topic.path("")],

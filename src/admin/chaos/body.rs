@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use humantime_serde::re::humantime::parse_duration;
 
-use crate::model::{InvalidRequest, refuse_value};
+use crate::model::{CheckResult, InvalidRequest, refuse_value};
 use gridhook_api::chaos::ActorKind;
 
 /// Maximum duration of a fault.
@@ -23,7 +23,7 @@ const WRITES_MAX: u64 = 10_000;
 pub(super) fn actor_names<'a>(
     topic: Option<&'a str>,
     subscription: Option<&'a str>,
-) -> Result<(&'a str, &'a str), InvalidRequest> {
+) -> CheckResult<(&'a str, &'a str)> {
     let topic = topic
         .ok_or_else(|| InvalidRequest::new("topic", "is missing; the actor belongs to a topic"))?;
     let Some(subscription) = subscription else {
@@ -38,7 +38,7 @@ pub(super) fn check_names(
     actor: ActorKind,
     topic: Option<&str>,
     subscription: Option<&str>,
-) -> Result<(), InvalidRequest> {
+) -> CheckResult {
     let needless =
         |target: &str| InvalidRequest::new(target, "does not apply to this actor; leave it out");
     match (actor, topic, subscription) {
@@ -60,18 +60,18 @@ pub(super) fn check_names(
     }
 }
 
-pub(super) fn fault_duration(text: &str) -> Result<Duration, InvalidRequest> {
+pub(super) fn fault_duration(text: &str) -> CheckResult<Duration> {
     bounded_duration("duration", text, DURATION_MAX)
 }
 
 /// Whether a step of the clock is back, and its size.
-pub(super) fn clock_step(text: &str) -> Result<(bool, Duration), InvalidRequest> {
+pub(super) fn clock_step(text: &str) -> CheckResult<(bool, Duration)> {
     let size = text.strip_prefix('-');
     let by = bounded_duration("step", size.unwrap_or(text), STEP_MAX)?;
     Ok((size.is_some(), by))
 }
 
-pub(super) fn response_share(rate: f64) -> Result<f64, InvalidRequest> {
+pub(super) fn response_share(rate: f64) -> CheckResult<f64> {
     if rate > 0.0 && rate <= 1.0 {
         return Ok(rate);
     }
@@ -81,7 +81,7 @@ pub(super) fn response_share(rate: f64) -> Result<f64, InvalidRequest> {
     )
 }
 
-pub(super) fn check_writes(fail: u64) -> Result<(), InvalidRequest> {
+pub(super) fn check_writes(fail: u64) -> CheckResult {
     if (1..=WRITES_MAX).contains(&fail) {
         return Ok(());
     }
@@ -91,11 +91,7 @@ pub(super) fn check_writes(fail: u64) -> Result<(), InvalidRequest> {
     )
 }
 
-pub(super) fn bounded_duration(
-    target: &str,
-    text: &str,
-    most: Duration,
-) -> Result<Duration, InvalidRequest> {
+pub(super) fn bounded_duration(target: &str, text: &str, most: Duration) -> CheckResult<Duration> {
     let shown = humantime_serde::re::humantime::format_duration(most);
     match parse_duration(text) {
         Ok(duration) if (Duration::from_millis(1)..=most).contains(&duration) => Ok(duration),

@@ -1,6 +1,6 @@
 //! Reads bodies and makes views of the operations on dead letters.
 
-use crate::model::{InvalidRequest, parse_instant};
+use crate::model::{CheckResult, InvalidRequest, parse_instant};
 use gridhook_api::dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterProblem};
 use gridhook_dead_letter::browse::{
     BrowseProblem, DeadLetterId, DeadLetterQuery, DeadLetterStage, FoundDeadLetter,
@@ -11,7 +11,7 @@ use gridhook_policy::outcome::Reason;
 pub(crate) fn dead_letter_query(
     filter: &DeadLetterFilter,
     under: &str,
-) -> Result<DeadLetterQuery, InvalidRequest> {
+) -> CheckResult<DeadLetterQuery> {
     let target = |key: &str| format!("{under}{key}");
     let stage = match filter.stage.as_deref() {
         None => None,
@@ -36,7 +36,7 @@ pub(crate) fn dead_letter_query(
     })
 }
 
-fn parse_time(target: &str, given: Option<&str>) -> Result<Option<Timestamp>, InvalidRequest> {
+fn parse_time(target: &str, given: Option<&str>) -> CheckResult<Option<Timestamp>> {
     given.map(|given| parse_instant(target, given)).transpose()
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn is_empty_filter(filter: &DeadLetterFilter) -> bool {
         .all(Option::is_none)
 }
 
-pub(super) fn known_reason(target: &str, given: &str) -> Result<String, InvalidRequest> {
+pub(super) fn known_reason(target: &str, given: &str) -> CheckResult<String> {
     InvalidRequest::find_known(
         target,
         given,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use super::{
-    InvalidRequest, check_tags, drop_read_only, parse_body,
+    CheckResult, check_tags, drop_read_only, parse_body,
     provider::resource_types,
     read,
     topic::{LOCATION, check_scope_part},
@@ -45,16 +45,16 @@ pub struct ResourceGroupSpec {
 
 impl ResourceGroupSpec {
     /// Reads the body of a PUT.
-    pub fn from_put(body: &[u8]) -> Result<Self, InvalidRequest> {
+    pub fn from_put(body: &[u8]) -> CheckResult<Self> {
         Self::from_body(body, false)
     }
 
     /// Reads the body of a PATCH: what it omits stays.
-    pub fn from_patch(body: &[u8]) -> Result<Self, InvalidRequest> {
+    pub fn from_patch(body: &[u8]) -> CheckResult<Self> {
         Self::from_body(body, true)
     }
 
-    fn from_body(body: &[u8], is_patch: bool) -> Result<Self, InvalidRequest> {
+    fn from_body(body: &[u8], is_patch: bool) -> CheckResult<Self> {
         let mut value = parse_body(body)?;
         drop_read_only(
             &mut value,
@@ -70,7 +70,7 @@ impl ResourceGroupSpec {
         self,
         scope: ArmScope,
         existing: Option<&ResourceGroup>,
-    ) -> Result<ResourceGroupRecord, InvalidRequest> {
+    ) -> CheckResult<ResourceGroupRecord> {
         check_scope_part("the subscription in the path", &scope.subscription)?;
         check_scope_part("the resource group in the path", &scope.resource_group)?;
         let known_tags = existing

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::{BODY, InvalidRequest, check_tags, drop_read_only, read, topic::LOCATION};
+use super::{BODY, CheckResult, InvalidRequest, check_tags, drop_read_only, read, topic::LOCATION};
 use gridhook_api::deployment::{
     DebugSetting, Deployment, DeploymentBody, DeploymentBodyProperties, DeploymentDiagnostic,
     DeploymentErrorView, DeploymentOperation, DeploymentOperationProperties, DeploymentProperties,
@@ -48,7 +48,7 @@ impl DeploymentSpec {
     ///
     /// # Errors
     /// What is wrong, and what is allowed.
-    pub fn parse(body: &[u8]) -> Result<Self, InvalidRequest> {
+    pub fn parse(body: &[u8]) -> CheckResult<Self> {
         let text = std::str::from_utf8(body)
             .map_err(|_| InvalidRequest::new(BODY, "is not JSON: it is not UTF-8"))?;
         let mut value =
@@ -86,7 +86,7 @@ impl DeploymentSpec {
 }
 
 /// Refuses by name what this server does not have.
-fn refuse_unsupported(properties: &DeploymentBodyProperties) -> Result<(), InvalidRequest> {
+fn refuse_unsupported(properties: &DeploymentBodyProperties) -> CheckResult {
     let refuse = |key: &str, problem: &str| refuse_value(format!("properties.{key}"), problem);
     let is_set = |value: &Option<Value>| {
         let is_empty = |value: &Value| value.is_null() || *value == serde_json::json!({});
@@ -115,7 +115,7 @@ fn refuse_unsupported(properties: &DeploymentBodyProperties) -> Result<(), Inval
     Ok(())
 }
 
-fn read_mode(mode: Option<&str>) -> Result<DeploymentMode, InvalidRequest> {
+fn read_mode(mode: Option<&str>) -> CheckResult<DeploymentMode> {
     let Some(mode) = mode else {
         return Ok(DeploymentMode::Incremental);
     };
@@ -128,7 +128,7 @@ fn read_mode(mode: Option<&str>) -> Result<DeploymentMode, InvalidRequest> {
     })
 }
 
-pub(crate) fn check_deployment_name(name: &str) -> Result<(), InvalidRequest> {
+pub(crate) fn check_deployment_name(name: &str) -> CheckResult {
     let is_legal = (1..=DEPLOYMENT_NAME_CHARS_MAX).contains(&name.len())
         && name
             .bytes()

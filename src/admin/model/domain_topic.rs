@@ -1,6 +1,6 @@
 //! Bodies and views of domain topics.
 
-use super::{InvalidRequest, check_name, check_same_name, parse_body, read};
+use super::{CheckResult, check_name, check_same_name, parse_body, read};
 use crate::model::system_data::system_data_view;
 use gridhook_api::topic::{DomainTopic as DomainTopicView, DomainTopicProperties};
 use gridhook_event::Name;
@@ -21,13 +21,13 @@ pub fn domain_topic_view(domain: &str, topic: &DomainTopic) -> DomainTopicView {
 }
 
 /// Checks a PUT of the domain topic `name`, which has no settable properties.
-pub fn check_put(name: &Name, body: &[u8]) -> Result<(), InvalidRequest> {
+pub fn check_put(name: &Name, body: &[u8]) -> CheckResult {
     check_its_name(name)?;
     let topic: DomainTopicView = read(parse_body(body)?)?;
     check_same_name(topic.name.as_deref(), name.as_str())
 }
 
 /// Checks the name of a domain topic.
-pub fn check_its_name(name: &Name) -> Result<(), InvalidRequest> {
+pub fn check_its_name(name: &Name) -> CheckResult {
     check_name("the domain topic's name", name.as_str(), 128)
 }

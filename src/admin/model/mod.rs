@@ -33,6 +33,9 @@ use self::tolerance::TolerantValue;
 use gridhook_event::{Timestamp, parse_instant_or_utc};
 use gridhook_policy::filter::number;
 
+/// The result of a check of a part of a request.
+pub type CheckResult<T = ()> = Result<T, InvalidRequest>;
+
 /// An invalid part of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{target} {problem}")]
@@ -143,7 +146,7 @@ pub struct ValueRange {
 }
 
 impl ValueRange {
-    fn check_value(self, target: &str, asked: Option<i64>) -> Result<u32, InvalidRequest> {
+    fn check_value(self, target: &str, asked: Option<i64>) -> CheckResult<u32> {
         let Some(asked) = asked else {
             return Ok(self.default);
         };
@@ -198,7 +201,7 @@ pub struct Editions {
 
 impl Editions {
     /// The limits of the edition `name`.
-    pub fn edition_ranges(&self, name: &str) -> Result<&EditionRanges, InvalidRequest> {
+    pub fn edition_ranges(&self, name: &str) -> CheckResult<&EditionRanges> {
         self.known.get(name).ok_or_else(|| {
             let known: Vec<_> = self.known.keys().map(String::as_str).collect();
             let expected = format!("one of {}", known.join(", "));
@@ -219,10 +222,7 @@ struct UnsupportedProperty {
 }
 
 /// Removes the keys of `table` with accepted values from `value`, and refuses other values.
-fn refuse_unsupported(
-    value: &mut Value,
-    table: &[UnsupportedProperty],
-) -> Result<(), InvalidRequest> {
+fn refuse_unsupported(value: &mut Value, table: &[UnsupportedProperty]) -> CheckResult {
     for UnsupportedProperty {
         at,
         harmless,
@@ -282,7 +282,7 @@ fn text_at<'a>(value: &'a Value, at: &str) -> Option<&'a str> {
 }
 
 /// Reads a body; an empty one is an object without keys.
-pub(crate) fn parse_body(body: &[u8]) -> Result<Value, InvalidRequest> {
+pub(crate) fn parse_body(body: &[u8]) -> CheckResult<Value> {
     if body.trim_ascii().is_empty() {
         return Ok(json!({}));
     }
@@ -296,12 +296,12 @@ pub(crate) fn parse_body(body: &[u8]) -> Result<Value, InvalidRequest> {
 }
 
 /// Refuses numbers that parsing has rounded, because filters compare exactly.
-pub(crate) fn check_exact(json: &str) -> Result<(), InvalidRequest> {
+pub(crate) fn check_exact(json: &str) -> CheckResult {
     number::first_rounded(json).map_or(Ok(()), |(at, problem)| refuse_value(at, problem))
 }
 
 /// Reads `value` into a struct; an error has the path of the key.
-pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, InvalidRequest> {
+pub(crate) fn read<T: DeserializeOwned>(value: Value) -> CheckResult<T> {
     serde_path_to_error::deserialize(TolerantValue(value)).map_err(|error| {
         let at = error.path().to_string();
         let target = if at == "." { BODY.to_owned() } else { at };
@@ -355,7 +355,7 @@ fn json_terms(message: &str) -> String {
 }
 
 /// Reads a time with an offset, or without one, which is UTC.
-pub(crate) fn parse_instant(target: &str, given: &str) -> Result<Timestamp, InvalidRequest> {
+pub(crate) fn parse_instant(target: &str, given: &str) -> CheckResult<Timestamp> {
     match parse_instant_or_utc(given) {
         // Times before 1970 are treated as 1970.
         Some(at) => Ok(Timestamp(u64::try_from(at.as_microsecond()).unwrap_or(0))),
@@ -402,7 +402,7 @@ pub(super) fn value_of(body: &impl Serialize) -> Value {
 }
 
 /// Refuses a name in the body that is not the name in the path.
-fn check_same_name(given: Option<&str>, name: &str) -> Result<(), InvalidRequest> {
+fn check_same_name(given: Option<&str>, name: &str) -> CheckResult {
     match given {
         Some(given) if !given.eq_ignore_ascii_case(name) => {
             let expected = format!("the name in the path, \"{name}\"");
@@ -421,7 +421,7 @@ const TAG_NAME_CHARS_MAX: usize = 512;
 /// Maximum length of the value of a tag, as in Azure.
 const TAG_VALUE_CHARS_MAX: usize = 256;
 
-fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), InvalidRequest> {
+fn check_tags(tags: &BTreeMap<String, String>) -> CheckResult {
     if tags.len() > TAGS_MAX {
         return refuse_value(
             "tags",
@@ -443,7 +443,7 @@ fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), InvalidRequest> {
     Ok(())
 }
 
-fn check_name(what: &str, name: &str, max: usize) -> Result<(), InvalidRequest> {
+fn check_name(what: &str, name: &str, max: usize) -> CheckResult {
     let legal = (3..=max).contains(&name.len())
         && name
             .bytes()

@@ -1,7 +1,7 @@
 //! `$filter` of a list, as Azure defines it for Event Grid: by name only, with `contains`, `eq`,
 //! `ne`, `not`, `and`, `or` and parentheses; names and words are compared without case.
 
-use super::InvalidRequest;
+use super::{CheckResult, InvalidRequest};
 use crate::model::refuse_value;
 
 /// Maximum nesting, because the parser is recursive.
@@ -27,7 +27,7 @@ pub enum NameFilter {
 }
 
 impl NameFilter {
-    pub fn read(text: &str) -> Result<Self, InvalidRequest> {
+    pub fn read(text: &str) -> CheckResult<Self> {
         let mut reader = ODataParser {
             tokens: tokenize(text)?,
             at: 0,
@@ -60,7 +60,7 @@ enum ODataToken {
     Comma,
 }
 
-fn tokenize(text: &str) -> Result<Vec<ODataToken>, InvalidRequest> {
+fn tokenize(text: &str) -> CheckResult<Vec<ODataToken>> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
@@ -92,7 +92,7 @@ fn tokenize(text: &str) -> Result<Vec<ODataToken>, InvalidRequest> {
 }
 
 /// The quoted text at the start of `rest`, in which a quote is doubled, and its length in bytes.
-fn parse_quoted(rest: &str) -> Result<(String, usize), InvalidRequest> {
+fn parse_quoted(rest: &str) -> CheckResult<(String, usize)> {
     let mut text = String::new();
     let mut chars = rest.char_indices().skip(1).peekable();
     while let Some((at, c)) = chars.next() {
@@ -127,14 +127,14 @@ impl ODataParser {
         is
     }
 
-    fn expect_token(&mut self, wanted: &ODataToken) -> Result<(), InvalidRequest> {
+    fn expect_token(&mut self, wanted: &ODataToken) -> CheckResult {
         match self.next() {
             Some(token) if token == *wanted => Ok(()),
             other => Err(unexpected_token(other)),
         }
     }
 
-    fn parse_or(&mut self, depth: usize) -> Result<NameFilter, InvalidRequest> {
+    fn parse_or(&mut self, depth: usize) -> CheckResult<NameFilter> {
         let mut names = self.parse_and(depth)?;
         while self.skip_word("or") {
             names = NameFilter::Or(Box::new(names), Box::new(self.parse_and(depth)?));
@@ -142,7 +142,7 @@ impl ODataParser {
         Ok(names)
     }
 
-    fn parse_and(&mut self, depth: usize) -> Result<NameFilter, InvalidRequest> {
+    fn parse_and(&mut self, depth: usize) -> CheckResult<NameFilter> {
         let mut names = self.parse_term(depth)?;
         while self.skip_word("and") {
             names = NameFilter::And(Box::new(names), Box::new(self.parse_term(depth)?));
@@ -150,7 +150,7 @@ impl ODataParser {
         Ok(names)
     }
 
-    fn parse_term(&mut self, depth: usize) -> Result<NameFilter, InvalidRequest> {
+    fn parse_term(&mut self, depth: usize) -> CheckResult<NameFilter> {
         if depth > DEPTH_MAX {
             return refuse_value("$filter", format!("has more than {DEPTH_MAX} levels"));
         }
@@ -187,7 +187,7 @@ impl ODataParser {
     }
 
     /// The text of a comparison.
-    fn parse_text(&mut self) -> Result<String, InvalidRequest> {
+    fn parse_text(&mut self) -> CheckResult<String> {
         self.terms += 1;
         if self.terms > TERMS_MAX {
             return refuse_value("$filter", format!("has more than {TERMS_MAX} comparisons"));

@@ -11,8 +11,8 @@ use serde_json::Value;
 pub(crate) use self::ingress::settle_ingress;
 pub use self::view::topic_view;
 use super::{
-    Editions, InvalidRequest, UnsupportedProperty, check_name, check_same_name, check_tags,
-    drop_read_only, merge_resource, namespace, parse_body, read, refuse_unsupported,
+    CheckResult, Editions, InvalidRequest, UnsupportedProperty, check_name, check_same_name,
+    check_tags, drop_read_only, merge_resource, namespace, parse_body, read, refuse_unsupported,
     tolerance::{FORMER_CLOUD_EVENTS, clear_empty},
     value_of,
 };
@@ -77,12 +77,12 @@ pub struct TopicSpec {
 
 impl TopicSpec {
     /// Reads the body of a PUT of the topic `name`.
-    pub fn from_put(kind: TopicKind, name: &str, body: &[u8]) -> Result<Self, InvalidRequest> {
+    pub fn from_put(kind: TopicKind, name: &str, body: &[u8]) -> CheckResult<Self> {
         Self::from_value(kind, name, parse_body(body)?)
     }
 
     /// Reads the body of a PATCH of `record`.
-    pub fn from_patch(record: &TopicRecord, body: &[u8]) -> Result<Self, InvalidRequest> {
+    pub fn from_patch(record: &TopicRecord, body: &[u8]) -> CheckResult<Self> {
         let mut whole = settable_json(record);
         merge_resource(&mut whole, parse_body(body)?);
         Self::from_value(record.kind(), record.name.as_str(), whole)
@@ -101,7 +101,7 @@ impl TopicSpec {
         }
     }
 
-    fn from_value(kind: TopicKind, name: &str, mut value: Value) -> Result<Self, InvalidRequest> {
+    fn from_value(kind: TopicKind, name: &str, mut value: Value) -> CheckResult<Self> {
         if kind == TopicKind::NamespaceTopic {
             return namespace::topic::read_spec(name, value);
         }
@@ -169,7 +169,7 @@ impl TopicSpec {
         &self,
         shards: u32,
         existing: Option<&TopicRecord>,
-    ) -> Result<(), InvalidRequest> {
+    ) -> CheckResult {
         check_partition_count(self.kind, self.properties.partition_count, shards, existing)
     }
 
@@ -180,7 +180,7 @@ impl TopicSpec {
         scope: ArmScope,
         keys: AccessKeys,
         editions: &Editions,
-    ) -> Result<TopicRecord, InvalidRequest> {
+    ) -> CheckResult<TopicRecord> {
         let what = match self.kind {
             TopicKind::Topic | TopicKind::NamespaceTopic => "the topic's name",
             TopicKind::Domain => "the domain's name",
@@ -198,7 +198,7 @@ impl TopicSpec {
         namespace: &NamespaceRecord,
         keys: AccessKeys,
         editions: &Editions,
-    ) -> Result<TopicRecord, InvalidRequest> {
+    ) -> CheckResult<TopicRecord> {
         check_name("the topic's name", name, 50)?;
         let membership = NamespaceMembership {
             name: namespace.name.clone(),
@@ -221,7 +221,7 @@ impl TopicSpec {
         keys: AccessKeys,
         (default_edition, editions): (&str, &Editions),
         location: &str,
-    ) -> Result<TopicRecord, InvalidRequest> {
+    ) -> CheckResult<TopicRecord> {
         let domain = self.domain_topics(Some(DomainTopics {
             auto_create: true,
             auto_delete: true,
@@ -257,7 +257,7 @@ impl TopicSpec {
         self,
         existing: &TopicRecord,
         editions: &Editions,
-    ) -> Result<TopicRecord, InvalidRequest> {
+    ) -> CheckResult<TopicRecord> {
         if let Some(requested) = self
             .input_schema
             .filter(|requested| *requested != existing.input_schema)
@@ -315,7 +315,7 @@ fn check_partition_count(
     requested: Option<u32>,
     shards: u32,
     existing: Option<&TopicRecord>,
-) -> Result<(), InvalidRequest> {
+) -> CheckResult {
     let Some(given) = requested else {
         return Ok(());
     };
@@ -338,7 +338,7 @@ fn check_partition_count(
 
 /// Refuses duplicate detection for a spread topic: each shard would only know the ids of its own
 /// part.
-fn check_duplicate_window(record: TopicRecord) -> Result<TopicRecord, InvalidRequest> {
+fn check_duplicate_window(record: TopicRecord) -> CheckResult<TopicRecord> {
     if record.is_spread() && record.ingress.duplicate_window_s.is_some() {
         return refuse_value(
             "properties.duplicateDetectionHistoryTimeWindow",
@@ -350,7 +350,7 @@ fn check_duplicate_window(record: TopicRecord) -> Result<TopicRecord, InvalidReq
 }
 
 /// Checks the name of a topic, domain or namespace; some names are reserved by Event Grid.
-pub(super) fn check_top_name(what: &str, name: &str) -> Result<(), InvalidRequest> {
+pub(super) fn check_top_name(what: &str, name: &str) -> CheckResult {
     check_name(what, name, 50)?;
     let lower = name.to_ascii_lowercase();
     match ["microsoft", "eventgrid", "system"]
@@ -370,7 +370,7 @@ pub(super) fn check_top_name(what: &str, name: &str) -> Result<(), InvalidReques
 /// Checks the id of an Azure subscription or the name of a resource group. Both are part of every
 /// event's `topic`, and a resource group can be a folder of dead letters. So they need no escaping,
 /// and do not end with a dot, which not every store accepts and Azure refuses too.
-pub(super) fn check_scope_part(what: &str, given: &str) -> Result<(), InvalidRequest> {
+pub(super) fn check_scope_part(what: &str, given: &str) -> CheckResult {
     let legal = (1..=90).contains(&given.chars().count())
         && given.len() <= SCOPE_PART_BYTES_MAX
         && given
@@ -387,7 +387,7 @@ pub(super) fn check_scope_part(what: &str, given: &str) -> Result<(), InvalidReq
     Err(InvalidRequest::unexpected(what, given, expected))
 }
 
-fn schema_of(given: &str) -> Result<Schema, InvalidRequest> {
+fn schema_of(given: &str) -> CheckResult<Schema> {
     SCHEMAS
         .into_iter()
         .find(|schema| is_schema(*schema, given))
@@ -475,7 +475,7 @@ pub enum KeyName {
 
 impl KeyName {
     /// Reads the body of `regenerateKey`.
-    pub fn read(body: &[u8]) -> Result<Self, InvalidRequest> {
+    pub fn read(body: &[u8]) -> CheckResult<Self> {
         match read::<RegenerateKey>(parse_body(body)?)?.key_name {
             name if name.eq_ignore_ascii_case("key1") => Ok(Self::Key1),
             name if name.eq_ignore_ascii_case("key2") => Ok(Self::Key2),

@@ -18,8 +18,8 @@ use self::{
     states::TemplateReader,
 };
 use super::{
-    client::{ClientError, Precondition, ServerArgs, ServerClient},
-    output::{CommandError, CommandFailure, OutputArgs},
+    client::{ClientError, ClientResult, Precondition, ServerArgs, ServerClient},
+    output::{CommandError, CommandResult, OutputArgs},
     print,
     progress::Progress,
     prompt,
@@ -163,7 +163,7 @@ impl CommandError for DeclaredError {
 }
 
 /// Sends the request of a step, and returns the resource after it.
-async fn send_step(server: &ServerClient, step: &PlanStep) -> Result<Value, ClientError> {
+async fn send_step(server: &ServerClient, step: &PlanStep) -> ClientResult<Value> {
     match &step.action {
         PlanAction::Create { body, .. } => {
             server
@@ -202,7 +202,7 @@ impl Apply {
     ///
     /// # Errors
     /// The file cannot be used, or the server rejected a change.
-    pub(super) async fn run(self) -> Result<String, CommandFailure> {
+    pub(super) async fn run(self) -> CommandResult<String> {
         let mut reader = self.template_reader()?;
         // Checked before the first request.
         reader.read()?;

@@ -6,7 +6,7 @@ use awc::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::{
-    client::{ClientError, Precondition, ServerClient, short_name},
+    client::{ClientError, ClientResult, Precondition, ServerClient, short_name},
     format, list, print,
     progress::Progress,
 };
@@ -50,7 +50,7 @@ impl ApplyPlan {
         declared: &Declared,
         prune: bool,
         progress: &Progress,
-    ) -> Result<Self, ClientError> {
+    ) -> ClientResult<Self> {
         let mut plan = Self {
             steps: Vec::new(),
             unchanged: 0,
@@ -104,7 +104,7 @@ impl ApplyPlan {
         &mut self,
         server: &ServerClient,
         declared: &Declared,
-    ) -> Result<(), ClientError> {
+    ) -> ClientResult<()> {
         let mut kept_paths: BTreeSet<String> = BTreeSet::new();
         for resource in &declared.resources {
             kept_paths.insert(resource.control_path().to_ascii_lowercase());
@@ -236,7 +236,7 @@ fn add_values(at: &str, value: &Value, changes: &mut Vec<ValueChange>) {
 async fn what_if(
     server: &ServerClient,
     resource: &DeclaredResource,
-) -> Result<(Difference, Precondition), ClientError> {
+) -> ClientResult<(Difference, Precondition)> {
     let path = format!("{}?whatIf=true", resource.control_path());
     let result = server
         .exchange_json(

@@ -6,8 +6,8 @@ use awc::http::{Method, StatusCode};
 use serde_json::Value;
 
 use crate::{
-    client::{ClientError, ServerClient},
-    output::CommandFailure,
+    client::{ClientResult, ServerClient},
+    output::CommandResult,
 };
 use gridhook_declared::{
     self as declared, Declared, DeclaredError, ResourceGroup, StateKey, TemplateOptions,
@@ -33,7 +33,7 @@ impl TemplateReader<'_> {
     pub(super) async fn read_with_states(
         &mut self,
         server: &ServerClient,
-    ) -> Result<Declared, CommandFailure> {
+    ) -> CommandResult<Declared> {
         let mut declared = self.read()?;
         for _ in 0..ROUNDS_MAX {
             let mut is_new = false;
@@ -56,7 +56,7 @@ impl TemplateReader<'_> {
 }
 
 /// The state of a resource, if it exists.
-async fn fetch_state(server: &ServerClient, key: &StateKey) -> Result<Option<Value>, ClientError> {
+async fn fetch_state(server: &ServerClient, key: &StateKey) -> ClientResult<Option<Value>> {
     let (method, path) = match &key.action {
         None => (Method::GET, key.id.clone()),
         Some(action) => (Method::POST, format!("{}/{action}", key.id)),

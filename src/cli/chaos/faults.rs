@@ -6,7 +6,7 @@ use humantime_serde::re::humantime::format_duration;
 use serde_json::{Value, json};
 
 use super::{FaultArgs, is_refusal};
-use crate::client::{ClientError, ServerClient};
+use crate::client::{ClientResult, ServerClient};
 use gridhook_api::chaos::{
     ChaosClock, ChaosResponseFault, ChaosResponses, ChaosStall, ChaosStallTarget, ChaosWrites,
 };
@@ -78,7 +78,7 @@ impl FaultArgs {
         server: &ServerClient,
         topic: &str,
         duration: Duration,
-    ) -> Result<(), ClientError> {
+    ) -> ClientResult<()> {
         for body in self.lasting_faults(topic, duration) {
             server.send_post::<Value>("/chaos/responses", &body).await?;
         }
@@ -91,7 +91,7 @@ impl FaultArgs {
         server: Rc<ServerClient>,
         topic: String,
         stopped: Rc<Cell<bool>>,
-    ) -> Result<(), ClientError> {
+    ) -> ClientResult<()> {
         let turns = self.alternating_faults(&topic);
         for (path, body) in turns.iter().cycle() {
             let mut elapsed = Duration::ZERO;

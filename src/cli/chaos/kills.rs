@@ -5,7 +5,7 @@ use std::{cell::Cell, rc::Rc, time::Duration};
 use serde_json::Value;
 
 use super::{is_refusal, name_of};
-use crate::client::{ClientError, ServerClient};
+use crate::client::{ClientResult, ServerClient};
 use gridhook_api::chaos::{ActorKind, ChaosKill, ChaosKillMethod};
 use gridhook_clock::Clock;
 
@@ -33,7 +33,7 @@ impl KillSchedule {
         server: Rc<ServerClient>,
         count: Rc<KillCount>,
         stopped: Rc<Cell<bool>>,
-    ) -> Result<(), ClientError> {
+    ) -> ClientResult<()> {
         let mut jitter = fastrand::Rng::with_seed(self.seed);
         let mut next = self.clock.now().after(self.every);
         while !self.every.is_zero() && !stopped.get() {

@@ -161,7 +161,7 @@ impl ChaosRun {
         Ok(verdict.judge_totals(with_ledger(&self.ledger, |ledger| ledger.summarize())))
     }
 
-    async fn set_up(&self, endpoint: &str) -> Result<(), client::ClientError> {
+    async fn set_up(&self, endpoint: &str) -> client::ClientResult<()> {
         self.put_resource(
             &self.resource_name().path(""),
             &json!({"properties": {"inputSchema": "EventGridSchema"}}),
@@ -181,7 +181,7 @@ impl ChaosRun {
         Ok(())
     }
 
-    async fn put_resource(&self, path: &str, body: &Value) -> Result<(), client::ClientError> {
+    async fn put_resource(&self, path: &str, body: &Value) -> client::ClientResult<()> {
         self.server
             .send_request::<Value>(Method::PUT, path, Some(body))
             .await
@@ -300,7 +300,7 @@ impl ChaosRun {
 
     /// Whether no subscription has a backlog, pending deliveries or requests in flight: then
     /// nothing more can arrive.
-    async fn is_settled(&self) -> Result<bool, client::ClientError> {
+    async fn is_settled(&self) -> client::ClientResult<bool> {
         for number in 0..self.chaos.subscriptions as usize {
             let path = self
                 .resource_name()
@@ -325,13 +325,13 @@ impl ChaosRun {
             }
             self.delete_resource(&self.resource_name().path("")).await
         };
-        let result: Result<(), client::ClientError> = tokio::time::timeout(CLEAN_UP_MAX, deletion)
+        let result: client::ClientResult<()> = tokio::time::timeout(CLEAN_UP_MAX, deletion)
             .await
             .map_err(|_| CleanUpError::Late)?;
         Ok(result?)
     }
 
-    async fn delete_resource(&self, path: &str) -> Result<(), client::ClientError> {
+    async fn delete_resource(&self, path: &str) -> client::ClientResult<()> {
         match self.server.delete(path, &Precondition::None).await {
             Ok(_) => Ok(()),
             Err(error) if error.has_status(StatusCode::NOT_FOUND) => Ok(()),
@@ -358,7 +358,7 @@ async fn fault_counts(server: &ServerClient) -> Result<BTreeMap<String, u64>, Ch
 }
 
 /// Resolves only if the task fails.
-async fn wait_for_failure(task: &mut JoinHandle<Result<(), client::ClientError>>) -> ChaosError {
+async fn wait_for_failure(task: &mut JoinHandle<client::ClientResult<()>>) -> ChaosError {
     match task.await.expect("a schedule does not panic") {
         Ok(()) => std::future::pending().await,
         Err(error) => request_error("the fault schedule failed")(error),

@@ -8,7 +8,7 @@ use std::{
 use awc::Client;
 use url::{Host, Url};
 
-use super::ClientError;
+use super::{ClientError, ClientResult};
 use crate::{
     context::{ContextFile, ServerContext},
     http, print,
@@ -64,7 +64,7 @@ pub(crate) fn server_url(text: &str) -> Result<Url, ValueError> {
 
 /// The URL for a listen address. In a container, the server and its health check share the
 /// environment, and so this setting.
-fn listening_at(text: &str) -> Result<Url, ClientError> {
+fn listening_at(text: &str) -> ClientResult<Url> {
     let parsed = text.parse().ok().map(|mut address: SocketAddr| {
         if address.ip().is_unspecified() {
             address.set_ip(if address.is_ipv4() {
@@ -116,7 +116,7 @@ pub(crate) fn warn_of_cleartext(url: &Url, credential: &str) {
 }
 
 impl ServerAddressArgs {
-    pub(super) fn choose_server(&self) -> Result<ChosenServer, ClientError> {
+    pub(super) fn choose_server(&self) -> ClientResult<ChosenServer> {
         let ca_file = |context: Option<&ServerContext>| {
             self.ca_file.clone().or_else(|| context?.ca_file.clone())
         };
@@ -172,7 +172,7 @@ impl ServerAddressArgs {
     }
 
     /// The server's URL, and a client that trusts its certificate. Needs a running actix system.
-    pub(crate) fn build_client(&self) -> Result<(Url, Client), ClientError> {
+    pub(crate) fn build_client(&self) -> ClientResult<(Url, Client)> {
         let ChosenServer {
             server, ca_file, ..
         } = self.choose_server()?;
@@ -182,7 +182,7 @@ impl ServerAddressArgs {
 }
 
 /// An environment variable; empty counts as not set.
-pub(crate) fn read_variable(name: &str) -> Result<Option<String>, ClientError> {
+pub(crate) fn read_variable(name: &str) -> ClientResult<Option<String>> {
     match std::env::var(name) {
         Ok(text) if !text.is_empty() => Ok(Some(text)),
         Ok(_) | Err(std::env::VarError::NotPresent) => Ok(None),

@@ -4,10 +4,10 @@ use std::{fs, io, path::Path};
 
 use serde_json::{Value, json};
 
-use super::ClientError;
+use super::{ClientError, ClientResult};
 
 /// Reads a JSON object from a file or standard input; without a file it is empty.
-pub(crate) fn read_body(file: Option<&Path>) -> Result<Value, ClientError> {
+pub(crate) fn read_body(file: Option<&Path>) -> ClientResult<Value> {
     let Some(path) = file else {
         return Ok(json!({}));
     };
@@ -21,7 +21,7 @@ pub(crate) fn read_body(file: Option<&Path>) -> Result<Value, ClientError> {
 }
 
 /// Reads JSON from a file, or from standard input for `-`.
-pub(crate) fn read_input(path: &Path) -> Result<Value, ClientError> {
+pub(crate) fn read_input(path: &Path) -> ClientResult<Value> {
     let text = if path == Path::new("-") {
         io::read_to_string(io::stdin())
     } else {
@@ -37,7 +37,7 @@ pub(crate) fn read_input(path: &Path) -> Result<Value, ClientError> {
 }
 
 /// Sets the value at `path` in a JSON body, and creates the objects above it.
-pub(crate) fn set_value(body: &mut Value, path: &[&str], value: Value) -> Result<(), ClientError> {
+pub(crate) fn set_value(body: &mut Value, path: &[&str], value: Value) -> ClientResult<()> {
     let mut at = body;
     for key in path {
         if at.is_null() {

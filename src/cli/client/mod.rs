@@ -67,7 +67,7 @@ impl ClientArgs {
         &self,
         json: &Value,
         text: impl FnOnce(&T) -> String,
-    ) -> Result<String, ClientError> {
+    ) -> ClientResult {
         self.output.format_response(json, text)
     }
 
@@ -76,7 +76,7 @@ impl ClientArgs {
         &self,
         path: &str,
         text: impl FnOnce(&T) -> String,
-    ) -> Result<String, ClientError> {
+    ) -> ClientResult {
         let json: Value = self.server.build_client()?.get(path).await?;
         self.format_response(&json, text)
     }
@@ -87,7 +87,7 @@ impl ClientArgs {
         path: &str,
         body: &impl Serialize,
         text: impl FnOnce(&T) -> String,
-    ) -> Result<String, ClientError> {
+    ) -> ClientResult {
         let json: Value = self.server.build_client()?.send_post(path, body).await?;
         self.format_response(&json, text)
     }
@@ -125,6 +125,9 @@ impl SubscriptionArgs {
         )
     }
 }
+
+/// The result of a request, or of a command that sends some: its text.
+pub type ClientResult<T = String> = Result<T, ClientError>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -207,7 +210,7 @@ pub struct ServerClient {
 
 impl ServerArgs {
     /// Creates the client. Needs a running actix system.
-    pub fn build_client(&self) -> Result<ServerClient, ClientError> {
+    pub fn build_client(&self) -> ClientResult<ServerClient> {
         let address = self.address.choose_server()?;
         let token = self.operator_token(&address)?;
         warn_of_cleartext(&address.server, "the token");
@@ -228,7 +231,7 @@ impl ServerArgs {
 
 impl ServerClient {
     /// Sends a GET. The path may contain a query.
-    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> ClientResult<T> {
         self.send_request(Method::GET, path, None::<&Value>).await
     }
 
@@ -236,15 +239,12 @@ impl ServerClient {
         &self,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<T, ClientError> {
+    ) -> ClientResult<T> {
         self.send_request(Method::POST, path, Some(body)).await
     }
 
     /// Sends a GET of a resource, and returns its ETag.
-    pub(crate) async fn get_tagged(
-        &self,
-        path: &str,
-    ) -> Result<(Value, Precondition), ClientError> {
+    pub(crate) async fn get_tagged(&self, path: &str) -> ClientResult<(Value, Precondition)> {
         let result = self
             .exchange_json(Method::GET, path, &Precondition::None, None::<&Value>)
             .await;
@@ -252,19 +252,12 @@ impl ServerClient {
     }
 
     /// Sends a GET, without suggestions in the error.
-    pub(crate) async fn get_plain<T: DeserializeOwned>(
-        &self,
-        path: &str,
-    ) -> Result<T, ClientError> {
+    pub(crate) async fn get_plain<T: DeserializeOwned>(&self, path: &str) -> ClientResult<T> {
         self.fetch_plain(Method::GET, path).await
     }
 
     /// Deletes a resource that has not changed.
-    pub(crate) async fn delete(
-        &self,
-        path: &str,
-        condition: &Precondition,
-    ) -> Result<Value, ClientError> {
+    pub(crate) async fn delete(&self, path: &str, condition: &Precondition) -> ClientResult<Value> {
         self.send_change(Method::DELETE, path, condition, None::<&Value>)
             .await
     }
@@ -276,7 +269,7 @@ impl ServerClient {
         method: Method,
         path: &str,
         body: Option<&impl Serialize>,
-    ) -> Result<T, ClientError> {
+    ) -> ClientResult<T> {
         self.send_change(method, path, &Precondition::None, body)
             .await
     }
@@ -288,7 +281,7 @@ impl ServerClient {
         path: &str,
         condition: &Precondition,
         body: Option<&impl Serialize>,
-    ) -> Result<T, ClientError> {
+    ) -> ClientResult<T> {
         let result = self.exchange_json(method, path, condition, body).await;
         let (json, _) = self.with_suggestion(path, result).await?;
         Ok(json)
@@ -298,8 +291,8 @@ impl ServerClient {
     pub(crate) async fn with_suggestion<T>(
         &self,
         path: &str,
-        result: Result<T, ClientError>,
-    ) -> Result<T, ClientError> {
+        result: ClientResult<T>,
+    ) -> ClientResult<T> {
         match result {
             Err(ClientError::Refused { status, reason }) if status == StatusCode::NOT_FOUND => {
                 let reason = reason + &suggestion::suggest_for(self, path).await;
@@ -314,7 +307,7 @@ impl ServerClient {
         &self,
         method: Method,
         path: &str,
-    ) -> Result<T, ClientError> {
+    ) -> ClientResult<T> {
         let (json, _) = self
             .exchange_json(method, path, &Precondition::None, None::<&Value>)
             .await?;
@@ -328,7 +321,7 @@ impl ServerClient {
         path: &str,
         condition: &Precondition,
         body: Option<&impl Serialize>,
-    ) -> Result<(T, Precondition), ClientError> {
+    ) -> ClientResult<(T, Precondition)> {
         let request = match condition {
             Precondition::None => self.build_request(method, path),
             Precondition::Missing => self
@@ -359,7 +352,7 @@ impl ServerClient {
     }
 
     /// Checks that the token may be sent to another address of the same server.
-    pub(crate) fn check_recipient(&self, server: &Url) -> Result<(), ClientError> {
+    pub(crate) fn check_recipient(&self, server: &Url) -> ClientResult<()> {
         self.token.check_recipient(server)?;
         warn_of_cleartext(server, "the token");
         Ok(())
@@ -399,7 +392,7 @@ impl ServerClient {
     async fn read_response(
         &self,
         request: SendClientRequest,
-    ) -> Result<(bytes::Bytes, Option<String>), ClientError> {
+    ) -> ClientResult<(bytes::Bytes, Option<String>)> {
         let response = request
             .await
             .map_err(|error| self.connection_error(&error))?;

@@ -2,7 +2,7 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::ClientError;
+use super::{ClientError, ClientResult};
 use crate::value::ValueError;
 
 /// The name of a topic, a domain or a namespace in a command: `orders`, `domains/shop`,
@@ -70,7 +70,7 @@ impl ResourceName {
 
 impl ResourceName {
     /// The path to publish events to.
-    pub(crate) fn publishing_path(&self) -> Result<String, ClientError> {
+    pub(crate) fn publishing_path(&self) -> ClientResult {
         match self.types_and_names()[..] {
             [("topics", name)] => Ok(format!("/topics/{name}/api/events")),
             [("domains", name)] => Ok(format!("/domains/{name}/api/events")),

@@ -8,7 +8,7 @@ use futures_util::{Stream, StreamExt};
 use serde_json::Value;
 use url::form_urlencoded;
 
-use super::{ClientError, ServerClient};
+use super::{ClientError, ClientResult, ServerClient};
 use crate::http;
 
 /// A list of the server whose pages have a token for the next one, and what to read of it.
@@ -33,7 +33,7 @@ pub(crate) struct ListedItems {
 
 impl ServerClient {
     /// Reads pages until the limit of items is reached, or the list ends.
-    pub(crate) async fn read_pages(&self, list: PagedList<'_>) -> Result<ListedItems, ClientError> {
+    pub(crate) async fn read_pages(&self, list: PagedList<'_>) -> ClientResult<ListedItems> {
         let mut items = Vec::new();
         let mut next = None::<String>;
         loop {
@@ -55,7 +55,7 @@ impl ServerClient {
         &self,
         path: &str,
         query: &[(&str, Option<&str>)],
-    ) -> Result<Vec<Value>, ClientError> {
+    ) -> ClientResult<Vec<Value>> {
         let mut next = None;
         let mut pages = vec![self.get_page(path, query, &mut next).await?];
         while next.is_some() {
@@ -70,7 +70,7 @@ impl ServerClient {
         path: &str,
         query: &[(&str, Option<&str>)],
         next: &mut Option<String>,
-    ) -> Result<Value, ClientError> {
+    ) -> ClientResult<Value> {
         let mut text = form_urlencoded::Serializer::new(String::new());
         for (name, value) in query.iter().chain([&("continue", next.as_deref())]) {
             text.extend_pairs(value.map(|value| (name, value)));
@@ -85,8 +85,7 @@ impl ServerClient {
         &self,
         request: SendClientRequest,
         timeout: Duration,
-    ) -> Result<LineStream<impl Stream<Item = Result<Bytes, PayloadError>> + Unpin>, ClientError>
-    {
+    ) -> ClientResult<LineStream<impl Stream<Item = Result<Bytes, PayloadError>> + Unpin>> {
         let response = request
             .await
             .map_err(|error| self.connection_error(&error))?;
@@ -110,7 +109,7 @@ pub(crate) struct LineStream<S> {
 
 impl<S: Stream<Item = Result<Bytes, PayloadError>> + Unpin> LineStream<S> {
     /// Reads the next line with its end; an error at the end of the response.
-    pub(crate) async fn next_line(&mut self) -> Result<Vec<u8>, ClientError> {
+    pub(crate) async fn next_line(&mut self) -> ClientResult<Vec<u8>> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 return Ok(self.buffer.drain(..=end).collect());

@@ -5,13 +5,13 @@ use std::{fs, io, path::Path};
 use url::Url;
 
 use super::{
-    ClientError, ServerArgs,
+    ClientError, ClientResult, ServerArgs,
     address::{ChosenServer, is_loopback, read_variable},
 };
 
 /// Checks a token or a key from a file or a variable: one line of visible ASCII, so that it fits a
 /// header.
-pub(crate) fn check_secret(text: &str, from: &str) -> Result<String, ClientError> {
+pub(crate) fn check_secret(text: &str, from: &str) -> ClientResult {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines: Vec<&str> = text
         .lines()
@@ -32,7 +32,7 @@ pub(crate) fn check_secret(text: &str, from: &str) -> Result<String, ClientError
 }
 
 /// Reads a secret from a file.
-pub(crate) fn read_secret(file: &Path) -> Result<String, ClientError> {
+pub(crate) fn read_secret(file: &Path) -> ClientResult {
     let text = fs::read_to_string(file).map_err(|error| {
         ClientError::Input(format!("{} cannot be read: {error}", file.display()))
     })?;
@@ -55,7 +55,7 @@ pub(super) struct OperatorToken {
 }
 
 impl OperatorToken {
-    fn read(file: &Path) -> Result<Self, ClientError> {
+    fn read(file: &Path) -> ClientResult<Self> {
         Ok(Self {
             secret: read_secret(file)?,
             from: file.display().to_string(),
@@ -64,7 +64,7 @@ impl OperatorToken {
     }
 
     /// Refuses to send the token of this machine's server to another machine, which could use it.
-    pub(super) fn check_recipient(&self, server: &Url) -> Result<(), ClientError> {
+    pub(super) fn check_recipient(&self, server: &Url) -> ClientResult<()> {
         if !self.is_local || is_loopback(server) {
             return Ok(());
         }
@@ -79,10 +79,7 @@ impl OperatorToken {
 impl ServerArgs {
     /// The token for the server. The token file of a context named by a flag takes precedence over
     /// `GRIDHOOK_TOKEN`, which may belong to another server.
-    pub(super) fn operator_token(
-        &self,
-        address: &ChosenServer,
-    ) -> Result<OperatorToken, ClientError> {
+    pub(super) fn operator_token(&self, address: &ChosenServer) -> ClientResult<OperatorToken> {
         let context_file = address
             .context
             .as_ref()

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::super::{
     Serve,
     format::join,
-    output::{CommandError, CommandFailure, CommandOutcome, OutputArgs, Program},
+    output::{CommandError, CommandOutcome, CommandResult, OutputArgs, Program},
 };
 
 /// The flags of `cluster check`.
@@ -49,7 +49,7 @@ impl CommandError for NoCluster {
 
 impl Check {
     /// Returns the text to print. The exit status is 1 if there are problems.
-    pub(in super::super) fn run(self, program: &Program) -> Result<CommandOutcome, CommandFailure> {
+    pub(in super::super) fn run(self, program: &Program) -> CommandResult {
         let config = Serve::load_config(self.config, None)?;
         let findings = (program.examine_cluster)(&config);
         let mut findings = findings.ok_or(NoCluster)?;

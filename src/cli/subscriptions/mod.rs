@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use self::spec::SubscriptionSpecArgs;
 use super::{
     client::{
-        ClientArgs, ClientError, Precondition, ResourceName, ResourceNameKind, ServerClient,
+        ClientArgs, ClientResult, Precondition, ResourceName, ResourceNameKind, ServerClient,
         SubscriptionArgs, read_body, read_input,
     },
     format::group_thousands,
@@ -156,7 +156,7 @@ impl Subscriptions {
     ///
     /// # Errors
     /// A flag cannot be used, or a request failed.
-    pub async fn run(self, clock: &Clock) -> Result<String, ClientError> {
+    pub async fn run(self, clock: &Clock) -> ClientResult {
         match self {
             Self::List {
                 topic,
@@ -228,7 +228,7 @@ impl Subscriptions {
 async fn list_subscriptions(
     server: &ServerClient,
     topic: &ResourceName,
-) -> Result<Vec<Value>, ClientError> {
+) -> ClientResult<Vec<Value>> {
     let mut paths = vec![topic.path("/eventSubscriptions")];
     if topic.kind() == ResourceNameKind::Namespace {
         let topics = list::list_ids(server, &topic.path("/topics")).await?;
@@ -246,11 +246,7 @@ async fn list_subscriptions(
 }
 
 impl SubscriptionArgs {
-    async fn show_subscription(
-        &self,
-        full_url: bool,
-        clock: &Clock,
-    ) -> Result<String, ClientError> {
+    async fn show_subscription(&self, full_url: bool, clock: &Clock) -> ClientResult {
         let server = self.client.server.build_client()?;
         let mut subscription: Value = server.get(&self.path("")).await?;
         if full_url {
@@ -279,10 +275,7 @@ impl SubscriptionArgs {
         })
     }
 
-    async fn create_subscription(
-        &self,
-        spec: &SubscriptionSpecArgs,
-    ) -> Result<String, ClientError> {
+    async fn create_subscription(&self, spec: &SubscriptionSpecArgs) -> ClientResult {
         let body = spec.put_body(self.topic.kind())?;
         let server = self.client.server.build_client()?;
         let path = self.path("");
@@ -298,10 +291,7 @@ impl SubscriptionArgs {
         })
     }
 
-    async fn update_subscription(
-        &self,
-        spec: &SubscriptionSpecArgs,
-    ) -> Result<String, ClientError> {
+    async fn update_subscription(&self, spec: &SubscriptionSpecArgs) -> ClientResult {
         let server = self.client.server.build_client()?;
         let kind = self.topic.kind();
         // In a namespace, the JSON form depends on push or pull delivery. An endpoint is sent with
@@ -326,7 +316,7 @@ impl SubscriptionArgs {
         })
     }
 
-    async fn delete_subscription(&self, yes: bool) -> Result<String, ClientError> {
+    async fn delete_subscription(&self, yes: bool) -> ClientResult {
         let server = self.client.server.build_client()?;
         let (subscription, tag) = server.get_tagged(&self.path("")).await?;
         let NamedResource { id, .. } = serde_json::from_value(subscription)?;
@@ -343,12 +333,7 @@ impl SubscriptionArgs {
             }))
     }
 
-    async fn run_action(
-        &self,
-        action: &str,
-        body: Option<Value>,
-        clock: &Clock,
-    ) -> Result<String, ClientError> {
+    async fn run_action(&self, action: &str, body: Option<Value>, clock: &Clock) -> ClientResult {
         let server = self.client.server.build_client()?;
         let status: Value = server
             .send_request(
@@ -367,7 +352,7 @@ impl SubscriptionArgs {
     }
 
     /// Walks all parts, because the server limits the deliveries of one request.
-    async fn retry_deliveries(&self, sequences: Vec<u64>) -> Result<String, ClientError> {
+    async fn retry_deliveries(&self, sequences: Vec<u64>) -> ClientResult {
         let server = self.client.server.build_client()?;
         let mut rest = sequences
             .chunks(DELIVERIES_MAX)
@@ -408,7 +393,7 @@ impl TestArgs {
         key: &str,
         draft: Option<PathBuf>,
         format: impl Fn(&R) -> String,
-    ) -> Result<String, ClientError> {
+    ) -> ClientResult {
         let Self { target, last, file } = self;
         let mut body = json!({});
         if let Some(path) = &draft {

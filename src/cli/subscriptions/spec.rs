@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::{
-    client::{ClientError, ResourceNameKind, read_body, set_value},
+    client::{ClientError, ClientResult, ResourceNameKind, read_body, set_value},
     time::{parse_future, parse_past},
     value::{parse_minutes, parse_seconds, whole_number},
 };
@@ -95,7 +95,7 @@ pub struct SubscriptionSpecArgs {
 }
 
 impl SubscriptionSpecArgs {
-    pub(super) fn put_body(&self, kind: ResourceNameKind) -> Result<Value, ClientError> {
+    pub(super) fn put_body(&self, kind: ResourceNameKind) -> ClientResult<Value> {
         let body = read_body(self.body.as_deref())?;
         let has_destination = ["destination", "deliveryWithResourceIdentity"]
             .iter()
@@ -116,7 +116,7 @@ impl SubscriptionSpecArgs {
         mut body: Value,
         kind: ResourceNameKind,
         existing: Option<&Value>,
-    ) -> Result<Value, ClientError> {
+    ) -> ClientResult<Value> {
         let is_pulled = if kind == ResourceNameKind::NamespaceTopic {
             self.is_pulled(&body, existing)?
         } else {
@@ -197,7 +197,7 @@ impl SubscriptionSpecArgs {
     }
 
     /// Checks the flags for an event subscription of a topic or a domain.
-    fn check_for_topic(&self) -> Result<(), ClientError> {
+    fn check_for_topic(&self) -> ClientResult<()> {
         if self.pull || self.lock.is_some() {
             let text = "--pull and --lock are allowed only for topics of namespaces \
                 (namespaces/NAME/topics/NAME)";
@@ -208,7 +208,7 @@ impl SubscriptionSpecArgs {
 
     /// Whether clients pull from the event subscription of a namespace topic. Checks the flags for
     /// one.
-    fn is_pulled(&self, body: &Value, existing: Option<&Value>) -> Result<bool, ClientError> {
+    fn is_pulled(&self, body: &Value, existing: Option<&Value>) -> ClientResult<bool> {
         let mode = delivery_mode(body).or_else(|| existing.and_then(delivery_mode));
         let is_pulled = match (self.pull, &self.endpoint, mode) {
             (true, ..) => true,
@@ -296,7 +296,7 @@ impl SubscriptionSpecArgs {
         &self,
         kind: ResourceNameKind,
         existing: Option<&Value>,
-    ) -> Result<Value, ClientError> {
+    ) -> ClientResult<Value> {
         let mut body = read_body(self.body.as_deref())?;
         let mut properties = body.get_mut("properties").map_or(Value::Null, Value::take);
         for (key, value) in body

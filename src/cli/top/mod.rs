@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
-    client::{ClientError, ResourceName, ServerArgs, ServerClient},
+    client::{ClientResult, ResourceName, ServerArgs, ServerClient},
     output::{self, OutputArgs},
     terminal::{Screen, is_terminal},
     value::{ValueError, read_duration, whole_number},
@@ -103,7 +103,7 @@ impl Top {
     ///
     /// # Errors
     /// The request failed, or the terminal cannot be used.
-    pub async fn run(self) -> Result<Option<String>, ClientError> {
+    pub async fn run(self) -> ClientResult<Option<String>> {
         let server = self.server.build_client()?;
         let is_live = !self.once && self.output.is_text() && is_terminal();
         if is_live {
@@ -118,11 +118,7 @@ impl Top {
         Ok(Some(self.output.format_response(&report, text)?))
     }
 
-    async fn fetch_report(
-        &self,
-        server: &ServerClient,
-        by: SortOrder,
-    ) -> Result<Value, ClientError> {
+    async fn fetch_report(&self, server: &ServerClient, by: SortOrder) -> ClientResult<Value> {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         query.append_pair("by", &name_in_query(by));
         query.append_pair("top", &self.limit.to_string());
@@ -139,7 +135,7 @@ impl Top {
         server.get(&format!("/top?{}", query.finish())).await
     }
 
-    async fn run_live(&self, server: &ServerClient) -> Result<(), ClientError> {
+    async fn run_live(&self, server: &ServerClient) -> ClientResult<()> {
         let mut resized = signal(SignalKind::window_change())?;
         let mut screen = Screen::open()?;
         let mut by = self.by;

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use self::{format::TopicResource, spec::TopicSpecArgs};
 use super::{
     client::{
-        self, ClientArgs, ClientError, Precondition, ResourceName, ResourceNameKind, ServerClient,
+        self, ClientArgs, ClientError, ClientResult, Precondition, ResourceName, ResourceNameKind,
+        ServerClient,
     },
     format::{count_with_noun, text_or_dash},
     list,
@@ -95,7 +96,7 @@ impl Topics {
     ///
     /// # Errors
     /// A flag cannot be used, or a request failed.
-    pub async fn run(self) -> Result<String, ClientError> {
+    pub async fn run(self) -> ClientResult {
         match self {
             Self::List {
                 domain,
@@ -119,7 +120,7 @@ async fn list_topics(
     client: &ClientArgs,
     domain: Option<ResourceName>,
     subscription_id: &str,
-) -> Result<String, ClientError> {
+) -> ClientResult {
     let server = client.server.build_client()?;
     let paths = match domain {
         Some(domain) => vec![domain.path("/topics")],
@@ -138,7 +139,7 @@ async fn list_topics(
 }
 
 impl TopicArgs {
-    async fn show_topic(&self) -> Result<String, ClientError> {
+    async fn show_topic(&self) -> ClientResult {
         let server = self.client.server.build_client()?;
         let topic: Value = server.get(&self.topic.path("")).await?;
         let parts = match self.topic.kind() {
@@ -162,7 +163,7 @@ impl TopicArgs {
         self.client.format_response(&parts, format::format_parts)
     }
 
-    async fn create_topic(&self, spec: &TopicSpecArgs) -> Result<String, ClientError> {
+    async fn create_topic(&self, spec: &TopicSpecArgs) -> ClientResult {
         let body = spec.put_body()?;
         let server = self.client.server.build_client()?;
         let path = self.topic.path("");
@@ -181,7 +182,7 @@ impl TopicArgs {
             })
     }
 
-    async fn update_topic(&self, spec: &TopicSpecArgs) -> Result<String, ClientError> {
+    async fn update_topic(&self, spec: &TopicSpecArgs) -> ClientResult {
         let change = spec.patch_body()?;
         let server = self.client.server.build_client()?;
         let updated: Value = server
@@ -193,7 +194,7 @@ impl TopicArgs {
             })
     }
 
-    async fn delete_topic(&self, yes: bool) -> Result<String, ClientError> {
+    async fn delete_topic(&self, yes: bool) -> ClientResult {
         let server = self.client.server.build_client()?;
         let path = self.topic.path("");
         let (topic, shown) = server.get_tagged(&path).await?;
@@ -213,11 +214,7 @@ impl TopicArgs {
             .format_value(&json!({"deleted": id}), |_| format!("deleted {name}")))
     }
 
-    async fn show_keys(
-        &self,
-        regenerate: Option<String>,
-        yes: bool,
-    ) -> Result<String, ClientError> {
+    async fn show_keys(&self, regenerate: Option<String>, yes: bool) -> ClientResult {
         let server = self.client.server.build_client()?;
         let keys: Value = match regenerate {
             None => {
@@ -266,7 +263,7 @@ pub(super) async fn create_resource(
     body: &Value,
     name: &str,
     command: &str,
-) -> Result<Creation, ClientError> {
+) -> ClientResult<Creation> {
     match server
         .send_change(Method::PUT, path, &Precondition::Missing, Some(body))
         .await

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::{
-    client::{ClientError, read_body, set_value},
+    client::{ClientError, ClientResult, read_body, set_value},
     value::{ValueError, read_duration, whole_number},
 };
 
@@ -83,7 +83,7 @@ pub(crate) fn parse_pair(text: &str) -> Result<(String, String), ValueError> {
 }
 
 impl TopicSpecArgs {
-    pub(super) fn put_body(&self) -> Result<Value, ClientError> {
+    pub(super) fn put_body(&self) -> ClientResult<Value> {
         let mut body = read_body(self.body.as_deref())?;
         let schema = self.input_schema.map(|schema| match schema {
             InputSchemaArg::EventGrid => "EventGridSchema",
@@ -132,7 +132,7 @@ impl TopicSpecArgs {
         Ok(body)
     }
 
-    pub(super) fn patch_body(&self) -> Result<Value, ClientError> {
+    pub(super) fn patch_body(&self) -> ClientResult<Value> {
         let body = self.put_body()?;
         if body.as_object().is_some_and(serde_json::Map::is_empty) {
             Err(ClientError::Input(

@@ -34,7 +34,7 @@ use super::{Call, list::PageRequest, resource_groups};
 use crate::{
     AdminError, AdminResult, Control, audit,
     model::{
-        InvalidRequest,
+        CheckResult, InvalidRequest,
         deployment::{
             DeploymentSpec, check_deployment_name, deployment_id, deployment_view, operation_views,
             status_view,
@@ -149,7 +149,7 @@ pub(super) async fn list(call: Call<'_>) -> AdminResult {
 }
 
 /// `provisioningState eq 'Running'`, the only filter that ARM has here.
-fn read_state_filter(filter: &str) -> Result<Option<String>, InvalidRequest> {
+fn read_state_filter(filter: &str) -> CheckResult<Option<String>> {
     if filter.trim().is_empty() {
         return Ok(None);
     }

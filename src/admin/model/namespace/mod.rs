@@ -9,7 +9,7 @@ use serde_json::Value;
 
 pub use self::view::namespace_view;
 use super::{
-    InvalidRequest, UnsupportedProperty, check_same_name, check_tags, drop_read_only,
+    CheckResult, InvalidRequest, UnsupportedProperty, check_same_name, check_tags, drop_read_only,
     merge_resource, parse_body, read, refuse_unsupported,
     tolerance::clear_empty,
     topic::{LOCATION, check_scope_part, check_top_name},
@@ -68,7 +68,7 @@ const EMPTY: [&str; 3] = [
     "properties.minimumTlsVersionAllowed",
 ];
 
-fn check_units(at: &str, given: u32) -> Result<(), InvalidRequest> {
+fn check_units(at: &str, given: u32) -> CheckResult {
     if UNITS.contains(&given) {
         return Ok(());
     }
@@ -89,18 +89,18 @@ pub struct NamespaceSpec {
 
 impl NamespaceSpec {
     /// Reads the body of a PUT of the namespace `name`.
-    pub fn from_put(name: &str, body: &[u8]) -> Result<Self, InvalidRequest> {
+    pub fn from_put(name: &str, body: &[u8]) -> CheckResult<Self> {
         Self::from_value(name, parse_body(body)?)
     }
 
     /// Reads the body of a PATCH of `record`.
-    pub fn from_patch(record: &NamespaceRecord, body: &[u8]) -> Result<Self, InvalidRequest> {
+    pub fn from_patch(record: &NamespaceRecord, body: &[u8]) -> CheckResult<Self> {
         let mut whole = value_of(&settable_body(record));
         merge_resource(&mut whole, parse_body(body)?);
         Self::from_value(record.name.as_str(), whole)
     }
 
-    fn from_value(name: &str, mut value: Value) -> Result<Self, InvalidRequest> {
+    fn from_value(name: &str, mut value: Value) -> CheckResult<Self> {
         drop_read_only(&mut value, &READ_ONLY);
         clear_empty(&mut value, &EMPTY);
         refuse_unsupported(&mut value, &UNSUPPORTED)?;
@@ -147,7 +147,7 @@ impl NamespaceSpec {
         name: &str,
         scope: ArmScope,
         keys: AccessKeys,
-    ) -> Result<NamespaceRecord, InvalidRequest> {
+    ) -> CheckResult<NamespaceRecord> {
         check_top_name("the namespace's name", name)?;
         check_scope_part("the subscription in the path", &scope.subscription)?;
         check_scope_part("the resource group in the path", &scope.resource_group)?;

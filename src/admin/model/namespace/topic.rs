@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::model::{
-    InvalidRequest, ValueRange, check_same_name, drop_read_only, read, refuse_value,
+    CheckResult, InvalidRequest, ValueRange, check_same_name, drop_read_only, read, refuse_value,
     system_data::system_data_view,
     tolerance::clear_empty,
     topic::{TopicSpec, ingress::duplicate_window, is_schema, schema_name},
@@ -47,7 +47,7 @@ fn check_only(
     given: Option<&str>,
     only: &str,
     is_only: impl Fn(&str) -> bool,
-) -> Result<(), InvalidRequest> {
+) -> CheckResult {
     match given.filter(|given| !is_only(given)) {
         Some(other) => Err(InvalidRequest::unexpected(at, other, only)),
         None => Ok(()),
@@ -55,10 +55,7 @@ fn check_only(
 }
 
 /// Reads the body of a namespace topic.
-pub(in crate::model) fn read_spec(
-    name: &str,
-    mut value: Value,
-) -> Result<TopicSpec, InvalidRequest> {
+pub(in crate::model) fn read_spec(name: &str, mut value: Value) -> CheckResult<TopicSpec> {
     drop_read_only(&mut value, &READ_ONLY);
     clear_empty(&mut value, &EMPTY);
     let body: NamespaceTopic = read(value)?;
@@ -117,10 +114,7 @@ pub fn minutes_max(topic: &TopicRecord) -> u32 {
 }
 
 /// Checks that the time to live of an event subscription fits a new retention of its topic.
-pub fn check_retention(
-    subscription: &SubscriptionRecord,
-    topic: &TopicRecord,
-) -> Result<(), InvalidRequest> {
+pub fn check_retention(subscription: &SubscriptionRecord, topic: &TopicRecord) -> CheckResult {
     let asked = subscription.retry.event_time_to_live_in_minutes;
     let most = minutes_max(topic);
     if asked <= most {

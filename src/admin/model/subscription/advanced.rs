@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::check::check_length;
-use crate::model::{EditionRanges, InvalidRequest, canonical_name, refuse_value};
+use crate::model::{CheckResult, EditionRanges, InvalidRequest, canonical_name, refuse_value};
 use gridhook_event::Schema;
 use gridhook_policy::filter::{
     advanced::{AdvancedFilter, Operator},
@@ -22,7 +22,7 @@ macro_rules! operators {
         const OPERATORS: &[&str] = &[$(stringify!($name)),*];
 
         impl AdvancedFilterReader {
-            fn read_operator(&mut self, name: &str) -> Result<Operator, InvalidRequest> {
+            fn read_operator(&mut self, name: &str) -> CheckResult<Operator> {
                 Ok(match name {
                     $(stringify!($name) => {
                         Operator::$name $({ $member: self.$read(name)? })?
@@ -69,7 +69,7 @@ pub(super) fn read(
     given: Vec<Value>,
     schema: Schema,
     ranges: &EditionRanges,
-) -> Result<Vec<AdvancedFilter>, InvalidRequest> {
+) -> CheckResult<Vec<AdvancedFilter>> {
     let most = ranges.advanced_filters_max;
     if given.len() > most {
         return refuse_value(
@@ -114,7 +114,7 @@ struct AdvancedFilterReader {
 }
 
 impl AdvancedFilterReader {
-    fn read_filter(mut self, schema: Schema) -> Result<AdvancedFilter, InvalidRequest> {
+    fn read_filter(mut self, schema: Schema) -> CheckResult<AdvancedFilter> {
         let name = self.string_member("operatorType", &allowed_operators())?;
         let name = canonical_name(&name, OPERATORS).to_owned();
         let key = FilterKey::from(
@@ -138,7 +138,7 @@ impl AdvancedFilterReader {
     }
 
     /// A string member that every filter has.
-    fn string_member(&mut self, member: &str, allowed: &str) -> Result<String, InvalidRequest> {
+    fn string_member(&mut self, member: &str, allowed: &str) -> CheckResult<String> {
         let text = match self.members.remove(member) {
             Some(Value::String(text)) => text,
             Some(Value::Null) | None => {
@@ -158,7 +158,7 @@ impl AdvancedFilterReader {
         Ok(text)
     }
 
-    fn read_number(&mut self, name: &str) -> Result<ExactNumber, InvalidRequest> {
+    fn read_number(&mut self, name: &str) -> CheckResult<ExactNumber> {
         match self.read_value(name, "a number")? {
             Value::Number(number) => Ok(ExactNumber::from(&number)),
             other => Err(wrong_type(
@@ -170,7 +170,7 @@ impl AdvancedFilterReader {
         }
     }
 
-    fn read_boolean(&mut self, name: &str) -> Result<bool, InvalidRequest> {
+    fn read_boolean(&mut self, name: &str) -> CheckResult<bool> {
         match self.read_value(name, "true or false")? {
             Value::Bool(value) => Ok(value),
             other => Err(wrong_type(
@@ -182,7 +182,7 @@ impl AdvancedFilterReader {
         }
     }
 
-    fn read_numbers(&mut self, name: &str) -> Result<Vec<ExactNumber>, InvalidRequest> {
+    fn read_numbers(&mut self, name: &str) -> CheckResult<Vec<ExactNumber>> {
         let mut numbers = Vec::new();
         for (at, value) in self.read_values(name, "numbers")? {
             match value {
@@ -193,7 +193,7 @@ impl AdvancedFilterReader {
         Ok(numbers)
     }
 
-    fn read_texts(&mut self, name: &str) -> Result<Vec<FoldedText>, InvalidRequest> {
+    fn read_texts(&mut self, name: &str) -> CheckResult<Vec<FoldedText>> {
         let max = self.text_max;
         let mut texts = Vec::new();
         for (at, value) in self.read_values(name, "strings")? {
@@ -206,10 +206,7 @@ impl AdvancedFilterReader {
         Ok(texts)
     }
 
-    fn read_ranges(
-        &mut self,
-        name: &str,
-    ) -> Result<Vec<(ExactNumber, ExactNumber)>, InvalidRequest> {
+    fn read_ranges(&mut self, name: &str) -> CheckResult<Vec<(ExactNumber, ExactNumber)>> {
         const PAIRS: &str = "pairs of numbers, such as [[1, 5], [10, 20]]";
         let mut ranges = Vec::new();
         for (at, value) in self.read_values(name, PAIRS)? {
@@ -229,7 +226,7 @@ impl AdvancedFilterReader {
     }
 
     /// The value of an operator with one value.
-    fn read_value(&mut self, name: &str, takes: &str) -> Result<Value, InvalidRequest> {
+    fn read_value(&mut self, name: &str, takes: &str) -> CheckResult<Value> {
         let value = self
             .members
             .remove("value")
@@ -247,7 +244,7 @@ impl AdvancedFilterReader {
         &mut self,
         name: &str,
         takes: &str,
-    ) -> Result<impl Iterator<Item = (String, Value)> + use<>, InvalidRequest> {
+    ) -> CheckResult<impl Iterator<Item = (String, Value)> + use<>> {
         let at = self.member_path("values");
         let values = match self.members.remove("values") {
             Some(Value::Array(values)) => values,

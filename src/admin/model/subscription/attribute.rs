@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::secrets::HIDDEN;
 use crate::model::{
-    BODY, InvalidRequest, canonical_name, read as read_value, refuse_value, tolerance::boolean_of,
-    value_of,
+    BODY, CheckResult, InvalidRequest, canonical_name, read as read_value, refuse_value,
+    tolerance::boolean_of, value_of,
 };
 use gridhook_api::subscription::DeliveryAttributeMapping;
 use gridhook_event::Schema;
@@ -24,7 +24,7 @@ pub(super) fn read(
     given: Vec<Value>,
     input: Schema,
     delivery: Schema,
-) -> Result<Vec<DeliveryProperty>, InvalidRequest> {
+) -> CheckResult<Vec<DeliveryProperty>> {
     if given.len() > PROPERTIES_MAX {
         let count = given.len();
         return refuse_value(
@@ -52,11 +52,7 @@ pub(super) fn read(
     Ok(read)
 }
 
-fn read_property(
-    mapping: Value,
-    input: Schema,
-    delivery: Schema,
-) -> Result<DeliveryProperty, InvalidRequest> {
+fn read_property(mapping: Value, input: Schema, delivery: Schema) -> CheckResult<DeliveryProperty> {
     let not_an_object = |at: &str| InvalidRequest::new(at, "is not an object; expected an object");
     if !mapping.is_object() {
         return Err(not_an_object(BODY));
@@ -88,7 +84,7 @@ fn read_property(
     }
 }
 
-fn source_static(properties: &mut Map<String, Value>) -> Result<PropertySource, InvalidRequest> {
+fn source_static(properties: &mut Map<String, Value>) -> CheckResult<PropertySource> {
     let at = "properties.value";
     let value = match properties.remove("value") {
         Some(Value::String(value))
@@ -122,7 +118,7 @@ fn source_static(properties: &mut Map<String, Value>) -> Result<PropertySource, 
 fn source_dynamic(
     properties: &mut Map<String, Value>,
     input: Schema,
-) -> Result<PropertySource, InvalidRequest> {
+) -> CheckResult<PropertySource> {
     let invalid = |problem: String| InvalidRequest::new("properties.sourceField", problem);
     let Some(Value::String(field)) = properties.remove("sourceField") else {
         return Err(invalid(

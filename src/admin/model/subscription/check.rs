@@ -6,8 +6,9 @@ use url::Url;
 
 use super::{advanced, is_namespaced};
 use crate::model::{
-    EditionRanges, InvalidRequest, ValueRange, namespace::topic::minutes_max, parse_instant,
-    refuse_value, tolerance::FORMER_CLOUD_EVENTS, topic::schema_name as input_schema_name,
+    CheckResult, EditionRanges, InvalidRequest, ValueRange, namespace::topic::minutes_max,
+    parse_instant, refuse_value, tolerance::FORMER_CLOUD_EVENTS,
+    topic::schema_name as input_schema_name,
 };
 use gridhook_api::{
     duration::format_duration as iso_duration,
@@ -28,7 +29,7 @@ const LOCK_SECONDS: ValueRange = ValueRange {
 };
 
 /// Checks an endpoint URL. Errors never contain it, because it may have a secret.
-pub(super) fn read_endpoint_url(given: Option<String>) -> Result<String, InvalidRequest> {
+pub(super) fn read_endpoint_url(given: Option<String>) -> CheckResult<String> {
     let invalid =
         |problem: &str| InvalidRequest::new("destination.properties.endpointUrl", problem);
     let Some(given) = given else {
@@ -71,7 +72,7 @@ pub(super) fn read_filter(
     given: EventFilter,
     schema: Schema,
     ranges: &EditionRanges,
-) -> Result<Filter, InvalidRequest> {
+) -> CheckResult<Filter> {
     let check = |at: &str, text: &str| check_length(at, text, ranges.filter_text_max);
     if let Some(types) = &given.included_event_types {
         let at = "filter.includedEventTypes";
@@ -111,7 +112,7 @@ pub(super) fn read_filter(
 }
 
 /// Checks the length of a string of a filter.
-pub(super) fn check_length(at: &str, text: &str, max: usize) -> Result<(), InvalidRequest> {
+pub(super) fn check_length(at: &str, text: &str, max: usize) -> CheckResult {
     match text.chars().count() {
         length if length > max => refuse_value(
             at,
@@ -121,10 +122,7 @@ pub(super) fn check_length(at: &str, text: &str, max: usize) -> Result<(), Inval
     }
 }
 
-pub(super) fn read_delivery_schema(
-    given: Option<&str>,
-    input: Schema,
-) -> Result<Schema, InvalidRequest> {
+pub(super) fn read_delivery_schema(given: Option<&str>, input: Schema) -> CheckResult<Schema> {
     let possible = input.delivery_schemas();
     // A name of older API versions for the input schema of the topic, which is the default.
     let is_input = |given: &&str| given.eq_ignore_ascii_case("InputEventSchema");
@@ -158,7 +156,7 @@ pub(super) fn read_batch(
     events: Option<i64>,
     kilobytes: Option<i64>,
     ranges: &EditionRanges,
-) -> Result<(u32, u32), InvalidRequest> {
+) -> CheckResult<(u32, u32)> {
     let events = match (events, kilobytes) {
         (None, Some(_)) => ranges.events_where_only_kilobytes,
         (events, _) => ranges
@@ -177,7 +175,7 @@ pub(super) fn read_limit(
     key: &str,
     given: Option<i64>,
     max: u32,
-) -> Result<Option<NonZeroU32>, InvalidRequest> {
+) -> CheckResult<Option<NonZeroU32>> {
     let Some(given) = given else {
         return Ok(None);
     };
@@ -196,7 +194,7 @@ fn check_directory_name(
     key: &str,
     name: Option<String>,
     marks: &str,
-) -> Result<Option<String>, InvalidRequest> {
+) -> CheckResult<Option<String>> {
     let Some(name) = name.filter(|name| !name.is_empty()) else {
         return Ok(None);
     };
@@ -214,7 +212,7 @@ fn check_directory_name(
 pub(super) fn read_token_audience(
     tenant: Option<String>,
     application: Option<String>,
-) -> Result<Option<TokenAudience>, InvalidRequest> {
+) -> CheckResult<Option<TokenAudience>> {
     let tenant = check_directory_name("azureActiveDirectoryTenantId", tenant, "-.")?;
     let key = "azureActiveDirectoryApplicationIdOrUri";
     match (tenant, check_directory_name(key, application, "-._~:/")?) {
@@ -231,7 +229,7 @@ pub(super) fn read_token_audience(
 }
 
 /// The settings of pull delivery.
-pub(super) fn read_queue(given: PullSettings) -> Result<QueueSettings, InvalidRequest> {
+pub(super) fn read_queue(given: PullSettings) -> CheckResult<QueueSettings> {
     let seconds = given.receive_lock_duration_in_seconds;
     Ok(QueueSettings {
         receive_lock_duration_in_seconds: LOCK_SECONDS
@@ -244,7 +242,7 @@ pub(super) fn read_time_to_live(
     given: Option<i64>,
     topic: &TopicRecord,
     ranges: &EditionRanges,
-) -> Result<u32, InvalidRequest> {
+) -> CheckResult<u32> {
     let at = "retryPolicy.eventTimeToLiveInMinutes";
     if !is_namespaced(topic) {
         return ranges.time_to_live_minutes.check_value(at, given);
@@ -266,7 +264,7 @@ pub(super) fn read_time_to_live(
     })
 }
 
-pub(super) fn read_on_gone(given: Option<&str>) -> Result<OnGone, InvalidRequest> {
+pub(super) fn read_on_gone(given: Option<&str>) -> CheckResult<OnGone> {
     let Some(given) = given else {
         return Ok(OnGone::default());
     };
@@ -290,7 +288,7 @@ pub(super) fn on_gone_name(on_gone: OnGone) -> &'static str {
 }
 
 /// Reads `startsFrom`; the caller checks that it is in the past.
-pub(super) fn read_start(given: &str) -> Result<StartsFrom, InvalidRequest> {
+pub(super) fn read_start(given: &str) -> CheckResult<StartsFrom> {
     Ok(StartsFrom {
         at: parse_instant("startsFrom", given)?,
         made: Timestamp::default(),
@@ -311,7 +309,7 @@ const LABELS_MAX: usize = 50;
 /// Maximum length of a label.
 const LABEL_CHARS_MAX: usize = 256;
 
-pub(super) fn read_labels(given: Vec<String>) -> Result<Vec<String>, InvalidRequest> {
+pub(super) fn read_labels(given: Vec<String>) -> CheckResult<Vec<String>> {
     let invalid = |problem: String| refuse_value("labels", problem);
     if given.len() > LABELS_MAX {
         return invalid(format!(

@@ -1,12 +1,12 @@
 //! Checks of the dead-letter destination of an event subscription.
 
 use super::STORAGE_BLOB;
-use crate::model::{EditionRanges, InvalidRequest, refuse_value};
+use crate::model::{CheckResult, EditionRanges, refuse_value};
 use gridhook_api::subscription::{DeadLetterDestination, DeadLetterProperties};
 use gridhook_record::subscription::StorageBlobDestination;
 
 /// Checks the `endpointType` of a destination of dead letters.
-pub(super) fn dead_letter_type(given: &str) -> Result<(), InvalidRequest> {
+pub(super) fn dead_letter_type(given: &str) -> CheckResult {
     if given.eq_ignore_ascii_case(STORAGE_BLOB) {
         return Ok(());
     }
@@ -36,7 +36,7 @@ pub(super) fn container_of(resource_id: &str) -> Option<(&str, &str)> {
 pub(super) fn read_dead_letter(
     given: DeadLetterDestination,
     ranges: &EditionRanges,
-) -> Result<StorageBlobDestination, InvalidRequest> {
+) -> CheckResult<StorageBlobDestination> {
     dead_letter_type(&given.endpoint_type)?;
     let retry_period_days = retry_period(given.delivery_retry_period_in_days, ranges)?;
     let DeadLetterProperties {
@@ -89,10 +89,7 @@ pub(super) fn read_dead_letter(
     })
 }
 
-pub(super) fn retry_period(
-    given: Option<i64>,
-    ranges: &EditionRanges,
-) -> Result<Option<u32>, InvalidRequest> {
+pub(super) fn retry_period(given: Option<i64>, ranges: &EditionRanges) -> CheckResult<Option<u32>> {
     let Some(days) = given else { return Ok(None) };
     let at = "deadLetterDestination.deliveryRetryPeriodInDays";
     match (u32::try_from(days), ranges.retry_period_days_max) {
@@ -109,7 +106,7 @@ pub(super) fn retry_period(
 }
 
 /// Checks the name of a container as Azure does. It can be a folder, so it must not be a path.
-fn check_container(at: &str, name: &str) -> Result<(), InvalidRequest> {
+fn check_container(at: &str, name: &str) -> CheckResult {
     let legal = (3..=63).contains(&name.len())
         && name
             .bytes()
@@ -134,7 +131,7 @@ fn check_container(at: &str, name: &str) -> Result<(), InvalidRequest> {
 pub(super) fn in_probation(
     given: Option<bool>,
     destination: Option<&StorageBlobDestination>,
-) -> Result<bool, InvalidRequest> {
+) -> CheckResult<bool> {
     match (given.unwrap_or_default(), destination) {
         (true, None) => refuse_value(
             "deadLetterInProbation",

@@ -4,7 +4,8 @@ use serde_json::{Map, Value};
 
 use super::{WEBHOOK, attribute, check, is_namespaced, secrets, value_of};
 use crate::model::{
-    EditionRanges, InvalidRequest, canonical_name, read, refuse_value, take_value, text_at,
+    CheckResult, EditionRanges, InvalidRequest, canonical_name, read, refuse_value, take_value,
+    text_at,
 };
 use gridhook_api::{
     resource::ReadOnly,
@@ -20,7 +21,7 @@ use gridhook_record::{
 const PROPERTIES: &str = "destination.properties";
 
 /// Checks the `endpointType` of a destination of `topic`, and returns its canonical name.
-fn check_type(given: &str, topic: &TopicRecord) -> Result<String, InvalidRequest> {
+fn check_type(given: &str, topic: &TopicRecord) -> CheckResult<String> {
     let name = canonical_name(given, Resource::ENDPOINT_TYPES);
     // From namespace to namespace, events could go round for ever.
     let is_circular = name == "NamespaceTopic" && is_namespaced(topic);
@@ -53,7 +54,7 @@ pub(super) fn read_destination(
     existing: Option<&SubscriptionRecord>,
     delivery: Schema,
     ranges: &EditionRanges,
-) -> Result<(Webhook, Option<Resource>), InvalidRequest> {
+) -> CheckResult<(Webhook, Option<Resource>)> {
     let input = topic.input_schema;
     let endpoint_type = check_type(&body.endpoint_type, topic)?;
     let mut value = Value::Object(body.properties);
@@ -179,7 +180,7 @@ fn webhook_from_properties(
     input: Schema,
     delivery: Schema,
     ranges: &EditionRanges,
-) -> Result<Webhook, InvalidRequest> {
+) -> CheckResult<Webhook> {
     let (max_events_per_batch, preferred_batch_size_in_kilobytes) = check::read_batch(
         body.max_events_per_batch,
         body.preferred_batch_size_in_kilobytes,

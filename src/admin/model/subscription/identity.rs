@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use crate::model::{InvalidRequest, read, refuse_value, take_value};
+use crate::model::{CheckResult, read, refuse_value, take_value};
 use gridhook_deliver::resource::Resource;
 use gridhook_record::subscription::{
     ManagedIdentities, ResourceIdentity, ResourceIdentityKind, SubscriptionRecord, Webhook,
@@ -36,7 +36,7 @@ impl Pair {
         self,
         value: &mut Value,
         existing: Option<&ResourceIdentity>,
-    ) -> Result<Option<ResourceIdentity>, InvalidRequest> {
+    ) -> CheckResult<Option<ResourceIdentity>> {
         let Self { plain, identified } = self;
         let is_given = value.get(plain).is_some_and(|given| !given.is_null());
         let Some(mut given) = take_value(value, identified) else {
@@ -84,7 +84,7 @@ impl Pair {
 pub(super) fn unwrap_destinations(
     value: &mut Value,
     existing: Option<&SubscriptionRecord>,
-) -> Result<ManagedIdentities, InvalidRequest> {
+) -> CheckResult<ManagedIdentities> {
     Ok(ManagedIdentities {
         delivery: DELIVERY.unwrap_destination(
             value,
@@ -102,7 +102,7 @@ pub(super) fn check_identity(
     identity: Option<&ResourceIdentity>,
     webhook: &Webhook,
     resource: Option<&Resource>,
-) -> Result<(), InvalidRequest> {
+) -> CheckResult {
     let at = |below: &str| format!("{}.{below}", DELIVERY.identified);
     match identity.map(|identity| identity.kind) {
         Some(ResourceIdentityKind::UserAssigned) => refuse_value(

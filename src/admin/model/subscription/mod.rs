@@ -23,7 +23,7 @@ pub use self::view::{
     PathForm, SubscriptionView, provisioned_subscription_view, subscription_view,
 };
 use super::{
-    BODY, EditionRanges, InvalidRequest, check_name, check_same_name, drop_read_only, merge_patch,
+    BODY, CheckResult, EditionRanges, check_name, check_same_name, drop_read_only, merge_patch,
     parse_body, parse_instant, read, take_value, text_at, value_of,
 };
 use gridhook_api::subscription::{
@@ -61,7 +61,7 @@ pub fn read_put(
     existing: Option<&SubscriptionRecord>,
     ranges: &EditionRanges,
     body: &[u8],
-) -> Result<SubscriptionRecord, InvalidRequest> {
+) -> CheckResult<SubscriptionRecord> {
     let name_chars_max = if is_namespaced(topic) { 50 } else { 64 };
     check_name("the subscription's name", name.as_str(), name_chars_max)?;
     let mut properties = read_properties(name, parse_body(body)?)?;
@@ -77,7 +77,7 @@ pub fn read_patch(
     topic: &TopicRecord,
     ranges: &EditionRanges,
     body: &[u8],
-) -> Result<SubscriptionRecord, InvalidRequest> {
+) -> CheckResult<SubscriptionRecord> {
     let mut patch = parse_body(body)?;
     if is_namespaced(topic) {
         if patch.get("properties").is_none() {
@@ -103,7 +103,7 @@ fn is_namespaced(topic: &TopicRecord) -> bool {
 }
 
 /// The `properties` of a whole body, after a check of what is beside them.
-fn read_properties(name: &Name, mut body: Value) -> Result<Value, InvalidRequest> {
+fn read_properties(name: &Name, mut body: Value) -> CheckResult<Value> {
     drop_read_only(&mut body, &IGNORED);
     let body: EventSubscription<Value> = read(body)?;
     check_same_name(body.name.as_deref(), name.as_str())?;
@@ -116,7 +116,7 @@ fn patch_properties(
     topic: &TopicRecord,
     ranges: &EditionRanges,
     mut patch: Value,
-) -> Result<SubscriptionRecord, InvalidRequest> {
+) -> CheckResult<SubscriptionRecord> {
     let identities = unwrap_identities(&mut patch, topic, Some(existing))?;
     let mut properties = value_of(&in_form_of(topic, plain_properties(existing)));
     if is_namespaced(topic) {
@@ -141,7 +141,7 @@ fn unwrap_identities(
     properties: &mut Value,
     topic: &TopicRecord,
     existing: Option<&SubscriptionRecord>,
-) -> Result<ManagedIdentities, InvalidRequest> {
+) -> CheckResult<ManagedIdentities> {
     if is_namespaced(topic) {
         namespace::unwrap_identity(properties, existing)
     } else {
@@ -179,7 +179,7 @@ fn read_record(
     ranges: &EditionRanges,
     mut properties: Value,
     identities: ManagedIdentities,
-) -> Result<SubscriptionRecord, InvalidRequest> {
+) -> CheckResult<SubscriptionRecord> {
     // Templates repeat the name here, and Azure ignores it.
     drop_read_only(&mut properties, &["name"]);
     let reader = RecordReader {
@@ -209,7 +209,7 @@ impl RecordReader<'_> {
         &self,
         properties: SubscriptionProperties,
         mut identities: ManagedIdentities,
-    ) -> Result<SubscriptionRecord, InvalidRequest> {
+    ) -> CheckResult<SubscriptionRecord> {
         let Self { topic, ranges, .. } = self;
         let input_schema = topic.input_schema;
         let retry = properties.retry_policy.unwrap_or_default();

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::{RecordReader, destination, identity};
-use crate::model::{BODY, InvalidRequest, read, refuse_value, take_value};
+use crate::model::{BODY, CheckResult, InvalidRequest, read, refuse_value, take_value};
 use gridhook_api::subscription::{
     SubscriptionProperties,
     namespace::{NamespaceSubscriptionProperties, PUSH, QUEUE, translate_path},
@@ -18,7 +18,7 @@ const DEAD_LETTER: &str = "deadLetterDestinationWithResourceIdentity";
 pub(super) fn unwrap_identity(
     properties: &mut Value,
     existing: Option<&SubscriptionRecord>,
-) -> Result<ManagedIdentities, InvalidRequest> {
+) -> CheckResult<ManagedIdentities> {
     let existing = existing.and_then(SubscriptionRecord::delivery_identity);
     let push = properties
         .pointer_mut("/deliveryConfiguration/push")
@@ -44,7 +44,7 @@ pub(crate) fn delivery_mode(record: &SubscriptionRecord) -> &'static str {
 pub(crate) fn check_mode(
     before: &SubscriptionRecord,
     requested: &SubscriptionRecord,
-) -> Result<(), InvalidRequest> {
+) -> CheckResult {
     if before.is_pulled() == requested.is_pulled() {
         return Ok(());
     }
@@ -73,7 +73,7 @@ pub(super) fn read_record(
     reader: &RecordReader<'_>,
     properties: Value,
     identities: ManagedIdentities,
-) -> Result<SubscriptionRecord, InvalidRequest> {
+) -> CheckResult<SubscriptionRecord> {
     let properties: NamespaceSubscriptionProperties = read(properties)?;
     let dead_letter = properties.delivery_configuration.dead_letter();
     let is_documented_form =

@@ -1,6 +1,6 @@
 //! Checks of `ordering` of an event subscription.
 
-use crate::model::InvalidRequest;
+use crate::model::{CheckResult, InvalidRequest};
 use gridhook_api::subscription::Ordering;
 use gridhook_event::Schema;
 use gridhook_policy::filter::key::FilterKey;
@@ -27,7 +27,7 @@ const NO_ORDER_KEYS: [&str; 10] = [
 pub(super) fn read_ordering(
     given: Option<Ordering>,
     input: Schema,
-) -> Result<(Option<FilterKey>, bool), InvalidRequest> {
+) -> CheckResult<(Option<FilterKey>, bool)> {
     let Some(Ordering {
         key: given,
         on_failure,

@@ -3,7 +3,7 @@
 use humantime_serde::re::humantime::{format_duration, parse_duration};
 
 use super::dead_letter::retry_period;
-use crate::model::{EditionRanges, InvalidRequest, refuse_value};
+use crate::model::{CheckResult, EditionRanges, InvalidRequest, refuse_value};
 use gridhook_policy::retry::LongerWaits;
 use gridhook_record::subscription::{RetryPolicy, RetryScheduleSpec, SubscriptionRecord};
 
@@ -13,7 +13,7 @@ pub(super) fn check_schedule(
     at: &str,
     record: &SubscriptionRecord,
     ranges: &EditionRanges,
-) -> Result<(), InvalidRequest> {
+) -> CheckResult {
     let Some(RetryScheduleSpec::Waits(waits)) = record.retry_schedule.as_deref() else {
         return Ok(());
     };
@@ -69,10 +69,7 @@ fn waits_after(LongerWaits { statuses, waits }: &LongerWaits) -> String {
 }
 
 /// Checks `record` against the limits of a new edition of its topic.
-pub fn check_limits(
-    record: &SubscriptionRecord,
-    ranges: &EditionRanges,
-) -> Result<(), InvalidRequest> {
+pub fn check_limits(record: &SubscriptionRecord, ranges: &EditionRanges) -> CheckResult {
     let RetryPolicy {
         max_delivery_attempts: attempts,
         event_time_to_live_in_minutes: minutes,

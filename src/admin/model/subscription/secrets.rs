@@ -7,7 +7,7 @@ use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::model::{InvalidRequest, tolerance::boolean_of};
+use crate::model::{CheckResult, InvalidRequest, tolerance::boolean_of};
 use gridhook_policy::property::PropertySource;
 use gridhook_record::subscription::{SubscriptionRecord, Webhook};
 
@@ -103,7 +103,7 @@ pub(super) fn restore_secrets(
     endpoint_type: &str,
     properties: &mut Value,
     existing: Option<&SubscriptionRecord>,
-) -> Result<(), InvalidRequest> {
+) -> CheckResult {
     let secrets = existing
         .and_then(|record| record.webhook.signing.as_deref())
         .map(|signing| &signing.secrets[..]);
@@ -119,7 +119,7 @@ pub(super) fn restore_secrets(
     Ok(())
 }
 
-fn restore_signing(given: &mut [Value], secrets: &[String]) -> Result<(), InvalidRequest> {
+fn restore_signing(given: &mut [Value], secrets: &[String]) -> CheckResult {
     for index in 0..given.len() {
         let Some(hidden) = given[index].as_str().filter(|text| is_hidden_signing(text)) else {
             continue;

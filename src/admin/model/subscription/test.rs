@@ -10,7 +10,9 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::check;
-use crate::model::{EditionRanges, InvalidRequest, check_exact, read as read_value, refuse_value};
+use crate::model::{
+    CheckResult, EditionRanges, InvalidRequest, check_exact, read as read_value, refuse_value,
+};
 use gridhook_api::subscription::EventFilter;
 use gridhook_policy::filter::Filter;
 use gridhook_record::topic::TopicRecord;
@@ -39,7 +41,7 @@ pub fn read_filter_test(
     topic: &TopicRecord,
     ranges: &EditionRanges,
     body: &[u8],
-) -> Result<TestRequest<Filter>, InvalidRequest> {
+) -> CheckResult<TestRequest<Filter>> {
     read(body, "filter", |given: EventFilter| {
         check::read_filter(given, topic.input_schema, ranges)
     })
@@ -49,8 +51,8 @@ pub fn read_filter_test(
 pub(crate) fn read<B: DeserializeOwned, D>(
     body: &[u8],
     key: &'static str,
-    check: impl Fn(B) -> Result<D, InvalidRequest>,
-) -> Result<TestRequest<D>, InvalidRequest> {
+    check: impl Fn(B) -> CheckResult<D>,
+) -> CheckResult<TestRequest<D>> {
     let not_json =
         |error: serde_json::Error| InvalidRequest::new("the body", format!("is not JSON: {error}"));
     let whole: Box<RawValue> = serde_json::from_slice(body).map_err(not_json)?;
@@ -91,7 +93,7 @@ pub(crate) fn read<B: DeserializeOwned, D>(
     Ok(TestRequest { draft, sample })
 }
 
-fn read_last(last: &RawValue) -> Result<u64, InvalidRequest> {
+fn read_last(last: &RawValue) -> CheckResult<u64> {
     let count = last
         .get()
         .parse()

@@ -1,6 +1,6 @@
 //! `transform` of an event subscription, an extension of gridhook.
 
-use crate::model::{InvalidRequest, refuse_value};
+use crate::model::{CheckResult, InvalidRequest, refuse_value};
 use gridhook_policy::transform::{Program, Transform};
 use gridhook_record::subscription::SubscriptionRecord;
 
@@ -8,7 +8,7 @@ use gridhook_record::subscription::SubscriptionRecord;
 pub(crate) fn compile_program(
     transform: &Transform,
     record: &SubscriptionRecord,
-) -> Result<Program, InvalidRequest> {
+) -> CheckResult<Program> {
     if record.is_pulled() {
         return refuse_value(
             "transform",

@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::model::{InvalidRequest, refuse_value};
+use crate::model::{CheckResult, InvalidRequest, refuse_value};
 use gridhook_api::{
     duration::{InvalidDuration, parse_seconds},
     topic::TopicProperties,
@@ -25,7 +25,7 @@ const TEXT_MAX: usize = 512;
 const DUPLICATE_WINDOW: RangeInclusive<i64> = 20..=7 * 24 * 60 * 60;
 
 /// Reads `duplicateDetectionHistoryTimeWindow`, in seconds.
-pub(crate) fn duplicate_window(given: &str) -> Result<u32, InvalidRequest> {
+pub(crate) fn duplicate_window(given: &str) -> CheckResult<u32> {
     let at = "properties.duplicateDetectionHistoryTimeWindow";
     let examples = "PT10M, PT12H or P1D";
     let invalid = |InvalidDuration(problem)| InvalidRequest::new(at, problem);
@@ -43,7 +43,7 @@ pub(crate) fn settle_ingress(
     kind: TopicKind,
     schema: Schema,
     existing: Option<&InputSchemaMapping>,
-) -> Result<IngressSettings, InvalidRequest> {
+) -> CheckResult<IngressSettings> {
     let rules = body.inbound_ip_rules.unwrap_or_default();
     if rules.len() > RULES_MAX {
         let count = rules.len();
@@ -75,10 +75,7 @@ pub(crate) fn settle_ingress(
     })
 }
 
-fn check_mapping(
-    kind: TopicKind,
-    mapping: InputSchemaMapping,
-) -> Result<InputSchemaMapping, InvalidRequest> {
+fn check_mapping(kind: TopicKind, mapping: InputSchemaMapping) -> CheckResult<InputSchemaMapping> {
     let InputSchemaMapping {
         id,
         topic,
@@ -135,7 +132,7 @@ fn check_mapping(
     )
 }
 
-fn check_text(property: &str, part: &str, given: &str) -> Result<(), InvalidRequest> {
+fn check_text(property: &str, part: &str, given: &str) -> CheckResult {
     let at = format!("properties.inputSchemaMapping.properties.{property}.{part}");
     match given.chars().count() {
         // Azure's clients send an empty default instead of none.
