@@ -25,7 +25,7 @@ use std::{
 };
 
 use actix_web::web;
-use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -368,7 +368,9 @@ async fn open_stores(
     let opening = launches
         .iter()
         .map(|core| startup::open_store(&core.inputs.config, &core.budget, health));
-    let results = join_all(opening).await;
+    // RocksDB needs some megabytes to open a store. The allocator keeps those of each thread.
+    let opened = stream::iter(opening).buffered(available_processors());
+    let results: Vec<_> = opened.collect().await;
     let has_any = results.iter().any(Result::is_ok);
     for (result, core) in results.into_iter().zip(launches) {
         let store = match result {

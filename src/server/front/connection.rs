@@ -38,7 +38,7 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-use super::connection_limit::ConnectionPermit;
+use super::{connection_limit::ConnectionPermit, served_shards::ShardRun};
 use gridhook_pull::Peer;
 
 /// The deadlines of a connection.
@@ -89,13 +89,20 @@ impl BusyCount {
     }
 }
 
+/// The shard that the requests of another node are for.
+pub(super) struct HopShard {
+    pub(super) run: ShardRun,
+    /// Its app data.
+    pub(super) data: Rc<Extensions>,
+}
+
 /// The progress of the current request of a connection.
 pub(super) struct RequestStage {
     timeouts: RequestTimeouts,
     busy: RefCell<BusyCount>,
     is_busy: Cell<bool>,
-    /// The app data of the shard that the requests of another node are for.
-    shard_data: OnceCell<Rc<Extensions>>,
+    /// What the requests of another node are for.
+    shard: OnceCell<HopShard>,
     head_until: Cell<Option<Instant>>,
     stuck_until: Cell<Option<Instant>>,
     /// The last part of a response was handed to the HTTP library, and may not have been written
@@ -122,19 +129,20 @@ impl RequestStage {
         self.set_busy(false);
     }
 
-    /// Expects requests to a shard, whose busy connections `busy` counts.
-    pub(super) fn expect_requests_to_shard(&self, data: Rc<Extensions>, busy: BusyCount) {
+    /// Expects requests to a shard, which counts the busy connections for it.
+    pub(super) fn expect_requests_to_shard(&self, run: ShardRun) {
         self.set_busy(false);
-        self.busy.replace(busy);
+        self.busy.replace(run.busy());
         self.set_busy(true);
         self.head_until
             .set(Some(Instant::now() + self.timeouts.head));
-        self.shard_data.set(data).ok();
+        let data = run.app_data();
+        self.shard.set(HopShard { run, data }).ok();
     }
 
-    /// The app data of the shard that the requests of another node are for.
-    pub(super) fn shard_data(&self) -> Option<&Rc<Extensions>> {
-        self.shard_data.get()
+    /// What the requests of another node are for.
+    pub(super) fn shard(&self) -> Option<&HopShard> {
+        self.shard.get()
     }
 
     /// Records that the head of a request has come.
@@ -204,7 +212,7 @@ impl ClientConnection {
             timeouts,
             busy: RefCell::new(busy),
             is_busy: Cell::new(false),
-            shard_data: OnceCell::new(),
+            shard: OnceCell::new(),
             head_until: Cell::new(Some(until)),
             stuck_until: Cell::new(None),
             spent: Cell::new(false),

@@ -29,6 +29,7 @@ use super::{
     connection::{RequestStage, TrackedBody},
     hop,
     request_heads::{RequestHeads, defer_continue},
+    served_shards::RunTasks,
     write_stall::{find_write_stall, refuse_stalled, unless_stalled},
 };
 use gridhook_admin::request_id;
@@ -92,6 +93,9 @@ impl ListenerServices {
     }
 }
 
+/// A connection, and the address of its peer.
+type AcceptedConnection = (RequestHeads, Option<SocketAddr>);
+
 /// What the HTTP library needs for the connections of a listener.
 #[derive(Clone)]
 struct HttpOptions {
@@ -105,13 +109,7 @@ impl HttpOptions {
     fn serve_app<S>(
         self,
         app: Rc<S>,
-    ) -> impl ServiceFactory<
-        (RequestHeads, Option<SocketAddr>),
-        Config = (),
-        Response = (),
-        Error = (),
-        InitError = (),
-    >
+    ) -> impl ServiceFactory<AcceptedConnection, Config = (), Response = (), Error = (), InitError = ()>
     where
         S: Service<
                 Request,
@@ -204,8 +202,8 @@ fn begin_request(request: &mut ServiceRequest, is_hop: bool) -> Option<Rc<Reques
     }
     let stage = request.conn_data::<Rc<RequestStage>>().cloned();
     if let Some(stage) = &stage {
-        if let Some(data) = stage.shard_data() {
-            request.add_data_container(Rc::clone(data));
+        if let Some(shard) = stage.shard() {
+            request.add_data_container(Rc::clone(&shard.data));
         }
         stage.request_started();
         defer_continue(request, stage);
@@ -256,21 +254,25 @@ fn drop_body_of_head(response: ServiceResponse) -> ServiceResponse {
 }
 
 /// Makes an HTTP service for the first connection of a thread, and drops it with the last one.
-/// actix-http renews the date of responses twice a second while the service exists, and would wake
-/// each thread of an idle server.
-fn serve_while_connected<Connection, Factory>(
+/// actix-http renews its clock twice a second while the service exists, and would wake each thread
+/// of an idle server.
+///
+/// The requests of other nodes are served among the tasks of their shard's run. The task of the
+/// clock is not one of them: the connections for all shards share the service.
+fn serve_while_connected<Factory>(
     new_http: impl Fn() -> Factory + 'static,
-) -> impl Service<Connection, Response = (), Error = ()>
+) -> impl Service<AcceptedConnection, Response = (), Error = ()>
 where
-    Connection: 'static,
-    Factory: ServiceFactory<Connection, Config = (), Response = (), Error = (), InitError = ()>
+    Factory: ServiceFactory<AcceptedConnection, Config = (), Response = (), Error = (), InitError = ()>
         + 'static,
 {
     let new_http = Rc::new(new_http);
     let shared: Rc<RefCell<Weak<Factory::Service>>> = Rc::default();
-    fn_service(move |connection| {
+    let run_tasks = Rc::new(RunTasks::default());
+    fn_service(move |connection: AcceptedConnection| {
         let new_http = Rc::clone(&new_http);
         let shared = Rc::clone(&shared);
+        let run_tasks = Rc::clone(&run_tasks);
         async move {
             let open_http = shared.borrow().upgrade();
             let http = match open_http {
@@ -281,7 +283,15 @@ where
                     http
                 }
             };
-            http.call(connection).await
+            let stage = connection_below(connection.0.get_ref()).stage();
+            match stage.shard() {
+                None => http.call(connection).await,
+                Some(shard) => {
+                    let serving = async move { http.call(connection).await };
+                    let served = run_tasks.spawn(&shard.run, serving).await;
+                    served.unwrap_or(Err(()))
+                }
+            }
         }
     })
 }

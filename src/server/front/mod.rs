@@ -41,7 +41,7 @@ use self::{
     connection_limit::ConnectionLimiter,
     hop::{HandshakeSlots, HopAcceptor, ListenerSide},
     http_service::ListenerServices,
-    served_shards::{RunTasks, ServedShards, ShardRun},
+    served_shards::ServedShards,
 };
 pub(super) use self::{admission::ServerConnections, connection_limit::ConnectionLimit};
 use gridhook_metrics::ListenerCounters;
@@ -190,12 +190,9 @@ impl ListenerSettings {
     }
 }
 
-/// A connection of another node for requests to a shard that is served here.
-struct AcceptedHop {
-    stream: ClientStream,
-    side: ListenerSide,
-    run: ShardRun,
-}
+/// A connection of another node for requests to a shard that is served here, and the side of its
+/// clients.
+type AcceptedHop = (ClientStream, ListenerSide);
 
 /// The owner's part of the handshake with a node, TLS included.
 ///
@@ -255,19 +252,15 @@ impl HopHandshake {
         let serving = shards.wait_until_served(target.shard);
         let run = proven.wait_unless_gone(serving).await.ok_or(())?;
         let stream = proven.confirm(timeouts.head).await?;
-        stage.expect_requests_to_shard(run.app_data(), run.busy());
-        Ok(AcceptedHop {
-            stream,
-            side: target.side,
-            run,
-        })
+        stage.expect_requests_to_shard(run);
+        Ok((stream, target.side))
     }
 }
 
 /// The factory of a service for connections of clients.
 type HttpServices = BoxServiceFactory<(), ClientStream, (), (), ()>;
 
-/// The services of both sides as one. What they do for a run of a shard ends with the run.
+/// The services of both sides as one.
 fn by_side(
     publishers: HttpServices,
     operators: HttpServices,
@@ -278,14 +271,12 @@ fn by_side(
         async move {
             let publishers = Rc::new(factories.0.new_service(()).await?);
             let operators = Rc::new(factories.1.new_service(()).await?);
-            let tasks = Rc::new(RunTasks::default());
-            Ok(fn_service(move |AcceptedHop { stream, side, run }| {
+            Ok(fn_service(move |(stream, side)| {
                 let service = match side {
-                    ListenerSide::Publishers => Rc::clone(&publishers),
-                    ListenerSide::Operators => Rc::clone(&operators),
+                    ListenerSide::Publishers => &publishers,
+                    ListenerSide::Operators => &operators,
                 };
-                let connection = tasks.spawn(&run, async move { service.call(stream).await });
-                async move { connection.await.unwrap_or(Err(())) }
+                service.call(stream)
             }))
         }
     })

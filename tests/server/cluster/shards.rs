@@ -8,14 +8,15 @@ use std::{
     net::TcpStream,
     process::Command,
     sync::Arc,
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use gridhook::cluster::shard_of;
 use serde_json::{Value, json};
 
 use super::{
-    CALM, Cluster, LONG, START,
+    CALM, Cluster, LONG, NAMES, START,
     clients::{Clients, Published, lock, publishes, topic_without_duplicates},
     pull::{Plant, assert_pulled_anywhere},
     tls::{node_tls, write_node_files},
@@ -34,6 +35,10 @@ use crate::{
 };
 
 pub(crate) const SHARDS: u16 = 6;
+
+/// A request to publish an event.
+const EVENT: &[u8] = br#"[{"id":"1","subject":"s","eventType":"t","data":{},"dataVersion":"1",
+    "eventTime":"2026-01-01T00:00:00Z"}]"#;
 
 /// The names of topics, one in each shard.
 pub(super) fn names() -> Vec<String> {
@@ -376,6 +381,61 @@ fn an_operator_moves_shards_and_drains_a_node() {
     wait_for("the move", LONG, || owner(0) == to);
     println!("{from} gave shard 0 to {to}");
     sharded.wait_for_shares(0, &[2, 2, 2]);
+}
+
+/// What the shards of a process share does not end with the one for which it was made.
+#[test]
+fn a_node_serves_its_other_shards_after_one_has_moved_away() {
+    if !has_nats() {
+        return;
+    }
+    let sharded = Sharded::start(&[
+        CALM,
+        ("SERVER__WORKERS", "1"),
+        ("LIMITS__HEAD_TIMEOUT", "2s"),
+        ("LIMITS__IDLE_TIMEOUT", "100ms"),
+    ]);
+    let nodes = &sharded.cluster.nodes;
+    let owners = || {
+        let view = nodes[0].command("GET", "/cluster/ownership", &Value::Null);
+        let view = view.json()["value"].clone();
+        let name = |shard: usize| view[shard]["ownerName"].as_str().map(str::to_owned);
+        (0..usize::from(SHARDS)).map(name).collect::<Vec<_>>()
+    };
+    let before = owners();
+    let moved = 0;
+    let stays = (1..before.len()).find(|shard| before[*shard] == before[moved]);
+    let stays = stays.expect("a node has two shards");
+    let names = names();
+    let [moved_key, stays_key] =
+        [moved, stays].map(|shard| topic_without_duplicates(&nodes[0], &names[shard]));
+    let publish = |node: &Server, shard: usize, key: &str| {
+        let path = events_path(&names[shard]);
+        let response = node
+            .client()
+            .ask("POST", &path, &[("aeg-sas-key", key)], EVENT);
+        response.expect("a response").status
+    };
+    let others: Vec<usize> = (0..3)
+        .filter(|index| before[moved].as_deref() != Some(NAMES[*index]))
+        .collect();
+    // Connections to the owner have ended then, and what they shared.
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!(publish(&nodes[others[0]], moved, &moved_key), 200);
+    assert_eq!(publish(&nodes[others[0]], stays, &stays_key), 200);
+    let to = NAMES[others[0]];
+    operator(&nodes[0], &["cluster", "move", "0", to]).expect("it is asked");
+    let is_moved = || owners()[moved].as_deref() == Some(to);
+    wait_for("the move", LONG, || {
+        assert_eq!(publish(&nodes[others[0]], stays, &stays_key), 200);
+        is_moved()
+    });
+    let until = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < until {
+        for other in &others {
+            assert_eq!(publish(&nodes[*other], stays, &stays_key), 200);
+        }
+    }
 }
 
 /// Each core of a process is signaled, and at the same time the node gives up the claims of all.
