@@ -93,11 +93,7 @@ impl PullRequest {
         let (entered, token) = publisher.authenticate_consumer(request).await?;
         let name = request.match_info().get("subscription").unwrap_or_default();
         let Some(state) = entered.topic.find_shared_state(name) else {
-            return Err(Refusal::NoSubscription {
-                namespace: entered.namespace.name.to_string(),
-                topic: entered.topic.record().name.to_string(),
-                subscription: Refusal::shorten_name(name).to_owned(),
-            });
+            return Err(no_subscription(&entered.topic, name));
         };
         if !state.plan().record.is_pulled() {
             return Err(Refusal::Parameter {
@@ -111,6 +107,21 @@ impl PullRequest {
             token,
         })
     }
+}
+
+fn no_subscription(topic: &TopicHandle, name: &str) -> Refusal {
+    let topic = topic.record();
+    let membership = topic.namespace.as_ref();
+    Refusal::NoSubscription {
+        namespace: membership.map_or(String::new(), |namespace| namespace.name.to_string()),
+        topic: topic.name.to_string(),
+        subscription: Refusal::shorten_name(name).to_owned(),
+    }
+}
+
+/// The refusal of a request whose subscription was deleted in the meantime.
+fn deleted_subscription(topic: &TopicHandle, shared: &SharedState) -> Refusal {
+    no_subscription(topic, shared.record().name.as_str())
 }
 
 async fn receive_events(
@@ -156,7 +167,7 @@ async fn begin_receive(
     };
     let mut received = Box::pin(poll.receive_events(longest));
     if !matches!(of_node, Some(NodeReceive::Wait { .. })) {
-        return Ok(success_response(received.await));
+        return Ok(success_response(received.await?));
     }
     let at_hand = if may_have_events {
         timeout(LOOK_MAX, received.as_mut()).await.ok()
@@ -164,10 +175,11 @@ async fn begin_receive(
         None
     };
     Ok(match at_hand {
-        Some(body) => success_response(body),
+        Some(body) => success_response(body?),
         // The node learns that nothing is at hand, and reads on.
         None => HttpResponse::Accepted().streaming(stream::once(async move {
-            Ok::<_, Infallible>(received.await.into())
+            let body = received.await.unwrap_or_else(|_| write_received(&[]));
+            Ok::<_, Infallible>(body.into())
         })),
     })
 }
@@ -185,7 +197,7 @@ struct Poll {
 
 impl Poll {
     /// The body of the response.
-    async fn receive_events(self, longest: Duration) -> Vec<u8> {
+    async fn receive_events(self, longest: Duration) -> Result<Vec<u8>, Refusal> {
         let Self {
             publisher,
             tokens,
@@ -215,6 +227,9 @@ impl Poll {
             }
         };
         let events = timeout(longest, polling).await.unwrap_or_default();
+        if events.is_empty() && shared.is_deleted() {
+            return Err(deleted_subscription(&topic, &shared));
+        }
         let leases: Vec<Lease> = events.iter().map(|(lease, _)| *lease).collect();
         if !leases.is_empty() {
             let topic = Arc::clone(&topic);
@@ -230,7 +245,7 @@ impl Poll {
             let token = tokens.seal_lease(shared.subscription_key, lease, is_spread);
             received.push((token, lease.attempt, event));
         }
-        write_received(&received)
+        Ok(write_received(&received))
     }
 }
 
@@ -265,7 +280,7 @@ async fn settle_events(
             .read_body(request, &topic, &mut body, BODY_BYTES)
             .await?;
         let tokens_given = LockTokensBody::read(&body)?;
-        let response = settle_all(&topic, &shared, tokens, action, tokens_given).await;
+        let response = settle_all(&topic, &shared, tokens, action, tokens_given).await?;
         Ok(if query.has_2023_fields() {
             response.with_2023_fields()
         } else {
@@ -286,7 +301,7 @@ async fn settle_all(
     tokens: &LockTokenSealer,
     verb: LeaseAction,
     given: LockTokensBody,
-) -> SettleResponse {
+) -> Result<SettleResponse, Refusal> {
     let tokens_by_validity = given
         .lock_tokens
         .into_iter()
@@ -299,8 +314,12 @@ async fn settle_all(
     } else {
         let answer = shared.claim_leases(verb, leases);
         topic.ensure_actor(shared);
-        // The result is unknown if the actor ends meanwhile.
-        answer.await.unwrap_or_default()
+        match answer.await {
+            Ok(verdicts) => verdicts,
+            Err(_) if shared.is_deleted() => return Err(deleted_subscription(topic, shared)),
+            // The actor ended meanwhile: the result is unknown.
+            Err(_) => Vec::new(),
+        }
     };
     for (index, (_, token)) in good.into_iter().enumerate() {
         response.add(token, verdicts.get(index).copied());
@@ -308,7 +327,7 @@ async fn settle_all(
     for (_, token) in bad {
         response.add_bad(token);
     }
-    response
+    Ok(response)
 }
 
 /// The response to a request that succeeded.
