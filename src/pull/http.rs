@@ -6,11 +6,14 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use actix_web::{
     HttpMessage as _, HttpRequest, HttpResponse, Route,
     body::MessageBody,
-    http::{Method, header::CONTENT_TYPE},
+    http::{
+        Method,
+        header::{AUTHORIZATION, CONTENT_TYPE},
+    },
     web,
 };
 use futures_util::stream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::{
@@ -34,6 +37,12 @@ pub const OPERATIONS: [&str; 5] = ["receive", "acknowledge", "release", "reject"
 
 /// How long a receive waits for another node that only checks whether there are events.
 const LOOK_MAX: Duration = Duration::from_millis(250);
+
+/// The duration of a wait after which the client's key may have been replaced.
+const KEY_RECHECK_AFTER: Duration = Duration::from_secs(1);
+
+/// The beginning of an `Authorization` header with an access token.
+const ACCESS_TOKEN_SCHEME: &[u8] = b"Bearer ";
 
 /// The maximum size of a list of lock tokens.
 const BODY_BYTES: usize = 64 * 1024;
@@ -151,6 +160,7 @@ async fn begin_receive(
     let of_node = request.extensions().get::<NodeReceive>().copied();
     let may_have_events = pull.shared.may_have_events(publisher.now());
     let poll = Poll {
+        request: request.clone(),
         publisher: publisher.clone(),
         tokens,
         polls,
@@ -184,8 +194,16 @@ async fn begin_receive(
     })
 }
 
+/// Whether the request has an access token, which may expire while its client waits.
+fn has_access_token(request: &HttpRequest) -> bool {
+    let authorization = request.headers().get(AUTHORIZATION);
+    let scheme = authorization.and_then(|value| value.as_bytes().get(..ACCESS_TOKEN_SCHEME.len()));
+    scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(ACCESS_TOKEN_SCHEME))
+}
+
 /// A client that waits for events.
 struct Poll {
+    request: HttpRequest,
     publisher: web::Data<Publisher>,
     tokens: web::Data<LockTokenSealer>,
     polls: web::Data<NodePolls>,
@@ -199,6 +217,7 @@ impl Poll {
     /// The body of the response.
     async fn receive_events(self, longest: Duration) -> Result<Vec<u8>, Refusal> {
         let Self {
+            request,
             publisher,
             tokens,
             polls,
@@ -212,6 +231,7 @@ impl Poll {
             of_node,
             events_max,
         } = self;
+        let began = Instant::now();
         let poll = polls.begin_poll(of_node);
         let mut waiting = shared.receive_events(events_max);
         topic.ensure_actor(&shared);
@@ -234,10 +254,22 @@ impl Poll {
         if !leases.is_empty() {
             let topic = Arc::clone(&topic);
             let shared = Arc::clone(&shared);
+            let leases = leases.clone();
             peer.unless_written(move || {
                 shared.take_back_leases(leases);
                 topic.ensure_actor(&shared);
             });
+        }
+        let has_waited = began.elapsed() >= KEY_RECHECK_AFTER;
+        if !leases.is_empty() && has_waited && !has_access_token(&request) {
+            let result = publisher.authenticate_consumer(&request).await;
+            if let Err(refusal @ Refusal::NotAuthorized { .. }) = result {
+                // Once only: another client may soon have them.
+                peer.unless_written(|| {});
+                shared.take_back_leases(leases);
+                topic.ensure_actor(&shared);
+                return Err(refusal);
+            }
         }
         let is_spread = topic.record().is_spread();
         let mut received = Vec::with_capacity(events.len());

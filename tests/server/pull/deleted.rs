@@ -1,4 +1,5 @@
-//! Clients whose event subscription is deleted while they wait or while they send a request.
+//! Clients whose event subscription is deleted, or whose key is replaced, while they wait or while
+//! they send a request.
 
 use std::{
     io::{Read, Write},
@@ -77,4 +78,23 @@ fn a_lock_token_that_arrives_after_the_deletion_is_answered() {
     delete(&server, "/eventSubscriptions/one");
     request.send_rest(&body);
     assert_eq!(request.status(), 404);
+}
+
+#[test]
+fn a_replaced_key_receives_nothing_by_a_wait_that_began_before() {
+    let (server, shown) = start(&[], &[("one", 60, 10)]);
+    let keys = server.command("POST", &format!("{RG}/plant/listKeys"), &Value::Null);
+    let other = keys.json()["key2"]
+        .as_str()
+        .map(|key| format!("SharedAccessKey {key}"));
+    let other = other.expect("a second key");
+    let path = "one:receive?maxWaitTime=120";
+    let waiting = OpenRequest::send(&server, &shown, path, 0, "");
+    thread::sleep(Duration::from_millis(1_500));
+    let regenerate = format!("{RG}/plant/regenerateKey");
+    server.command("POST", &regenerate, &json!({"keyName": "key1"}));
+    publish(&server, &other, 0..1);
+    assert_eq!(waiting.status(), 401);
+    let received = Consumer::new(&server, &other, "one").receive(1);
+    assert_eq!((received[0].id(), received[0].count), ("0", 1));
 }
