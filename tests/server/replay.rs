@@ -579,6 +579,10 @@ fn the_command_starts_shows_and_lists_replays() {
         bar.contains("[##############################] 90/90, 90 delivered, completed"),
         "{bar}"
     );
+    assert!(
+        !bar.contains(['\r', '\u{1b}']),
+        "a pipe gets lines: {bar:?}"
+    );
     let (printed, _) = run(&["list", "--output", "json"]);
     let listed: Value = serde_json::from_str(&printed).expect("JSON");
     assert_eq!(listed["value"][0]["counters"]["delivered"], 90, "{printed}");
