@@ -554,6 +554,21 @@ fn only_the_issuers_own_keys_are_accepted() {
     )
     .expect("good settings");
     assert_eq!(proxies.auth.trusted_proxies.len(), 2);
+    // As in a settings file.
+    let bracketed = load(
+        "",
+        &[
+            (
+                "GRIDHOOK_AUTH__TRUSTED_PROXIES",
+                r#"["10.0.0.0/8", "::1/128"]"#,
+            ),
+            ("GRIDHOOK_SERVER__LISTEN", "[::]:8080"),
+        ],
+        &[],
+    )
+    .expect("good settings");
+    assert_eq!(bracketed.auth.trusted_proxies, proxies.auth.trusted_proxies);
+    assert_eq!(bracketed.server.listen.port(), 8080);
     refuses(
         "[auth]\ntrusted_proxies = [\"10.0.0.1\"]\n",
         &[],

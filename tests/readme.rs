@@ -13,6 +13,7 @@
 //! test, which sets that up first (`setup_for`) and replaces placeholders such as `EVENT_ID`.
 
 use std::{
+    collections::BTreeSet,
     fmt::Write as _,
     fs,
     io::{self, Read, Write},
@@ -879,6 +880,52 @@ fn every_file_of_the_manual_is_a_chapter_with_a_title() {
         "the README has {} bytes",
         README.len()
     );
+}
+
+/// The first two words of each block of a chapter, and of each item of its lists.
+fn block_beginnings(markdown: &str) -> BTreeSet<String> {
+    let mut beginnings = BTreeSet::new();
+    let mut is_beginning = true;
+    let mut is_code = false;
+    for line in markdown.lines() {
+        let is_fence = line.starts_with("```");
+        is_code ^= is_fence;
+        if is_beginning || line.starts_with(['-', '#']) {
+            let words = line.trim_start_matches(['#', ' ']).to_uppercase();
+            let words: Vec<&str> = words.split_whitespace().take(2).collect();
+            beginnings.insert(words.join(" "));
+        }
+        is_beginning = line.is_empty() || is_fence || line.starts_with(['#', '!']) || is_code;
+    }
+    beginnings
+}
+
+#[test]
+fn a_printed_chapter_has_the_paragraphs_and_numbered_items_of_its_file() {
+    for chapter in CHAPTERS {
+        let text = chapter.text();
+        let beginnings = block_beginnings(chapter.markdown);
+        for paragraph in text.split("\n\n").filter(|text| text.starts_with('`')) {
+            let words = paragraph.to_uppercase();
+            let words: Vec<&str> = words.split_whitespace().take(2).collect();
+            assert!(
+                beginnings.contains(&words.join(" ")),
+                "{}: a paragraph is torn before {paragraph:?}",
+                chapter.name
+            );
+        }
+        for line in chapter.markdown.lines() {
+            let number = line.split_once(". ").map(|(number, _)| number);
+            let is_numbered = number.is_some_and(|number| number.parse::<u8>().is_ok());
+            let words: Vec<&str> = line.split(' ').take(4).collect();
+            let beginning = words.join(" ");
+            assert!(
+                !is_numbered || text.lines().any(|printed| printed.starts_with(&beginning)),
+                "{}: no line begins with {beginning:?}",
+                chapter.name
+            );
+        }
+    }
 }
 
 #[test]

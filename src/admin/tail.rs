@@ -153,6 +153,9 @@ impl TailStream {
     }
 
     fn push_item(&mut self, item: &FeedEvent) {
+        if let Some(topic) = &mut self.query.topic {
+            topic.follow_name(&self.control);
+        }
         match item {
             FeedEvent::Published(partition, chunk) if self.query.events => {
                 for event in chunk.decode_events().into_iter().flatten() {

@@ -14,6 +14,8 @@ use gridhook_event::PartitionId;
 /// A topic, a domain, or one topic of a domain.
 #[derive(Debug)]
 pub(super) struct TopicFilter {
+    /// The key of the topic or the domain.
+    key: String,
     partition: PartitionId,
     domain_topic: Option<String>,
 }
@@ -29,9 +31,20 @@ impl TopicFilter {
         let (topic, path) = find_topic_by_id(control, id)?;
         arm::check_seen(control, permissions, &topic, &path)?;
         Ok(Self {
+            key: topic.record().key(),
             partition: topic.partition(),
             domain_topic: path.domain_topic.map(|name| name.to_string()),
         })
+    }
+
+    /// Follows the name to the topic that has it now, after the topic was deleted and created again.
+    pub(super) fn follow_name(&mut self, control: &Control) {
+        let registry = &control.registry;
+        if registry.topic_of_partition(self.partition).is_none()
+            && let Some(topic) = registry.find_topic(&self.key)
+        {
+            self.partition = topic.partition();
+        }
     }
 
     /// Whether something of a topic, and of this topic of a domain, is in it.

@@ -268,7 +268,13 @@ impl Rehearse {
             &config.backup,
             self.destination.destination_url().as_deref(),
         )?;
-        let stored = repository.find_sound(self.name.as_deref(), &mut warn_of_unreadable)?;
+        let name = self.name.as_deref();
+        let folder = repository.find_folder(name)?;
+        let is_folder = folder.is_some();
+        let stored = match folder {
+            Some(folder) => folder,
+            None => repository.find_sound(name, &mut warn_of_unreadable)?,
+        };
         let options = store_options(&config.journal);
         let scratch = self.scratch.clone();
         let scratch = scratch.unwrap_or_else(std::env::temp_dir);
@@ -277,16 +283,17 @@ impl Rehearse {
             progress.set_message(&step.to_string());
             ControlFlow::Continue(())
         };
-        let rehearsal = backup::rehearse_restore(
-            BackupAt {
+        let decoders = record_decoders();
+        let rehearsal = if is_folder {
+            let folder = path::Path::new(&stored.name);
+            backup::rehearse_folder(folder, &scratch, &options, decoders, &mut watch)?
+        } else {
+            let at = BackupAt {
                 repository: &repository,
                 backup: &stored,
-            },
-            &scratch,
-            &options,
-            record_decoders(),
-            &mut watch,
-        )?;
+            };
+            backup::rehearse_restore(at, &scratch, &options, decoders, &mut watch)?
+        };
         drop(progress);
         let backup::RestoreReport {
             manifest, report, ..

@@ -6,7 +6,7 @@
 //!   status.
 //! - A failed write to standard error is ignored.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -62,6 +62,11 @@ pub(super) fn print_prompt(question: &str) {
     write!(error, "{}", escape::escape_text(question))
         .and_then(|()| error.flush())
         .ok();
+}
+
+/// Whether lines on standard error can be replaced.
+pub(super) fn has_terminal() -> bool {
+    io::stderr().is_terminal()
 }
 
 /// Replaces the current line on standard error.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::print;
 use gridhook_clock::Clock;
 use gridhook_escape as escape;
 use gridhook_event::Timestamp;
@@ -56,5 +57,30 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// The progress of something with a state, in one line. A file or a pipe gets a line for each state
+/// instead.
+#[derive(Default)]
+pub(super) struct StateLine {
+    last_state: Option<String>,
+}
+
+impl StateLine {
+    pub(super) fn show(&mut self, state: &str, line: &str) {
+        if print::has_terminal() {
+            print::update_line(line);
+        } else if self.last_state.as_deref() != Some(state) {
+            print::print_note(line);
+        }
+        self.last_state = Some(state.to_owned());
+    }
+
+    /// Ends the line.
+    pub(super) fn end(&self) {
+        if print::has_terminal() {
+            print::print_note("");
+        }
     }
 }

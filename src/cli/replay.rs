@@ -9,7 +9,8 @@ use super::{
     client::{self, ClientArgs, ClientError, ClientResult, ServerClient, SubscriptionArgs},
     format::{count_with_noun, format_span, optional_number, optional_or_dash},
     output::{TextTable, read},
-    print, prompt,
+    progress::StateLine,
+    prompt,
     time::parse_past,
     value::{parse_rate, whole_number},
 };
@@ -245,27 +246,29 @@ impl SubscriptionArgs {
     /// depend on this command.
     async fn watch_replay(&self, server: &ServerClient, id: String) -> ClientResult {
         let path = self.job_path(&id, "");
+        let mut line = StateLine::default();
         loop {
             let json: Value = tokio::select! {
                 response = server.get(&path) => response?,
-                _ = tokio::signal::ctrl_c() => return Err(self.watch_stopped_error(&id)),
+                _ = tokio::signal::ctrl_c() => break,
             };
             let job: ReplayView = read(&json)?;
-            print::update_line(&progress_line(&job));
+            line.show(&job.state, &progress_line(&job));
             if !is_open(&job.state) {
-                print::print_note("");
+                line.end();
                 return self.client.format_response(&json, format_job);
             }
             tokio::select! {
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
-                _ = tokio::signal::ctrl_c() => return Err(self.watch_stopped_error(&id)),
+                _ = tokio::signal::ctrl_c() => break,
             }
         }
+        line.end();
+        Err(self.watch_stopped_error(&id))
     }
 
     /// The message for an operator who ends the command before the replay.
     fn watch_stopped_error(&self, id: &str) -> ClientError {
-        print::print_note("");
         let replay = format!("{} {id}", self.command_arguments());
         ClientError::Failed(format!(
             "the replay {id} goes on; gridhook replay show {replay} --watch shows its progress, \

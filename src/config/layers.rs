@@ -180,12 +180,13 @@ impl Layers {
         }
     }
 
-    /// Parses the text of a variable as the kind of the default value, if possible.
+    /// Parses the text of a variable as the kind of the default value, if possible. A list may be
+    /// written as in the settings file.
     fn guess_value(&self, key: &str, text: &str) -> Value {
         let value = match self.values.get(key) {
             Some((Value::Integer(_), _)) => text.parse().map(Value::Integer).ok(),
             Some((Value::Boolean(_), _)) => text.parse().map(Value::Boolean).ok(),
-            Some(_) | None => None,
+            Some(_) | None => parse_list(text),
         };
         value.unwrap_or_else(|| Value::String(text.to_owned()))
     }
@@ -486,4 +487,14 @@ fn flatten_with(
             value => put(key, value),
         }
     }
+}
+
+/// Parses a list of strings in TOML. Other text in brackets, such as `[::]:8080`, is none.
+fn parse_list(text: &str) -> Option<Value> {
+    if !text.starts_with('[') {
+        return None;
+    }
+    let table: Table = toml::from_str(&format!("list = {text}")).ok()?;
+    let is_list = table.len() == 1 && table["list"].is_array();
+    is_list.then(|| table["list"].clone())
 }

@@ -65,7 +65,7 @@ pub fn find(name: &str) -> Option<&'static Chapter> {
 enum Block<'a> {
     Heading { level: usize, text: &'a str },
     Paragraph(String),
-    Item(String),
+    Item { mark: &'a str, words: String },
     Entry { term: String, lines: Vec<String> },
     Code(Vec<&'a str>),
 }
@@ -84,7 +84,7 @@ impl Chapter {
         let mut text = String::new();
         let mut previous_is_row = false;
         for block in parse(self.markdown) {
-            let is_row = matches!(block, Block::Entry { .. } | Block::Item(_));
+            let is_row = matches!(block, Block::Entry { .. } | Block::Item { .. });
             let is_next_row = is_row && previous_is_row;
             if !text.is_empty() && !is_next_row {
                 text.push('\n');
@@ -97,7 +97,10 @@ impl Chapter {
                 } => text.push_str(&format!("{}\n", title.to_uppercase())),
                 Block::Heading { text: title, .. } => text.push_str(&format!("{title}\n")),
                 Block::Paragraph(words) => wrap(&words, "", "", &mut text),
-                Block::Item(words) => wrap(&words, "- ", "  ", &mut text),
+                Block::Item { mark, words } => {
+                    let first = format!("{mark} ");
+                    wrap(&words, &first, &" ".repeat(first.len()), &mut text);
+                }
                 Block::Entry { term, lines } => {
                     text.push_str(&format!("{}\n", term.replace('`', "")));
                     for line in lines {
@@ -136,7 +139,12 @@ impl Chapter {
                     roff.control(if level == 2 { "SH" } else { "SS" }, [text])
                 }
                 Block::Paragraph(words) => roff.control("PP", []).text(inlines(&words)),
-                Block::Item(words) => roff.control("IP", ["\\(bu", "2"]).text(inlines(&words)),
+                Block::Item { mark: "-", words } => {
+                    roff.control("IP", ["\\(bu", "2"]).text(inlines(&words))
+                }
+                Block::Item { mark, words } => {
+                    roff.control("IP", [mark, "4"]).text(inlines(&words))
+                }
                 Block::Entry { term, lines } => {
                     roff.control("TP", []).text([bold(term.replace('`', ""))]);
                     for (number, line) in lines.iter().enumerate() {
@@ -202,6 +210,21 @@ fn cells(row: &str) -> Vec<&str> {
     row.trim_matches('|').split('|').map(str::trim).collect()
 }
 
+/// The mark of an item of a list, `-` or `1.`, and its words.
+fn split_item(line: &str) -> Option<(&str, &str)> {
+    let (mark, words) = line.split_once(' ')?;
+    let number = mark.strip_suffix('.');
+    let is_numbered = number.is_some_and(|number| number.parse::<u8>().is_ok());
+    (mark == "-" || is_numbered).then_some((mark, words))
+}
+
+fn continues_paragraph(line: &str) -> bool {
+    !line.is_empty()
+        && !line.starts_with(['|', '#'])
+        && !line.starts_with("```")
+        && split_item(line).is_none()
+}
+
 fn parse(markdown: &str) -> Vec<Block<'_>> {
     let mut blocks = Vec::new();
     let mut lines = markdown.lines().peekable();
@@ -232,20 +255,17 @@ fn parse(markdown: &str) -> Vec<Block<'_>> {
                     lines: lines.collect(),
                 });
             }
-        } else if let Some(item) = line.strip_prefix("- ") {
+        } else if let Some((mark, item)) = split_item(line) {
             let mut words = item.to_owned();
             while let Some(more) = lines.next_if(|line| line.starts_with("  ")) {
                 words.push_str(&format!(" {}", more.trim()));
             }
-            blocks.push(Block::Item(words));
+            blocks.push(Block::Item { mark, words });
         } else if line.starts_with("![") {
             // A picture, for readers of the file.
         } else if !line.is_empty() {
             let mut words = line.to_owned();
-            let goes_on = |line: &&str| {
-                !line.is_empty() && !line.starts_with(['|', '#', '`']) && !line.starts_with("- ")
-            };
-            while let Some(more) = lines.next_if(|line| goes_on(line)) {
+            while let Some(more) = lines.next_if(|line| continues_paragraph(line)) {
                 words.push_str(&format!(" {more}"));
             }
             blocks.push(Block::Paragraph(words));

@@ -6,11 +6,14 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use actix_web::{
     HttpMessage as _, HttpRequest, HttpResponse, Route,
     body::MessageBody,
-    http::{Method, header::CONTENT_TYPE},
+    http::{
+        Method,
+        header::{AUTHORIZATION, CONTENT_TYPE},
+    },
     web,
 };
 use futures_util::stream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::{
@@ -34,6 +37,12 @@ pub const OPERATIONS: [&str; 5] = ["receive", "acknowledge", "release", "reject"
 
 /// How long a receive waits for another node that only checks whether there are events.
 const LOOK_MAX: Duration = Duration::from_millis(250);
+
+/// The duration of a wait after which the client's key may have been replaced.
+const KEY_RECHECK_AFTER: Duration = Duration::from_secs(1);
+
+/// The beginning of an `Authorization` header with an access token.
+const ACCESS_TOKEN_SCHEME: &[u8] = b"Bearer ";
 
 /// The maximum size of a list of lock tokens.
 const BODY_BYTES: usize = 64 * 1024;
@@ -93,11 +102,7 @@ impl PullRequest {
         let (entered, token) = publisher.authenticate_consumer(request).await?;
         let name = request.match_info().get("subscription").unwrap_or_default();
         let Some(state) = entered.topic.find_shared_state(name) else {
-            return Err(Refusal::NoSubscription {
-                namespace: entered.namespace.name.to_string(),
-                topic: entered.topic.record().name.to_string(),
-                subscription: Refusal::shorten_name(name).to_owned(),
-            });
+            return Err(no_subscription(&entered.topic, name));
         };
         if !state.plan().record.is_pulled() {
             return Err(Refusal::Parameter {
@@ -111,6 +116,21 @@ impl PullRequest {
             token,
         })
     }
+}
+
+fn no_subscription(topic: &TopicHandle, name: &str) -> Refusal {
+    let topic = topic.record();
+    let membership = topic.namespace.as_ref();
+    Refusal::NoSubscription {
+        namespace: membership.map_or(String::new(), |namespace| namespace.name.to_string()),
+        topic: topic.name.to_string(),
+        subscription: Refusal::shorten_name(name).to_owned(),
+    }
+}
+
+/// The refusal of a request whose subscription was deleted in the meantime.
+fn deleted_subscription(topic: &TopicHandle, shared: &SharedState) -> Refusal {
+    no_subscription(topic, shared.record().name.as_str())
 }
 
 async fn receive_events(
@@ -140,6 +160,7 @@ async fn begin_receive(
     let of_node = request.extensions().get::<NodeReceive>().copied();
     let may_have_events = pull.shared.may_have_events(publisher.now());
     let poll = Poll {
+        request: request.clone(),
         publisher: publisher.clone(),
         tokens,
         polls,
@@ -156,7 +177,7 @@ async fn begin_receive(
     };
     let mut received = Box::pin(poll.receive_events(longest));
     if !matches!(of_node, Some(NodeReceive::Wait { .. })) {
-        return Ok(success_response(received.await));
+        return Ok(success_response(received.await?));
     }
     let at_hand = if may_have_events {
         timeout(LOOK_MAX, received.as_mut()).await.ok()
@@ -164,16 +185,25 @@ async fn begin_receive(
         None
     };
     Ok(match at_hand {
-        Some(body) => success_response(body),
+        Some(body) => success_response(body?),
         // The node learns that nothing is at hand, and reads on.
         None => HttpResponse::Accepted().streaming(stream::once(async move {
-            Ok::<_, Infallible>(received.await.into())
+            let body = received.await.unwrap_or_else(|_| write_received(&[]));
+            Ok::<_, Infallible>(body.into())
         })),
     })
 }
 
+/// Whether the request has an access token, which may expire while its client waits.
+fn has_access_token(request: &HttpRequest) -> bool {
+    let authorization = request.headers().get(AUTHORIZATION);
+    let scheme = authorization.and_then(|value| value.as_bytes().get(..ACCESS_TOKEN_SCHEME.len()));
+    scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(ACCESS_TOKEN_SCHEME))
+}
+
 /// A client that waits for events.
 struct Poll {
+    request: HttpRequest,
     publisher: web::Data<Publisher>,
     tokens: web::Data<LockTokenSealer>,
     polls: web::Data<NodePolls>,
@@ -185,8 +215,9 @@ struct Poll {
 
 impl Poll {
     /// The body of the response.
-    async fn receive_events(self, longest: Duration) -> Vec<u8> {
+    async fn receive_events(self, longest: Duration) -> Result<Vec<u8>, Refusal> {
         let Self {
+            request,
             publisher,
             tokens,
             polls,
@@ -200,6 +231,7 @@ impl Poll {
             of_node,
             events_max,
         } = self;
+        let began = Instant::now();
         let poll = polls.begin_poll(of_node);
         let mut waiting = shared.receive_events(events_max);
         topic.ensure_actor(&shared);
@@ -215,14 +247,29 @@ impl Poll {
             }
         };
         let events = timeout(longest, polling).await.unwrap_or_default();
+        if events.is_empty() && shared.is_deleted() {
+            return Err(deleted_subscription(&topic, &shared));
+        }
         let leases: Vec<Lease> = events.iter().map(|(lease, _)| *lease).collect();
         if !leases.is_empty() {
             let topic = Arc::clone(&topic);
             let shared = Arc::clone(&shared);
+            let leases = leases.clone();
             peer.unless_written(move || {
                 shared.take_back_leases(leases);
                 topic.ensure_actor(&shared);
             });
+        }
+        let has_waited = began.elapsed() >= KEY_RECHECK_AFTER;
+        if !leases.is_empty() && has_waited && !has_access_token(&request) {
+            let result = publisher.authenticate_consumer(&request).await;
+            if let Err(refusal @ Refusal::NotAuthorized { .. }) = result {
+                // Once only: another client may soon have them.
+                peer.unless_written(|| {});
+                shared.take_back_leases(leases);
+                topic.ensure_actor(&shared);
+                return Err(refusal);
+            }
         }
         let is_spread = topic.record().is_spread();
         let mut received = Vec::with_capacity(events.len());
@@ -230,7 +277,7 @@ impl Poll {
             let token = tokens.seal_lease(shared.subscription_key, lease, is_spread);
             received.push((token, lease.attempt, event));
         }
-        write_received(&received)
+        Ok(write_received(&received))
     }
 }
 
@@ -265,7 +312,7 @@ async fn settle_events(
             .read_body(request, &topic, &mut body, BODY_BYTES)
             .await?;
         let tokens_given = LockTokensBody::read(&body)?;
-        let response = settle_all(&topic, &shared, tokens, action, tokens_given).await;
+        let response = settle_all(&topic, &shared, tokens, action, tokens_given).await?;
         Ok(if query.has_2023_fields() {
             response.with_2023_fields()
         } else {
@@ -286,7 +333,7 @@ async fn settle_all(
     tokens: &LockTokenSealer,
     verb: LeaseAction,
     given: LockTokensBody,
-) -> SettleResponse {
+) -> Result<SettleResponse, Refusal> {
     let tokens_by_validity = given
         .lock_tokens
         .into_iter()
@@ -299,8 +346,12 @@ async fn settle_all(
     } else {
         let answer = shared.claim_leases(verb, leases);
         topic.ensure_actor(shared);
-        // The result is unknown if the actor ends meanwhile.
-        answer.await.unwrap_or_default()
+        match answer.await {
+            Ok(verdicts) => verdicts,
+            Err(_) if shared.is_deleted() => return Err(deleted_subscription(topic, shared)),
+            // The actor ended meanwhile: the result is unknown.
+            Err(_) => Vec::new(),
+        }
     };
     for (index, (_, token)) in good.into_iter().enumerate() {
         response.add(token, verdicts.get(index).copied());
@@ -308,7 +359,7 @@ async fn settle_all(
     for (_, token) in bad {
         response.add_bad(token);
     }
-    response
+    Ok(response)
 }
 
 /// The response to a request that succeeded.

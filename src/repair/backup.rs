@@ -56,7 +56,8 @@ pub use self::{
         UnreadableBackup,
     },
     restore::{
-        RestoreReport, rehearse_restore, restore_folder, restore_stored, with_readable_copy,
+        RestoreReport, rehearse_folder, rehearse_restore, restore_folder, restore_stored,
+        with_readable_copy,
     },
     seal::{SealKey, SealKeyError},
     transfer::{SentStore, StoreReceiver, TransferError, receive_store},

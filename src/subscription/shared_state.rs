@@ -117,6 +117,7 @@ struct SharedInner {
     late_requests: Option<Box<LateRequests>>,
     suspects: Option<Box<Suspects>>,
     is_closing: bool,
+    is_deleted: bool,
     has_progressed: bool,
     /// Whether the plan has another endpoint than that of the incarnation.
     is_moved: bool,
@@ -200,6 +201,7 @@ impl SharedState {
             late_requests: None,
             suspects: None,
             is_closing: false,
+            is_deleted: false,
             has_progressed: false,
             is_moved: false,
         };
@@ -321,6 +323,23 @@ impl SharedState {
         let mut inner = self.lock_inner();
         inner.is_closing = true;
         self.wake_actor(inner);
+    }
+
+    /// Ends the waits of clients and operators: the subscription was deleted, and no actor replies
+    /// any more. Later requests end at once.
+    pub fn end_waits(&self) {
+        let mut inner = self.lock_inner();
+        inner.is_deleted = true;
+        // Dropping the senders of the replies ends the waits.
+        let clients = inner.queue.take();
+        let requests = std::mem::take(&mut inner.commands);
+        drop(inner);
+        drop(clients);
+        drop(requests);
+    }
+
+    pub fn is_deleted(&self) -> bool {
+        self.lock_inner().is_deleted
     }
 
     // --- incarnations ---

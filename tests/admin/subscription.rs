@@ -495,6 +495,8 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
             json!({"key": "subject", "onFailure": "wait"}),
         )),
         grid(with("ordering", json!({}))),
+        grid(with("transform", json!({}))),
+        grid(with("transform", json!({"method": "GET"}))),
     ]);
     expect![[r#"
         name is "other"; expected the name in the path, "to-shop"
@@ -538,7 +540,9 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         properties.ordering.key is "type"; expected subject, source, an extension attribute or data.<path>
         properties.ordering.key is "data..a"; expected subject, data.<path> or another path in the event
         properties.ordering.onFailure is "wait"; expected skip or block
-        properties.ordering cannot be read: missing field `key`"#]].assert_eq(&text);
+        properties.ordering cannot be read: missing field `key`
+        properties.transform is empty; expected an expression in body, pathSuffix or headers, or a method
+        properties.transform.method is "GET"; expected one of PATCH, POST, PUT"#]].assert_eq(&text);
 }
 
 #[test]

@@ -275,6 +275,9 @@ async fn a_token_is_for_the_route_at_a_name_of_the_server() {
             "200",
         ),
         (PATH, "[::1]:1", "http://[::1]:1/topics/orders", "200"),
+        // The endpoint of a server that listens on all addresses.
+        (PATH, "0.0.0.0:1", "http://0.0.0.0:1/topics/orders", "200"),
+        (PATH, "[::]:1", "http://[::]:1/topics/orders", "200"),
         (
             PATH,
             "gridhook:8080",

@@ -225,6 +225,31 @@ fn assert_comes_back(server: Server, config: &str, sink: &Sink, acknowledged: &[
     server.assert_sound();
 }
 
+#[test]
+fn a_backup_in_a_folder_is_rehearsed() {
+    let server = Server::start(&[]);
+    let key = server.topic("orders", "EventGridSchema");
+    server.publish("orders", &key, &load::body(&["1".to_owned()], "/a"));
+    let beside = tempfile::tempdir().expect("a folder");
+    let folder = beside.path().join("monday");
+    let folder = folder.to_str().expect("text");
+    let (status, reported) = server.say(&["backup", folder]);
+    assert!(status.success(), "{reported}");
+    let parent = beside.path().to_str().expect("text");
+    for place in [&[folder][..], &[parent], &[parent, "--name", folder]] {
+        let (status, reported) = server::say(&[&["backup", "rehearse"], place].concat());
+        assert!(
+            status.success() && reported.contains(&format!("\nrehearsed {folder}: ")),
+            "{place:?}: {reported}"
+        );
+    }
+    let (status, reported) = server::say(&["backup", "rehearse", parent, "--name", "tuesday"]);
+    assert!(
+        !status.success() && reported.contains("has no backup tuesday"),
+        "{reported}"
+    );
+}
+
 fn listed_url(config: &str) -> String {
     let text = fs::read_to_string(config).expect("settings");
     let url = text

@@ -1,6 +1,7 @@
 //! Clients that pull from the real binary: their operations, kills while they hold locks, many
 //! clients at once, and thousands that wait.
 
+mod deleted;
 mod gone;
 mod ordered;
 mod vain;

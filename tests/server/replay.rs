@@ -520,6 +520,23 @@ fn an_event_that_a_replay_gives_up_is_a_dead_letter_that_names_the_replay() {
 }
 
 #[test]
+fn a_replay_from_sequence_0_is_one_from_the_beginning() {
+    let server = Server::start(&[KEPT]);
+    let sink = Sink::start();
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
+    publish(&server, &key, 0..3, "/a");
+    let body = json!({"fromSequence": 0, "dryRun": true});
+    let report = server.command("POST", &replays("orders", "hook", ""), &body);
+    let report = report.json();
+    assert_eq!(
+        (&report["fromSequence"], &report["stored"]),
+        (&json!(1), &json!(3)),
+        "{report}"
+    );
+}
+
+#[test]
 fn the_command_starts_shows_and_lists_replays() {
     let server = Server::start(&[KEPT]);
     let sink = Sink::start();
@@ -578,6 +595,10 @@ fn the_command_starts_shows_and_lists_replays() {
     assert!(
         bar.contains("[##############################] 90/90, 90 delivered, completed"),
         "{bar}"
+    );
+    assert!(
+        !bar.contains(['\r', '\u{1b}']),
+        "a pipe gets lines: {bar:?}"
     );
     let (printed, _) = run(&["list", "--output", "json"]);
     let listed: Value = serde_json::from_str(&printed).expect("JSON");

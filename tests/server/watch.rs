@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
+    sync::Mutex,
     time::Duration,
 };
 
@@ -39,12 +40,22 @@ fn well_and_sick(server: &Server, sink: &Sink) -> String {
         );
     }
     sink.set("/sick", Behavior::Respond(503));
+    key_of_topic(server)
+}
+
+fn key_of_topic(server: &Server) -> String {
     let keys: Value = serde_json::from_str(&done(
         server,
         &["topics", "keys", "orders", "--output", "json"],
     ))
     .expect("JSON");
     keys["key1"].as_str().expect("a key").to_owned()
+}
+
+/// Creates the topic `orders`, and returns its key.
+fn create_topic(server: &Server) -> String {
+    done(server, &["topics", "create", "orders"]);
+    key_of_topic(server)
 }
 
 fn publish(server: &Server, key: &str, ids: &[&str], subject: &str) {
@@ -315,6 +326,38 @@ fn tail_prints_what_is_selected_and_ends_with_its_count() {
     assert!(sick.lines.next().is_none() && events.lines.next().is_none());
     let error = operator(&server, &["tail", "ordres"]).expect_err("a refusal");
     assert!(error.ends_with("Did you mean orders?"), "{error}");
+}
+
+#[test]
+fn a_tail_goes_on_with_a_topic_that_was_deleted_and_created_again() {
+    let server = Server::start(&[]);
+    let old_key = create_topic(&server);
+    let mut following = Following::start(&server, "orders --events");
+    let lines = Mutex::new(Vec::new());
+    let has_subject = |subject: &str| {
+        let lines = lines.lock().expect("no reader panicked");
+        lines.iter().any(|line: &Value| line["subject"] == subject)
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !has_subject("/b") {
+                let line = following.next();
+                lines.lock().expect("no reader panicked").push(line);
+            }
+        });
+        publish_until(&server, &old_key, || has_subject("/a"));
+        done(&server, &["topics", "delete", "orders", "--yes"]);
+        let new_key = create_topic(&server);
+        publish(&server, &new_key, &["after"], "/b");
+        let deadline = std::time::Instant::now() + LONG;
+        while !has_subject("/b") && std::time::Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        if !has_subject("/b") {
+            server.signal("KILL");
+        }
+        assert!(has_subject("/b"), "the tail is silent");
+    });
 }
 
 #[test]

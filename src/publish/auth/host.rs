@@ -322,9 +322,10 @@ impl ReachedUrls {
     }
 }
 
-/// Whether the address is the connection's local address, or loopback.
+/// Whether the address is the connection's local address, loopback, or the address that stands for
+/// all of a machine: the endpoints of a server that listens there have it.
 fn is_own(address: IpAddr, request: &HttpRequest) -> bool {
     let address = address.to_canonical();
     let local = LocalAddress::from_request(request).map(|local| local.address.ip().to_canonical());
-    address.is_loopback() || local == Some(address)
+    address.is_loopback() || address.is_unspecified() || local == Some(address)
 }

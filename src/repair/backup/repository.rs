@@ -316,6 +316,26 @@ impl Repository {
         Ok(list)
     }
 
+    /// The folder `name` that has a backup; without a name the newest sound one if there is no other
+    /// sound backup. None if backups are encrypted, because those in folders are not.
+    pub fn find_folder(&self, name: Option<&str>) -> Result<Option<StoredBackup>, BackupError> {
+        if self.destination.key.is_some() {
+            return Ok(None);
+        }
+        let mut folders = self.folder_backups()?.readable;
+        match name {
+            Some(name) => folders.retain(|folder| folder.name == name),
+            None => {
+                let backups = self.list_backups()?.readable;
+                if backups.iter().any(|backup| backup.manifest.sound) {
+                    return Ok(None);
+                }
+                folders.retain(|folder| folder.manifest.sound);
+            }
+        }
+        Ok(folders.pop())
+    }
+
     /// The backup `name`; without a name the newest sound one. Each backup whose manifest cannot be
     /// read is passed to `warn`.
     pub fn find_sound(

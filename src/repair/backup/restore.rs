@@ -147,13 +147,38 @@ pub fn rehearse_restore(
     decoders: RecordDecoders,
     watch: &mut BackupObserver<'_>,
 ) -> Result<RestoreReport, BackupError> {
+    let source = StoredSource {
+        at: stored,
+        accepts_loss: false,
+    };
+    rehearse_source(&source, scratch, options, decoders, watch)
+}
+
+/// Restores the backup in the folder `from` as [`rehearse_restore`] does.
+pub fn rehearse_folder(
+    from: &Path,
+    scratch: &Path,
+    options: &RocksOptions,
+    decoders: RecordDecoders,
+    watch: &mut BackupObserver<'_>,
+) -> Result<RestoreReport, BackupError> {
+    rehearse_source(&from, scratch, options, decoders, watch)
+}
+
+fn rehearse_source(
+    source: &dyn Source,
+    scratch: &Path,
+    options: &RocksOptions,
+    decoders: RecordDecoders,
+    watch: &mut BackupObserver<'_>,
+) -> Result<RestoreReport, BackupError> {
     let folder = scratch.join(format!("gridhook-rehearsal-{}", std::process::id()));
     if folder.try_exists().map_err(backup_io_error(&folder))? {
         let problem = "already exists; remove it, or choose another scratch folder".to_owned();
         return Err(BackupError::Target { folder, problem });
     }
     let guard = FolderGuard(folder);
-    restore_stored(stored, &guard.0, options, decoders, watch)
+    restore_source(source, &guard.0, options, decoders, watch)
 }
 
 fn restore_source(

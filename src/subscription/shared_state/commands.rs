@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use tokio::sync::oneshot;
 
-use super::SharedState;
+use super::{SharedInner, SharedState};
 use gridhook_event::Lane;
 use gridhook_policy::record::{Command, CommandRefused, RedrivePage, RetryRequest};
 
@@ -110,6 +110,20 @@ impl WrittenCommands {
     }
 }
 
+impl SharedInner {
+    /// Without a reply if the subscription was deleted: no actor takes the request.
+    fn push_request(
+        &mut self,
+        request: ActorRequest,
+    ) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
+        let receiver = self.commands.push(request);
+        if self.is_deleted {
+            self.commands = CommandQueue::default();
+        }
+        receiver
+    }
+}
+
 impl SharedState {
     /// Passes an operator's command to the actor. The response arrives once the command is durable,
     /// or at once if it is refused.
@@ -118,7 +132,7 @@ impl SharedState {
         command: Command,
     ) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
         let mut inner = self.lock_inner();
-        let receiver = inner.commands.push(ActorRequest::Command(command));
+        let receiver = inner.push_request(ActorRequest::Command(command));
         self.wake_actor(inner);
         receiver
     }
@@ -130,7 +144,7 @@ impl SharedState {
         page: RedrivePage,
     ) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
         let mut inner = self.lock_inner();
-        let receiver = inner.commands.push(ActorRequest::Page(Box::new(page)));
+        let receiver = inner.push_request(ActorRequest::Page(Box::new(page)));
         self.wake_actor(inner);
         receiver
     }
@@ -142,7 +156,7 @@ impl SharedState {
         request: RetryRequest,
     ) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
         let mut inner = self.lock_inner();
-        let receiver = inner.commands.push(ActorRequest::Retry(request));
+        let receiver = inner.push_request(ActorRequest::Retry(request));
         self.wake_actor(inner);
         receiver
     }

@@ -5,6 +5,7 @@
 //!   incarnations.
 //! - A claim that an incarnation took before it panicked has no result: it is unknown whether the
 //!   claim took effect, and its client receives an error that says so.
+//! - The deletion of the subscription ends all waits.
 //! - Events that were handed to a client that has gone are taken back at once and do not count as
 //!   an attempt.
 
@@ -101,7 +102,7 @@ pub struct WaitingClient {
 impl WaitingClient {
     /// Returns events once there are any. None are returned if the client must ask again.
     pub async fn next_events(&mut self) -> Received {
-        // The sender is dropped with the subscription.
+        // The sender is dropped when the subscription is deleted.
         (&mut self.answer).await.unwrap_or_default()
     }
 }
@@ -131,10 +132,13 @@ impl SharedState {
     pub fn receive_events(self: &Arc<Self>, events_max: u32) -> WaitingClient {
         let (reply, answer) = oneshot::channel();
         let mut inner = self.lock_inner();
+        let is_deleted = inner.is_deleted;
         let queue = inner.queue.get_or_insert_default();
         let id = ReceiveId(queue.next());
-        queue.waiting.insert(id, (events_max, reply));
-        queue.inputs.push_back(Input::Receive(id, events_max));
+        if !is_deleted {
+            queue.waiting.insert(id, (events_max, reply));
+            queue.inputs.push_back(Input::Receive(id, events_max));
+        }
         self.wake_actor(inner);
         WaitingClient {
             shared: Arc::clone(self),
@@ -144,7 +148,7 @@ impl SharedState {
     }
 
     /// Passes a client's claim on its leases to the actor. The response arrives once it is durable,
-    /// and never if the actor panics before that.
+    /// and never if the actor panics or the subscription is deleted before that.
     pub fn claim_leases(
         &self,
         action: LeaseAction,
@@ -152,12 +156,15 @@ impl SharedState {
     ) -> oneshot::Receiver<Vec<LeaseResult>> {
         let (reply, answer) = oneshot::channel();
         let mut inner = self.lock_inner();
+        let is_deleted = inner.is_deleted;
         let queue = inner.queue.get_or_insert_default();
         let id = queue.next();
-        queue.claims.insert(id, reply);
-        queue
-            .inputs
-            .push_back(Input::Claim(LeaseClaim { id, action, leases }));
+        if !is_deleted {
+            queue.claims.insert(id, reply);
+            queue
+                .inputs
+                .push_back(Input::Claim(LeaseClaim { id, action, leases }));
+        }
         self.wake_actor(inner);
         answer
     }

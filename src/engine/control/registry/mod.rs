@@ -295,7 +295,7 @@ impl Registry {
         topic.notify_changed();
         outcome
             .await
-            .map_err(|_| journal::Error::Closed)?
+            .map_err(|_| lost_result_error(&child))?
             .map_err(Error::CommandRefused)
     }
 
@@ -316,7 +316,7 @@ impl Registry {
         topic.notify_changed();
         let result = outcome
             .await
-            .map_err(|_| journal::Error::Closed)?
+            .map_err(|_| lost_result_error(&child))?
             .map_err(Error::CommandRefused)?;
         Ok(result.events)
     }
@@ -531,7 +531,20 @@ pub(super) fn refused_plan(error: PlanError) -> Error {
 fn known_child(topic: &TopicHandle, name: &str) -> Result<Arc<SubscriptionHandle>, Error> {
     topic
         .find_child_named(name)
-        .ok_or_else(|| Error::Unknown(format!("there is no event subscription '{name}'")))
+        .ok_or_else(|| no_child_error(name))
+}
+
+fn no_child_error(name: &str) -> Error {
+    Error::Unknown(format!("there is no event subscription '{name}'"))
+}
+
+/// Why a subscription has not replied to a command.
+fn lost_result_error(child: &SubscriptionHandle) -> Error {
+    if child.shared.is_deleted() {
+        no_child_error(child.shared.record().name.as_str())
+    } else {
+        journal::Error::Closed.into()
+    }
 }
 
 pub(in crate::control) fn parse_record<T: for<'de> Deserialize<'de>>(

@@ -180,7 +180,7 @@ impl TopicHandle {
         }
         let from = match part.from {
             None => all.from,
-            Some(point) => self.resolve_point(point, next).await?,
+            Some(point) => self.resolve_point(point, next).await?.max(Seq::FIRST),
         };
         let end = match part.to {
             None => next,
@@ -188,7 +188,8 @@ impl TopicHandle {
         };
         // A range by time means the events that were appended then, even if they have been trimmed.
         let is_trimmed = match part.from {
-            Some(ReplayPoint::At(seq)) => seq < all.from,
+            // Sequences begin at 1: 0 is the beginning, too.
+            Some(ReplayPoint::At(seq)) => seq.max(Seq::FIRST) < all.from,
             Some(ReplayPoint::Since(at)) => {
                 all.from > Seq::FIRST && at < self.appended_at(all.from).await?.unwrap_or_default()
             }

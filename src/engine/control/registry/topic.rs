@@ -429,19 +429,29 @@ impl TopicHandle {
         children.insert(key, Arc::new(SubscriptionHandle::new(state, host)));
     }
 
+    /// Removes a deleted subscription.
     pub(super) fn remove_child(&self, name: &str) {
-        self.children
+        let child = self
+            .children
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&name.to_ascii_lowercase());
+        if let Some(child) = child {
+            child.shared.end_waits();
+        }
     }
 
     /// Stops everything: the topic was deleted.
     pub(super) fn stop_all(&self) {
-        self.children
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        let children = std::mem::take(
+            &mut *self
+                .children
+                .write()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        for child in children.values() {
+            child.shared.end_waits();
+        }
         self.proposals
             .write()
             .unwrap_or_else(PoisonError::into_inner)
