@@ -249,4 +249,24 @@ await scene({
     await until('the overview', async () => (await page.locator('h1').innerText()) === 'Overview');
     watch.clean('exact numbers');
   },
+
+  async 'a text that the form cannot show is told, and the form stays'() {
+    await open({ id: subscriptionId('orders', 'exact') });
+    const json = main().getByLabel('JSON of the properties');
+    const text = await json.inputValue();
+    const wrong = {
+      labels: 'a',
+      filter: { includedEventTypes: 'Order.Placed' },
+      retryPolicy: { schedule: [5] },
+      destination: { properties: { deliveryAttributeMappings: {} } },
+    };
+    for (const [key, value] of Object.entries(wrong)) {
+      await json.fill(JSON.stringify({ ...JSON.parse(text), [key]: value }));
+      await main().locator('.wrong').getByText(`“${key}`).waitFor();
+      check(await button('Review').isDisabled(), `${key} can be reviewed`);
+    }
+    await json.fill(text);
+    await until('the text to be right', async () => (await main().locator('.wrong').count()) === 0);
+    watch.clean('wrong members');
+  },
 });

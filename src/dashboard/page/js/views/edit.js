@@ -3,7 +3,7 @@ import { callApi, getJson, pathOf, tagOf, withQuery } from '../api.js';
 import { runAction } from '../actions.js';
 import { formatCommand, formatDuration, shortName, splitId, subscriptionId, topicArgument } from '../format.js';
 import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from '../html.js';
-import { parseExact, printJson } from '../json.js';
+import { isObject, parseExact, printJson } from '../json.js';
 import { usePoll } from '../poll.js';
 import { withOneDestination } from '../resources.js';
 import { goTo, leaveQuestion, link, useParams } from '../state.js';
@@ -23,6 +23,7 @@ import {
   Schema,
   Signing,
   Transformation,
+  wrongMember,
 } from './subjects.js';
 import { TransformBench } from './transform.js';
 
@@ -87,8 +88,6 @@ function editableProperties(data) {
   return properties;
 }
 
-const isObject = (value) => value !== null && typeof value === 'object' && !Array.isArray(value);
-
 /** A JSON merge patch (RFC 7396) from one to the other; undefined where they are equal. */
 export function mergePatch(before, after) {
   if (JSON.stringify(before) === JSON.stringify(after)) return undefined;
@@ -150,14 +149,15 @@ const NO_REVIEW = { plan: null, warnings: [], error: null };
 const newDraft = (body) => ({ body, text: printJson(body, 2), wrong: '', ...NO_REVIEW });
 
 /**
- * The draft with a text that was typed. While the text is no object, the form keeps the last one.
+ * The draft with a text that was typed. While the form cannot show the text, it keeps the last one.
  * @param {Draft} draft @param {string} text @returns {Draft}
  */
 function draftWithText(draft, text) {
   const next = { ...draft, ...NO_REVIEW, text };
   try {
     const body = parseExact(text);
-    return isObject(body) ? { ...next, body, wrong: '' } : { ...next, wrong: 'The properties are an object: { … }' };
+    const wrong = isObject(body) ? wrongMember(body) : 'The properties are an object: { … }';
+    return wrong ? { ...next, wrong } : { ...next, body, wrong };
   } catch (problem) {
     return { ...next, wrong: problem.message };
   }

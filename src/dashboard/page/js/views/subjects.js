@@ -1,6 +1,7 @@
 // The parts of the form of an event subscription, folded by subject.
 import { exactDuration } from '../format.js';
 import { html, useEffect, useRef, useState } from '../html.js';
+import { exactNumber, exactText, isObject, parseExact, printJson } from '../json.js';
 import { link } from '../state.js';
 import { Field, Select } from '../ui.js';
 
@@ -66,6 +67,40 @@ const commaList = (text) =>
     .map((one) => one.trim())
     .filter(Boolean);
 const isGiven = (value) =>
+const isText = (value) => typeof value === 'string';
+
+/** Members of the properties that are lists, with what their items are. */
+const LISTS = {
+  advancedFilters: isObject,
+  deliveryAttributeMappings: isObject,
+  filters: isObject,
+  includedEventTypes: isText,
+  labels: isText,
+  secrets: isText,
+  values: () => true,
+};
+/** Members of the properties that are objects. */
+const OBJECTS =
+  /^(destination|properties|push|queue|filter|retryPolicy|ordering|transform|signing)$|(Configuration|Destination|Identity)$/;
+
+/** The first member that the form cannot show, because it has another kind of value; empty if there is none. */
+export function wrongMember(object, path = '') {
+  for (const [key, value] of Object.entries(object)) {
+    const at = path ? `${path}.${key}` : key;
+    if (value === null) continue;
+    if (key in LISTS) {
+      if (!Array.isArray(value) || !value.every(LISTS[key])) return `“${at}” is a list: [ … ]`;
+    } else if (OBJECTS.test(key) && !isObject(value)) return `“${at}” is an object: { … }`;
+    else if (key === 'schedule' && ![].concat(value).every(isText)) return `“${at}” is a text or a list of texts`;
+    const inner = [].concat(value).filter(isObject);
+    for (const one of key === 'transform' ? [] : inner) {
+      const wrong = wrongMember(one, at);
+      if (wrong) return wrong;
+    }
+  }
+  return '';
+}
+
   value !== undefined && value !== null && value !== '' && !(Array.isArray(value) && value.length === 0);
 
 /** A part of the form that is open if one of its settings is set or wrong. */
