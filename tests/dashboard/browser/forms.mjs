@@ -269,4 +269,37 @@ await scene({
     await until('the text to be right', async () => (await main().locator('.wrong').count()) === 0);
     watch.clean('wrong members');
   },
+
+  async 'secrets that are hidden are kept when another setting beside them changes'() {
+    const secret = `whsec_${Buffer.from('a secret of the test of the form').toString('base64')}`;
+    await server.subscribe('orders', 'secret', `${hook}/secret`, {
+      webhook: {
+        deliveryAttributeMappings: [{ name: 'x-code', type: 'Static', properties: { value: 'code', isSecret: true } }],
+        signing: { secrets: [secret] },
+      },
+    });
+    await open({ id: subscriptionId('orders', 'secret') });
+    await button('Add a header').click();
+    await main().getByLabel('Header', { exact: true }).last().fill('x-more');
+    await main().getByLabel('Value', { exact: true }).last().fill('more');
+    await button('Generate a secret').click();
+    await button('Review').click();
+    await button('Save').click();
+    await heading('secret');
+    const id = subscriptionId('orders', 'secret');
+    const { value } = await server.ask('POST', `${id}/getDeliveryAttributes`);
+    const headers = value.map((one) => `${one.name}: ${one.properties.value}`).join();
+    check(headers === 'x-code: code,x-more: more', headers);
+    const { signing } = (await server.ask('GET', id)).properties.destination.properties;
+    check(signing.secrets.length === 2, `the former secret is gone: ${JSON.stringify(signing)}`);
+    await open({ id });
+    await main().getByLabel('Secrets, the newest first').fill('');
+    await main().getByLabel('Secrets, the newest first').blur();
+    await button('Review').click();
+    await button('Save').click();
+    await heading('secret');
+    const after = (await server.ask('GET', id)).properties.destination.properties;
+    check(!after.signing, `requests are signed still: ${JSON.stringify(after.signing)}`);
+    watch.clean('hidden secrets');
+  },
 });

@@ -73,16 +73,13 @@ function newProperties(topic, parent) {
 
 const SERVER_OWNED = ['provisioningState', 'topic', 'endpointInService'];
 
-/** The writable properties of a resource. The query of the address and the secrets are left out: the server keeps both unless a request sets them. */
+/** The writable properties of a resource. The query of the address is left out, and secrets are hidden: the server keeps both unless a request sets them. */
 function editableProperties(data) {
   const properties = structuredClone(withOneDestination(data.properties));
   for (const key of SERVER_OWNED) delete properties[key];
   const webhook = (properties.destination ?? properties.deliveryConfiguration?.push?.destination)?.properties ?? {};
   if (webhook.endpointBaseUrl !== undefined) webhook.endpointUrl = webhook.endpointBaseUrl;
   delete webhook.endpointBaseUrl;
-  delete webhook.signing;
-  if (webhook.deliveryAttributeMappings?.some((one) => one.properties?.isSecret))
-    delete webhook.deliveryAttributeMappings;
   for (const key of ['subjectBeginsWith', 'subjectEndsWith'])
     if (properties.filter?.[key] === '') delete properties.filter[key];
   return properties;
@@ -324,7 +321,7 @@ function Editor({ topic, id = '', read: first, parent }) {
         <${Filter} form=${form} isNamespace=${isNamespace} />
         ${isPush && html`
           <${Headers} form=${form} />
-          <${Signing} form=${form} isNew=${!id} />
+          <${Signing} form=${form} />
           <${Requests} form=${form} />
         `}
         <${Retries} form=${form} isNamespace=${isNamespace} edition=${parent.edition} />

@@ -66,7 +66,6 @@ const commaList = (text) =>
     .split(',')
     .map((one) => one.trim())
     .filter(Boolean);
-const isGiven = (value) =>
 const isText = (value) => typeof value === 'string';
 
 /** Members of the properties that are lists, with what their items are. */
@@ -101,6 +100,7 @@ export function wrongMember(object, path = '') {
   return '';
 }
 
+const isGiven = (value) =>
   value !== undefined && value !== null && value !== '' && !(Array.isArray(value) && value.length === 0);
 
 /** A part of the form that is open if one of its settings is set or wrong. */
@@ -248,6 +248,9 @@ export function Requests({ form }) {
   <//>`;
 }
 
+/** What the server shows instead of the value of a secret header. It keeps the value of a header that still has it. */
+const HIDDEN = 'Hidden';
+
 /** Headers of requests, with a text or a field of the event. */
 export function Headers({ form }) {
   const path = `${form.places.destination}.properties.deliveryAttributeMappings`;
@@ -255,6 +258,12 @@ export function Headers({ form }) {
   const write = (next) => form.put(path)(next.length > 0 ? next : '');
   const change = (index, row) => write(rows.map((one, at) => (at === index ? row : one)));
   const valueOf = ({ properties }) => properties?.value ?? properties?.sourceField ?? '';
+  const shownValue = (row) => (valueOf(row) === HIDDEN ? '' : valueOf(row));
+  // Without a value the server keeps the one of a secret header, also after a second thought.
+  const withSecret = (row, isSecret) => ({
+    ...row,
+    properties: { value: shownValue(row) || (isSecret ? undefined : ''), isSecret },
+  });
   const withValue = (row, value) => ({
     ...row,
     properties: row.type === 'Dynamic' ? { sourceField: value } : { ...row.properties, value },
@@ -269,7 +278,7 @@ export function Headers({ form }) {
       <${Select}
         label="From"
         value=${row.type}
-        onChange=${(type) => change(index, withValue({ name: row.name, type, properties: {} }, valueOf(row)))}
+        onChange=${(type) => change(index, withValue({ name: row.name, type, properties: {} }, shownValue(row)))}
         options=${[
           ['Static', 'a text'],
           ['Dynamic', 'a field of the event'],
@@ -284,9 +293,7 @@ export function Headers({ form }) {
         <input
           type="checkbox"
           checked=${row.properties?.isSecret ?? false}
-          onChange=${(event) =>
-            change(index, { ...row, properties: { ...row.properties, isSecret: event.currentTarget.checked } })
-          }
+          onChange=${(event) => change(index, withSecret(row, event.currentTarget.checked))}
         />${' '}
         secret
       </label>`}
@@ -312,19 +319,21 @@ export function Headers({ form }) {
 const newSecret = () => `whsec_${btoa(String.fromCharCode(...crypto.getRandomValues(new Uint8Array(32))))}`;
 
 /** The secrets that sign requests. */
-export function Signing({ form, isNew }) {
-  const path = `${form.places.destination}.properties.signing.secrets`;
-  const secrets = form.read(path) ?? [];
+export function Signing({ form }) {
+  const path = `${form.places.destination}.properties.signing`;
+  const secrets = form.read(path)?.secrets ?? [];
+  const write = (next) => form.put(path)(next.length > 0 ? { ...form.read(path), secrets: next } : '');
   return html`<${Subject} name="Signing" isSet=${secrets.length > 0} isWrong=${Boolean(form.errorAt('signing.secrets'))}>
-    <${ListSetting}
-      form=${form}
-      path=${path}
+    <${DraftField}
       label="Secrets, the newest first"
-      placeholder=${isNew ? 'none: requests are not signed' : 'as before'}
-      hint="Requests are signed as Standard Webhooks asks for. A secret is whsec_ and 24 to 64 bytes in Base64; it is not shown again."
+      value=${secrets.join(', ')}
+      error=${form.errorAt('signing.secrets')}
+      onCommit=${(text) => write(commaList(text))}
+      placeholder="none: requests are not signed"
+      hint="Requests are signed as Standard Webhooks asks for. A secret is whsec_ and 24 to 64 bytes in Base64; it is not shown again, and one shown as [hidden] is kept."
     />
     <div class="acts">
-      <button type="button" onClick=${() => form.put(path)([newSecret(), ...secrets].slice(0, 2))}>
+      <button type="button" onClick=${() => write([newSecret(), ...secrets].slice(0, 2))}>
         Generate a secret
       </button>
     </div>
