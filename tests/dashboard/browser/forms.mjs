@@ -302,4 +302,32 @@ await scene({
     check(!after.signing, `requests are signed still: ${JSON.stringify(after.signing)}`);
     watch.clean('hidden secrets');
   },
+
+  async 'a field that is emptied and typed again keeps the settings beside it'() {
+    const deadLetterDestination = {
+      endpointType: 'StorageBlob',
+      properties: { resourceId: '/local', blobContainerName: 'letters' },
+    };
+    await server.subscribe('orders', 'typed', `${hook}/typed`, {
+      properties: { ordering: { key: 'subject', onFailure: 'block' }, deadLetterDestination },
+    });
+    await open({ id: subscriptionId('orders', 'typed') });
+    for (const [label, text] of [
+      ['Order by key', 'data.id'],
+      ['Dead-letter destination', '/other'],
+    ]) {
+      await main().getByLabel(label).fill('');
+      await main().getByLabel(label).pressSequentially(text);
+    }
+    await main().getByLabel('Destination', { exact: true }).selectOption('Kafka');
+    await main().getByLabel('Destination', { exact: true }).selectOption('WebHook');
+    const body = JSON.parse(await main().getByLabel('JSON of the properties').inputValue());
+    check(body.ordering.onFailure === 'block', JSON.stringify(body.ordering));
+    const letters = body.deadLetterDestination.properties;
+    check(letters.blobContainerName === 'letters', JSON.stringify(letters));
+    check(body.destination.properties.endpointUrl === `${hook}/typed`, JSON.stringify(body.destination));
+    await show(page, '#/overview').catch(() => undefined);
+    await leave(page);
+    watch.clean('typed again');
+  },
 });

@@ -158,11 +158,16 @@ export function Destination({ form, isNew, isNamespace }) {
   const { destination } = form.places;
   const kind = form.read(`${destination}.endpointType`) ?? 'WebHook';
   const kinds = Object.keys(KINDS).filter((one) => !(isNamespace && one === 'NamespaceTopic'));
+  // The arrow keys pass through kinds, and come back.
+  const known = useRef({});
+  known.current[kind] = form.read(destination);
   const choose = (next) =>
-    form.put(destination)({
-      endpointType: next,
-      properties: next === 'WebHook' ? { endpointUrl: '' } : { resourceId: '' },
-    });
+    form.put(destination)(
+      known.current[next] ?? {
+        endpointType: next,
+        properties: next === 'WebHook' ? { endpointUrl: '' } : { resourceId: '' },
+      },
+    );
   return html`
     <${Select}
       label="Destination"
@@ -411,8 +416,16 @@ export function Retries({ form, isNamespace, edition }) {
   <//>`;
 }
 
+/** The last value that was set. A field that is emptied and typed again keeps what is beside it. */
+function useLastSet(value) {
+  const last = useRef(value);
+  if (value) last.current = value;
+  return last;
+}
+
 /** Order by key and transformation. */
 export function Order({ form }) {
+  const last = useLastSet(form.read('ordering'));
   return html`<${Subject} name="Order" isSet=${isGiven(form.read('ordering.key'))} isWrong=${Boolean(form.errorAt('ordering.key'))}>
     <${Field}
       label="Order by key"
@@ -420,9 +433,7 @@ export function Order({ form }) {
       error=${form.errorAt('ordering.key')}
       placeholder="none"
       hint="Such as subject or data.order.id: events of a key are delivered one after the other"
-      onInput=${({ currentTarget: { value } }) =>
-        form.put('ordering')(value ? { ...form.read('ordering'), key: value } : '')
-      }
+      onInput=${({ currentTarget: { value } }) => form.put('ordering')(value ? { ...last.current, key: value } : '')}
     />
   <//>`;
 }
@@ -457,12 +468,13 @@ export function DeadLetters({ form, name }) {
   const { letters } = form.places;
   const at = `${letters}.properties`;
   const id = form.read(`${at}.resourceId`) ?? '';
+  const last = useLastSet(form.read(at));
   const write = (resourceId, container) =>
     form.put(letters)(
       resourceId
         ? {
             endpointType: 'StorageBlob',
-            properties: { ...form.read(at), resourceId, ...(container && { blobContainerName: container }) },
+            properties: { ...last.current, resourceId, ...(container && { blobContainerName: container }) },
           }
         : '',
     );
