@@ -330,4 +330,38 @@ await scene({
     await leave(page);
     watch.clean('typed again');
   },
+
+  async 'values keep their blanks and their digits, in the form and in the filter bench'() {
+    const advancedFilters = [
+      { operatorType: 'StringIn', key: 'data.region', values: [' north'] },
+      { operatorType: 'StringIn', key: 'data.note', values: [''] },
+    ];
+    await server.subscribe('orders', 'values', `${hook}/values`, { properties: { filter: { advancedFilters } } });
+    const id = subscriptionId('orders', 'values');
+    await open({ id });
+    const field = main().getByLabel('Values', { exact: true });
+    check((await field.nth(0).inputValue()) === '[" north"]', `it shows ${await field.nth(0).inputValue()}`);
+    check((await field.nth(1).inputValue()) === '[""]', `it shows ${await field.nth(1).inputValue()}`);
+    await button('Remove condition 2').click();
+    await main().getByLabel('Operator').selectOption('NumberGreaterThan');
+    await main().getByLabel('Value', { exact: true }).fill(BIG);
+    await button('Review').click();
+    await button('Save').click();
+    await heading('values');
+    const stored = (await server.send('GET', id)).text;
+    check(stored.includes(`"value":${BIG}`), `stored is ${stored}`);
+    await show(page, hash('filter', { topic: topicId('orders'), id }));
+    const filter = main().getByLabel('Filter (JSON)');
+    await until('the filter', async () => (await filter.inputValue()).includes(`"value": ${BIG}`));
+    await main().getByLabel('Events', { exact: true }).selectOption('pasted');
+    const event = { id: 'a', eventType: 'T', subject: 's', dataVersion: '1', eventTime: '2026-01-01T00:00:00Z' };
+    const pasted = JSON.stringify({ ...event, data: { region: 0 } }).replace('"region":0', `"region":${BIG}`);
+    await main().getByLabel('One event, or a list of events').fill(pasted);
+    await button('Test the filter').click();
+    await main().getByText('0 of 1 match').waitFor();
+    await filter.fill((await filter.inputValue()).replace('NumberGreaterThan', 'NumberGreaterThanOrEquals'));
+    await button('Test the filter').click();
+    await main().getByText('1 of 1 match').waitFor();
+    watch.clean('values');
+  },
 });

@@ -526,23 +526,21 @@ function operandOf(operator, text) {
   if (hasNoValue(operator)) return {};
   const one = (part) =>
     /^Number/.test(operator) && part !== '' && !Number.isNaN(Number(part))
-      ? Number(part)
+      ? exactNumber(part)
       : operator === 'BoolEquals'
         ? part === 'true'
         : part;
   if (hasOneValue(operator)) return { value: one(text.trim()) };
   try {
-    return { values: text.trim().startsWith('[') ? JSON.parse(text) : commaList(text).map(one) };
+    return { values: text.trim().startsWith('[') ? parseExact(text) : commaList(text).map(one) };
   } catch {
     return { values: commaList(text) };
   }
 }
+/** Whether a list separated by commas would not keep this value. */
+const needsJson = (one) => typeof one === 'object' || /^$|^\s|^\[|,|\s$/.test(String(one));
 const operandText = ({ value, values }) =>
-  values === undefined
-    ? String(value ?? '')
-    : values.some((one) => typeof one === 'object' || String(one).includes(','))
-      ? JSON.stringify(values)
-      : values.join(', ');
+  !values ? exactText(value ?? '') : values.some(needsJson) ? printJson(values) : values.map(exactText).join(', ');
 
 /** The filter: event types, subject, and conditions on fields. */
 export function Filter({ form, isNamespace }) {
