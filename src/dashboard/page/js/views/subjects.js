@@ -207,6 +207,7 @@ export function Requests({ form }) {
   if (!WITH_BATCHES.includes(kind)) return null;
   const isSet =
     form.read(`${at}.maxEventsPerBatch`) > 1 ||
+    (form.read(`${at}.preferredBatchSizeInKilobytes`) ?? 64) !== 64 ||
     isGiven(form.read(`${at}.maxRequestsPerSecond`)) ||
     isGiven(form.read(`${at}.responseTimeoutInSeconds`));
   const isWrong = [
@@ -390,7 +391,11 @@ export function Retries({ form, isNamespace, edition }) {
   const { attempts, timeToLive } = form.places;
   const schedule = form.read('retryPolicy.schedule') ?? '';
   const most = form.read(attempts);
-  const isSet = isGiven(schedule) || (isGiven(most) && most !== 30);
+  const usualAttempts = isNamespace ? 10 : 30;
+  const isSet =
+    isGiven(schedule) ||
+    (most ?? usualAttempts) !== usualAttempts ||
+    (!isNamespace && (form.read(timeToLive) ?? 1440) !== 1440);
   const isWrong = [attempts, timeToLive, 'retryPolicy.schedule'].some((path) => form.errorAt(path));
   return html`<${Subject} name="Retries" isSet=${isSet} isWrong=${isWrong}>
     <${Setting} form=${form} path=${attempts} label="Attempts, at most" type="number" min="1" />
