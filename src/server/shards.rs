@@ -46,6 +46,7 @@ use super::{
     running_server::RunningServer,
     serve_until_stopped,
     service_notifier::{ActorThreads, ServiceNotifier},
+    settings,
     shutdown::{self, StopSignals},
     startup, worker_threads,
 };
@@ -54,6 +55,7 @@ use gridhook_cluster::{
     count_with_control,
     membership::{Membership, MembershipEnd},
 };
+use gridhook_compute::Compute;
 use gridhook_config::{Config, ObjectStoreConfig};
 use gridhook_policy::dead_letter_store::StoreKind;
 use gridhook_store::rocks::STORE;
@@ -159,6 +161,7 @@ pub(super) fn run(inputs: &ServerInputs, shards: usize) -> Result<(), ServerErro
         delivery_threads,
         folder: &folder,
         budget,
+        compute: Compute::new(settings::compute_limits(&inputs.config)),
     };
     let outcome = actix_rt::System::new().block_on(serve_cores(inputs, &plan, &mut stores));
     stores.iter().for_each(|store| store.close());
@@ -178,6 +181,8 @@ struct CorePlan<'a> {
     /// The folder of the stores.
     folder: &'a Path,
     budget: SharedBudget,
+    /// Computes for all cores.
+    compute: Compute,
 }
 
 impl CorePlan<'_> {
@@ -197,6 +202,7 @@ impl CorePlan<'_> {
             budget: self.budget.core,
             delivery_threads: self.delivery_threads,
             threads,
+            compute: self.compute.clone(),
             core: None,
         }
     }
