@@ -92,6 +92,9 @@ pub fn run(
     let declaration = read_declaration(&config)?;
     file_modes::restrict_modes(&config).map_err(io_error("the data folder"))?;
     shards::check_folder(&config)?;
+    if !shards::has_all_stores(&config) {
+        node::check_shards(&config)?;
+    }
     let shards = config.cluster.as_ref().map_or(1, |cluster| cluster.shards);
     let inputs = ServerInputs {
         config,

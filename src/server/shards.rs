@@ -116,6 +116,16 @@ pub(super) fn check_folder(config: &Config) -> Result<(), ServerError> {
     }
 }
 
+/// Whether the data folder has the stores of all shards.
+pub(super) fn has_all_stores(config: &Config) -> bool {
+    let data_dir = &config.server.data_dir;
+    match config.cluster.as_ref().map_or(1, |cluster| cluster.shards) {
+        1 => data_dir.join(STORE).exists(),
+        shards => (0..count_with_control(shards))
+            .all(|shard| data_dir.join(FOLDER).join(shard.to_string()).exists()),
+    }
+}
+
 fn foreign_folder_error(folder: &Path, content: &str, shards: usize) -> ServerError {
     let folder = folder.display();
     ServerError::Folder(format!(

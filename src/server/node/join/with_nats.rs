@@ -345,6 +345,18 @@ pub(in crate::node) fn shared_settings(
     ])
 }
 
+/// Refuses another number of shards than that of the cluster. Blocks.
+///
+/// # Errors
+/// If the cluster has another number, or a file of the settings cannot be read.
+pub(crate) fn check_shards(config: &Config) -> Result<(), ServerError> {
+    let Some(cluster) = &config.cluster else {
+        return Ok(());
+    };
+    let tls = load_nats_tls(cluster, config, &mut Vec::new())?;
+    Ok(nats::check_shards(cluster, tls.as_ref())?)
+}
+
 /// The names of the nodes that renew their records within `cluster.expiry`, which this takes.
 ///
 /// # Errors
