@@ -157,6 +157,22 @@ fn format_backup(backup: &BackupView) -> String {
     format!("\n{shard}backed up to {folder}: {files}, {bytes}, {written} written")
 }
 
+/// Opens the destination of an address, or else that of the settings.
+fn open_destination(config: &Config, url: Option<&str>) -> Result<Repository, CommandFailure> {
+    let shards = config.cluster.as_ref().map_or(1, |cluster| cluster.shards);
+    if let (None, Some(store)) = (url, &config.backup.store)
+        && shards > 1
+    {
+        let address = &store.address;
+        let problem = format!(
+            "each shard of the cluster has its own destination: give one of {address}/shard-0 to \
+             {address}/shard-{shards} as the address"
+        );
+        return Err(ClientError::Input(problem).into());
+    }
+    open_repository(&config.backup, url)
+}
+
 /// Opens a destination to read from it.
 fn open_repository(
     backup: &config::Backup,
@@ -194,7 +210,7 @@ impl DestinationArgs {
 
     fn list_backups(&self) -> Result<CommandOutcome, CommandFailure> {
         let config = Serve::load_config(self.config.clone(), None)?;
-        let repository = open_repository(&config.backup, self.destination_url().as_deref())?;
+        let repository = open_destination(&config, self.destination_url().as_deref())?;
         let BackupList {
             mut readable,
             mut unreadable,
@@ -267,10 +283,8 @@ impl Rehearse {
         umask(Mode::from_raw_mode(0o077));
         let DestinationArgs { config, output, .. } = &self.destination;
         let config = Serve::load_config(config.clone(), self.data_dir.clone())?;
-        let repository = open_repository(
-            &config.backup,
-            self.destination.destination_url().as_deref(),
-        )?;
+        let url = self.destination.destination_url();
+        let repository = open_destination(&config, url.as_deref())?;
         let stored = repository.find_sound(self.name.as_deref(), &mut warn_of_unreadable)?;
         let options = store_options(&config.journal);
         let scratch = self.scratch.clone();
