@@ -170,6 +170,14 @@ impl NodeFiles {
     }
 }
 
+/// What connects this node to the others.
+pub(in crate::node) fn load_connector(
+    cluster: &config::Cluster,
+    config: &Config,
+) -> Result<OwnerConnector, ServerError> {
+    Ok(NodeFiles::load(cluster, config)?.connector)
+}
+
 /// Makes the claims of all shards, with what the last process of this node has reported.
 async fn create_claims(
     stores: &[Arc<LocalStore>],
