@@ -63,6 +63,7 @@ pub struct NodeShard {
 /// The problem of a node that is cut off from NATS.
 const CUT_OFF: &str = "this node cannot reach the NATS servers: it owns nothing, and its copies may \
     be old";
+const NO_OWNER: &str = "requests wait, because no node of the cluster owns the store";
 
 /// The health of the core of a shard: that of its current run. Clones share it.
 #[derive(Clone, Default)]
@@ -206,10 +207,19 @@ impl ServerHealth {
             return node_readiness(shards());
         }
         let mut readiness = self.journal_readiness(phase);
-        if phase == StartPhase::Serving && shards().iter().any(|shard| shard.is_cut_off) {
-            readiness.ready = false;
-            readiness.problems.insert(0, CUT_OFF.to_owned());
+        if phase != StartPhase::Serving {
+            return readiness;
         }
+        let shards = shards();
+        let problem = if shards.iter().any(|shard| shard.is_cut_off) {
+            CUT_OFF
+        } else if shards.iter().any(|shard| !shard.has_owner) {
+            NO_OWNER
+        } else {
+            return readiness;
+        };
+        readiness.ready = false;
+        readiness.problems.insert(0, problem.to_owned());
         readiness
     }
 
@@ -393,7 +403,7 @@ impl NodeShards {
         problems.extend(self.shard_problem(
             is_ownerless,
             "requests wait, because no node of the cluster owns these shards",
-            "requests wait, because no node of the cluster owns the store",
+            NO_OWNER,
         ));
         problems.extend(self.shard_problem(
             |_, shard| shard.state == ShardState::Fetching,

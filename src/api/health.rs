@@ -74,7 +74,8 @@ pub enum ShardState {
     Fetching,
     /// The node cannot serve the shard before an operator has acted.
     Failed,
-    /// The node owned the shard, and cannot reach NATS: it neither stores nor delivers its events.
+    /// The node owned the shard, and cannot renew that in NATS: it neither stores nor delivers its
+    /// events.
     CutOff,
 }
 

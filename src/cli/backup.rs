@@ -157,6 +157,22 @@ fn format_backup(backup: &BackupView) -> String {
     format!("\n{shard}backed up to {folder}: {files}, {bytes}, {written} written")
 }
 
+/// Opens the destination of an address, or else that of the settings.
+fn open_destination(config: &Config, url: Option<&str>) -> CommandResult<Repository> {
+    let shards = config.cluster.as_ref().map_or(1, |cluster| cluster.shards);
+    if let (None, Some(store)) = (url, &config.backup.store)
+        && shards > 1
+    {
+        let address = &store.address;
+        let problem = format!(
+            "each shard of the cluster has its own destination: give one of {address}/shard-0 to \
+             {address}/shard-{shards} as the address"
+        );
+        return Err(ClientError::Input(problem).into());
+    }
+    open_repository(&config.backup, url)
+}
+
 /// Opens a destination to read from it.
 fn open_repository(backup: &config::Backup, url: Option<&str>) -> CommandResult<Repository> {
     let destination =
@@ -191,7 +207,7 @@ impl DestinationArgs {
 
     fn list_backups(&self) -> CommandResult {
         let config = Serve::load_config(self.config.clone(), None)?;
-        let repository = open_repository(&config.backup, self.destination_url().as_deref())?;
+        let repository = open_destination(&config, self.destination_url().as_deref())?;
         let BackupList {
             mut readable,
             mut unreadable,
@@ -264,10 +280,8 @@ impl Rehearse {
         umask(Mode::from_raw_mode(0o077));
         let DestinationArgs { config, output, .. } = &self.destination;
         let config = Serve::load_config(config.clone(), self.data_dir.clone())?;
-        let repository = open_repository(
-            &config.backup,
-            self.destination.destination_url().as_deref(),
-        )?;
+        let url = self.destination.destination_url();
+        let repository = open_destination(&config, url.as_deref())?;
         let name = self.name.as_deref();
         let folder = repository.find_folder(name)?;
         let is_folder = folder.is_some();

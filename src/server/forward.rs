@@ -227,6 +227,15 @@ impl Forwarder {
         !matches!(&*self.role.borrow(), Role::Standby { owner: None })
     }
 
+    /// Why there is no connection to an owner.
+    fn connection_error(&self) -> ForwardError {
+        if self.has_other_owner() {
+            ForwardError::Unconnected
+        } else {
+            ForwardError::NoOwner
+        }
+    }
+
     pub(super) fn has_other_owner(&self) -> bool {
         matches!(&*self.role.borrow(), Role::Standby { owner: Some(_) })
     }
@@ -319,7 +328,7 @@ where
         };
         loop {
             let connection = timeout_at(until, self.connect_to_owner(side)).await;
-            let (address, mut hop) = connection.map_err(|_| ForwardError::NoOwner)?;
+            let (address, mut hop) = connection.map_err(|_| self.forwarder.connection_error())?;
             let lost = self.forwarder.clone().wait_until_lost(address.clone());
             self.forwarder.counters.sent.add(1);
             let result = tokio::select! {

@@ -64,6 +64,7 @@ use self::{
 };
 pub use self::{error::ServerError, settings::editions};
 use gridhook_admin::health::CoreHealth;
+use gridhook_compute::Compute;
 use gridhook_config as config;
 use gridhook_config::Config;
 use gridhook_declared as declared;
@@ -91,6 +92,9 @@ pub fn run(
     let declaration = read_declaration(&config)?;
     file_modes::restrict_modes(&config).map_err(io_error("the data folder"))?;
     shards::check_folder(&config)?;
+    if !shards::has_all_stores(&config) {
+        node::check_shards(&config)?;
+    }
     let shards = config.cluster.as_ref().map_or(1, |cluster| cluster.shards);
     let inputs = ServerInputs {
         config,
@@ -103,11 +107,13 @@ pub fn run(
     }
     let threads = 2 * available_processors() + worker_threads(&inputs.config);
     let budget = descriptors::claim_descriptors(threads)?;
+    let compute = Compute::new(settings::compute_limits(&inputs.config));
     let mut launch = Launch {
         inputs,
         budget,
         delivery_threads: available_processors(),
         threads: ActorThreads::default(),
+        compute,
         core: None,
     };
     let mut state = ProcessState::default();
@@ -207,6 +213,9 @@ struct Launch {
     /// The number of threads of the actors. With 0 they run on that of the core.
     delivery_threads: usize,
     threads: ActorThreads,
+    /// The cores of a process share it: a part of `limits.compute_bytes` has no room for the
+    /// expansion of a template.
+    compute: Compute,
     /// Set for the core of a shard, which has others beside it in its process.
     core: Option<ShardCore>,
 }

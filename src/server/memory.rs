@@ -183,7 +183,6 @@ pub fn divide_budgets(config: &mut Config, shards: usize) {
     config.journal.write_buffer_bytes =
         divide_among_cores(config.journal.write_buffer_bytes, BUFFERS_MIN);
     config.limits.read_bytes = divide_among_cores(config.limits.read_bytes, READS_MIN);
-    config.limits.compute_bytes = divide_among_cores(config.limits.compute_bytes, COMPUTE_MIN);
 }
 
 /// Frees a page, so that the allocator returns the other free pages. To be called periodically, at

@@ -49,11 +49,13 @@ use super::{
     running_server::RunningServer,
     serve_until_stopped,
     service_notifier::{ActorThreads, ServiceNotifier},
+    settings,
     shutdown::{self, StopSignals},
     startup, worker_threads,
 };
 use gridhook_admin::health::{CoreHealth, ServerHealth, StartPhase, StartStep};
 use gridhook_cluster::membership::{Membership, MembershipEnd};
+use gridhook_compute::Compute;
 use gridhook_config::{Config, ObjectStoreConfig, count_with_control};
 use gridhook_policy::dead_letter_store::StoreKind;
 use gridhook_store::rocks::STORE;
@@ -114,6 +116,16 @@ pub(super) fn check_folder(config: &Config) -> Result<(), ServerError> {
     }
 }
 
+/// Whether the data folder has the stores of all shards.
+pub(super) fn has_all_stores(config: &Config) -> bool {
+    let data_dir = &config.server.data_dir;
+    match config.cluster.as_ref().map_or(1, |cluster| cluster.shards) {
+        1 => data_dir.join(STORE).exists(),
+        shards => (0..count_with_control(shards))
+            .all(|shard| data_dir.join(FOLDER).join(shard.to_string()).exists()),
+    }
+}
+
 fn foreign_folder_error(folder: &Path, content: &str, shards: usize) -> ServerError {
     let folder = folder.display();
     ServerError::Folder(format!(
@@ -158,6 +170,7 @@ pub(super) fn run(inputs: &ServerInputs, shards: usize) -> Result<(), ServerErro
         delivery_threads,
         folder: &folder,
         budget,
+        compute: Compute::new(settings::compute_limits(&inputs.config)),
     };
     // The stores are opened on as many threads as there are cores, which end soon after that.
     let system = actix_rt::System::with_tokio_rt(|| core_span::spanned_runtime(Span::none()));
@@ -177,6 +190,8 @@ struct CorePlan<'a> {
     /// The folder of the stores.
     folder: &'a Path,
     budget: SharedBudget,
+    /// Computes for all cores.
+    compute: Compute,
 }
 
 impl CorePlan<'_> {
@@ -195,6 +210,7 @@ impl CorePlan<'_> {
             budget: self.budget.core,
             delivery_threads: self.delivery_threads,
             threads,
+            compute: self.compute.clone(),
             core: None,
         }
     }

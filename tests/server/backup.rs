@@ -195,6 +195,45 @@ fn metric(server: &Server, name: &str) -> f64 {
     line.unwrap_or(f64::NAN)
 }
 
+#[test]
+fn the_backups_of_a_cluster_are_read_by_shard() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let settings = format!(
+        r#"
+        [server]
+        admin_token = "a-token-that-all-nodes-of-the-cluster-have"
+        [cluster]
+        engine = "nats"
+        node = "a"
+        urls = ["nats://127.0.0.1:4222"]
+        durability = "unchecked"
+        node_listen = "127.0.0.1:8082"
+        secret_file = "{}"
+        shards = 3
+        [backup.store]
+        url = "file://{}"
+        "#,
+        path("secret"),
+        path("backups"),
+    );
+    fs::create_dir_all(folder.path().join("backups/shard-1")).expect("a folder");
+    fs::write(path("gridhook.toml"), settings).expect("settings");
+    let config = path("gridhook.toml");
+    for command in ["list", "rehearse"] {
+        let (status, reported) = server::say(&["backup", command, "--config", &config]);
+        let where_they_are = format!(
+            "give one of file://{0}/shard-0 to file://{0}/shard-3 as the address",
+            path("backups")
+        );
+        assert!(!status.success(), "{reported}");
+        assert!(reported.contains(&where_they_are), "{reported}");
+    }
+    let shard = format!("file://{}/shard-1", path("backups"));
+    let (status, reported) = server::say(&["backup", "list", &shard, "--config", &config]);
+    assert!(status.success(), "{reported}");
+}
+
 /// Restores the newest backup and starts a server with it, which then delivers everything of
 /// `acknowledged` to `/well`.
 fn assert_comes_back(server: Server, config: &str, sink: &Sink, acknowledged: &[String]) {

@@ -163,7 +163,10 @@ fn the_cores_of_a_process_have_no_more_than_its_budgets_together() {
         assert!(cores * part.journal.block_cache_bytes <= whole.journal.block_cache_bytes);
         assert!(cores * part.journal.write_buffer_bytes <= whole.journal.write_buffer_bytes);
         assert!(cores * part.limits.read_bytes <= whole.limits.read_bytes);
-        assert!(cores * part.limits.compute_bytes <= whole.limits.compute_bytes);
+        assert_eq!(
+            part.limits.compute_bytes, whole.limits.compute_bytes,
+            "the cores compute on the same threads, with the same memory"
+        );
     }
 }
 

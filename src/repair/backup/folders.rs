@@ -32,12 +32,23 @@ pub(super) fn list_subfolders(folder: &Path) -> Result<Vec<PathBuf>, BackupError
 pub(super) struct TemporaryFolder {
     folder: PathBuf,
     was_there: bool,
+    /// The number of folders above it that were made for it. They stay.
+    made_parents: usize,
     own: Vec<PathBuf>,
 }
 
 impl TemporaryFolder {
-    /// Creates the folder, if it does not exist.
+    /// Creates the folder and those above it, if they do not exist.
     pub(super) fn create_folder(folder: &Path) -> Result<Self, BackupError> {
+        let parents = folder.ancestors().skip(1);
+        let made_parents = parents.take_while(|parent| is_missing(parent)).count();
+        if let Some(parent) = folder.parent().filter(|_| made_parents > 0) {
+            let made = DirBuilder::new()
+                .recursive(true)
+                .mode(PRIVATE_FOLDER)
+                .create(parent);
+            made.map_err(backup_io_error(parent))?;
+        }
         let was_there = match DirBuilder::new().mode(PRIVATE_FOLDER).create(folder) {
             Ok(()) => false,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => true,
@@ -46,6 +57,7 @@ impl TemporaryFolder {
         Ok(Self {
             folder: folder.to_owned(),
             was_there,
+            made_parents,
             own: Vec::new(),
         })
     }
@@ -61,14 +73,19 @@ impl TemporaryFolder {
     pub(super) fn keep_contents(mut self) -> Result<(), BackupError> {
         self.own.clear();
         self.was_there = true;
-        sync_folder(&self.folder)?;
-        match self.folder.parent() {
-            // The parent of a relative path with one name is the current folder.
-            Some(parent) if parent.as_os_str().is_empty() => sync_folder(Path::new(".")),
-            Some(parent) => sync_folder(parent),
-            None => Ok(()),
+        // The folder, those that were made above it, and the one that has them.
+        for folder in self.folder.ancestors().take(self.made_parents + 2) {
+            // The last ancestor of a relative path is the current folder.
+            let is_current = folder.as_os_str().is_empty();
+            sync_folder(if is_current { Path::new(".") } else { folder })?;
         }
+        Ok(())
     }
+}
+
+/// Whether a folder is missing. The last ancestor of a relative path is the current folder.
+fn is_missing(folder: &Path) -> bool {
+    !folder.as_os_str().is_empty() && !folder.exists()
 }
 
 impl Drop for TemporaryFolder {

@@ -3,25 +3,31 @@
 //! It makes a stream and a bucket of its own in NATS, uses them as a node does, and removes them.
 //! What the cluster has there is only read.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, io, time::Duration};
+
+use tokio::{net::TcpStream, time::timeout};
 
 use gridhook_clock::Clock;
 use gridhook_cluster::{
     bucket_name,
     nats::NatsRecords,
-    records::{ClusterRecords, RecordStore as _, SHARDS, StoredRecord},
+    records::{ClusterRecords, RecordStore as _, StoredRecord},
 };
 use gridhook_config::{Cluster, Config, NatsLogin, count_with_control};
 use gridhook_event::Timestamp;
 use gridhook_journal::changelog::nats::{NatsConnection, NatsError, ServerProblems, SyncReports};
 
 use super::{
-    join::{load_nats_tls, read_secret, shared_settings},
-    nats::{nats_credentials, stream_names},
+    join::{load_connector, load_nats_tls, read_secret, shared_settings},
+    nats::{nats_credentials, stored_shards, stream_names},
 };
+use crate::front::hop::OwnerConnector;
 
 /// The longest difference between the clocks of this machine and of the NATS servers.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
+
+/// How long a connection to another node is tried.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
 pub struct ClusterFindings {
@@ -218,7 +224,8 @@ fn examine_records(
     };
     check_shards(&stored, cluster, findings);
     let settings = shared_settings(cluster, config);
-    let nodes = ClusterRecords::from_stored(&stored, count_with_control(cluster.shards)).nodes;
+    let records = ClusterRecords::from_stored(&stored, count_with_control(cluster.shards));
+    let nodes = &records.nodes;
     for (name, node) in nodes.iter().filter(|(name, _)| **name != cluster.node) {
         for (setting, there) in &node.value.settings {
             if let Some(here) = settings.get(setting).filter(|here| *here != there) {
@@ -229,16 +236,59 @@ fn examine_records(
             }
         }
     }
+    examine_owners(connection, &records, cluster, config, findings);
     let names: Vec<&str> = nodes.keys().map(String::as_str).collect();
     findings
         .facts
         .push(format!("nodes with a record: {}", names.join(", ")));
 }
 
+/// Connects to the owners of shards, as this node does to forward a request. Those that do not run
+/// are no problem of the set-up.
+fn examine_owners(
+    connection: &NatsConnection,
+    records: &ClusterRecords,
+    cluster: &Cluster,
+    config: &Config,
+    findings: &mut ClusterFindings,
+) {
+    // The files are checked before.
+    let Ok(connector) = load_connector(cluster, config) else {
+        return;
+    };
+    let mut tried = BTreeSet::new();
+    for ownership in &records.shards {
+        let owner = ownership.value.owner_id.as_ref();
+        let Some(owner) = owner.and_then(|id| records.find_node(id)) else {
+            continue;
+        };
+        if owner.name == cluster.node || !tried.insert(&owner.name) {
+            continue;
+        }
+        let address = &owner.address;
+        let trial = timeout(CONNECT_MAX, try_connection(&connector, address));
+        if let Ok(Err(error)) = connection.runtime().block_on(trial) {
+            findings.problems.push(format!(
+                "the node {} at {address} and this node do not accept each other: {error}",
+                owner.name
+            ));
+        }
+    }
+}
+
+/// Fails if the node at `address` runs, and the two do not accept each other.
+async fn try_connection(connector: &OwnerConnector, address: &str) -> io::Result<()> {
+    let Ok(stream) = TcpStream::connect(address).await else {
+        return Ok(());
+    };
+    connector
+        .complete_handshake(stream, address, None)
+        .await
+        .map(drop)
+}
+
 fn check_shards(stored: &[StoredRecord], cluster: &Cluster, findings: &mut ClusterFindings) {
-    let record = stored.iter().find(|record| record.key == SHARDS);
-    let shards = record.and_then(|record| std::str::from_utf8(&record.value).ok()?.parse().ok());
-    if let Some(shards) = shards.filter(|shards: &usize| *shards != cluster.shards) {
+    if let Some(shards) = stored_shards(stored).filter(|shards| *shards != cluster.shards) {
         findings.problems.push(format!(
             "cluster.shards is {}, and the cluster has {shards}",
             cluster.shards

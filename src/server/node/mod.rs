@@ -43,7 +43,7 @@ use tokio::sync::watch;
 pub(super) use self::{
     end_guard::EndGuard,
     follow::FollowPace,
-    join::{Joined, join, join_alone, list_living_nodes},
+    join::{Joined, check_shards, join, join_alone, list_living_nodes},
     standby_context::become_standby,
     standing::Standing,
     tenure::{Ownership, StallReason, Tenure, TenureEnd, WriteStall},

@@ -8,7 +8,8 @@ use gridhook_cluster::{
     bucket_name, control_of,
     nats::{BUCKET_BYTES, NatsRecords},
     records::{
-        self, ClusterRecords, RecordError, RecordStore as _, ShardPosition, StoredRecord, shard_key,
+        self, ClusterRecords, RecordError, RecordStore as _, SHARDS, ShardPosition, StoredRecord,
+        shard_key,
     },
     stream_name,
 };
@@ -152,15 +153,46 @@ fn read_records_and_id(
     if shards == configured_shards {
         return Ok((stored, id));
     }
-    let name = &cluster.name;
+    Err(other_shards_error(cluster, shards))
+}
+
+fn other_shards_error(cluster: &Cluster, shards: usize) -> ClusterError {
     let what = format!(
-        "{configured_shards}, and the cluster {name} has {shards}; set {shards} on all nodes (the number is \
-         fixed when a cluster is created)"
+        "{}, and the cluster {} has {shards}; set {shards} on all nodes (the number is fixed when \
+         a cluster is created)",
+        cluster.shards, cluster.name
     );
-    Err(ClusterError::Setting {
+    ClusterError::Setting {
         key: "cluster.shards",
         what,
-    })
+    }
+}
+
+/// The number of shards in the records of a cluster.
+pub(super) fn stored_shards(stored: &[StoredRecord]) -> Option<usize> {
+    let record = stored.iter().find(|record| record.key == SHARDS)?;
+    std::str::from_utf8(&record.value).ok()?.parse().ok()
+}
+
+/// Refuses another number of shards than that of the cluster, before the data folder receives
+/// stores that no node can use. A cluster that cannot be read now is checked when the node joins.
+/// Blocks.
+pub(super) fn check_shards(
+    cluster: &Cluster,
+    tls: Option<&rustls::ClientConfig>,
+) -> Result<(), ClusterError> {
+    let credentials = nats_credentials(&cluster.login)?;
+    let Ok(connection) = NatsConnection::connect(&cluster.urls, &credentials, tls) else {
+        return Ok(());
+    };
+    let records = NatsRecords::open_bucket(&connection, &bucket_name(&cluster.name));
+    let Ok(stored) = connection.runtime().block_on(records.read()) else {
+        return Ok(());
+    };
+    match stored_shards(&stored) {
+        Some(shards) if shards != cluster.shards => Err(other_shards_error(cluster, shards)),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Reads the limits of a stream. Refuses one that is too small for `cluster.stream_keep_bytes`, if

@@ -85,7 +85,10 @@ fn node_shard(
     let failure = progress.failure();
     let state = match role {
         _ if failure.is_some() => ShardState::Failed,
-        Role::Owner(_) | Role::Draining(_) if is_cut_off && !may_act => ShardState::CutOff,
+        // Without a majority NATS confirms no renewal, although its records can be read.
+        Role::Owner(_) | Role::Draining(_) if !may_act && (is_cut_off || core.is_some()) => {
+            ShardState::CutOff
+        }
         Role::Owner(_) | Role::Draining(_) if core.is_some() => ShardState::Serving,
         Role::Owner(_) | Role::Draining(_) => ShardState::Starting,
         Role::Standby { .. } if progress.copy_progress().is_some() => ShardState::Fetching,
@@ -94,7 +97,7 @@ fn node_shard(
     };
     let has_owner = match role {
         Role::Standby { owner } => owner.is_some(),
-        Role::Owner(_) | Role::Draining(_) => state != ShardState::CutOff,
+        Role::Owner(_) | Role::Draining(_) => may_act,
     };
     NodeShard {
         state,

@@ -16,7 +16,6 @@ use crate::{
     timekeeping::Timekeeper,
 };
 use gridhook_admin::{ChaosTargets, admin_token::AdminToken, health};
-use gridhook_compute::Compute;
 use gridhook_deliver::ClientOptions;
 use gridhook_engine::control::registry::{Registry, StartQueue};
 use gridhook_event::Timestamp;
@@ -89,13 +88,12 @@ impl Recovered {
             }
         };
         let registry = Arc::clone(appended_to.get_or_init(|| Arc::new(registry)));
-        let compute = Compute::new(settings::compute_limits(config));
         let parts = ServerParts {
             config: config.clone(),
             clock,
             journal,
             registry,
-            compute,
+            compute: launch.compute.clone(),
         };
         Ok((
             Self {

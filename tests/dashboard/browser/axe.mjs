@@ -1,5 +1,5 @@
 // axe-core: no violation of WCAG 2.2 AA in any view, light and dark, at 1280 and at 320 pixels; and nothing wider than the page at 320.
-import { Server, check, scene, show, violations, visit } from './support.mjs';
+import { Server, check, hash, scene, show, subscriptionId, topicId, violations, visit } from './support.mjs';
 import { VIEWS, fill } from './views.mjs';
 
 let server;
@@ -37,7 +37,19 @@ await scene({
 
   async 'nothing is wider than a page of 320 pixels, which 400 % of 1280 are'() {
     const narrow = await visit(server, { viewport: { width: 320, height: 640 } });
-    for (const { name, at } of VIEWS) {
+    // The longest names.
+    const [topic, subscription] = ['t'.repeat(50), 's'.repeat(64)];
+    await server.topic(topic);
+    await server.subscribe(topic, subscription, 'http://127.0.0.1:9/');
+    await server.publish(topic, [{ id: 'long' }]);
+    const id = subscriptionId(topic, subscription);
+    const long = [
+      { name: 'event', at: hash('event', { topic: topicId(topic), id: 'long' }) },
+      { name: 'topic', at: hash('topic', { id: topicId(topic) }) },
+      { name: 'edit', at: hash('edit', { id }) },
+      { name: 'subscription', at: hash('subscription', { id }) },
+    ];
+    for (const { name, at } of [...VIEWS, ...long]) {
       await show(narrow.page, at);
       const wide = await narrow.page.evaluate(() => document.documentElement.scrollWidth);
       check(

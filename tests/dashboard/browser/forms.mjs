@@ -249,4 +249,119 @@ await scene({
     await until('the overview', async () => (await page.locator('h1').innerText()) === 'Overview');
     watch.clean('exact numbers');
   },
+
+  async 'a text that the form cannot show is told, and the form stays'() {
+    await open({ id: subscriptionId('orders', 'exact') });
+    const json = main().getByLabel('JSON of the properties');
+    const text = await json.inputValue();
+    const wrong = {
+      labels: 'a',
+      filter: { includedEventTypes: 'Order.Placed' },
+      retryPolicy: { schedule: [5] },
+      destination: { properties: { deliveryAttributeMappings: {} } },
+    };
+    for (const [key, value] of Object.entries(wrong)) {
+      await json.fill(JSON.stringify({ ...JSON.parse(text), [key]: value }));
+      await main().locator('.wrong').getByText(`“${key}`).waitFor();
+      check(await button('Review').isDisabled(), `${key} can be reviewed`);
+    }
+    await json.fill(text);
+    await until('the text to be right', async () => (await main().locator('.wrong').count()) === 0);
+    watch.clean('wrong members');
+  },
+
+  async 'secrets that are hidden are kept when another setting beside them changes'() {
+    const secret = `whsec_${Buffer.from('a secret of the test of the form').toString('base64')}`;
+    await server.subscribe('orders', 'secret', `${hook}/secret`, {
+      webhook: {
+        deliveryAttributeMappings: [{ name: 'x-code', type: 'Static', properties: { value: 'code', isSecret: true } }],
+        signing: { secrets: [secret] },
+      },
+    });
+    await open({ id: subscriptionId('orders', 'secret') });
+    await button('Add a header').click();
+    await main().getByLabel('Header', { exact: true }).last().fill('x-more');
+    await main().getByLabel('Value', { exact: true }).last().fill('more');
+    await button('Generate a secret').click();
+    await button('Review').click();
+    await button('Save').click();
+    await heading('secret');
+    const id = subscriptionId('orders', 'secret');
+    const { value } = await server.ask('POST', `${id}/getDeliveryAttributes`);
+    const headers = value.map((one) => `${one.name}: ${one.properties.value}`).join();
+    check(headers === 'x-code: code,x-more: more', headers);
+    const { signing } = (await server.ask('GET', id)).properties.destination.properties;
+    check(signing.secrets.length === 2, `the former secret is gone: ${JSON.stringify(signing)}`);
+    await open({ id });
+    await main().getByLabel('Secrets, the newest first').fill('');
+    await main().getByLabel('Secrets, the newest first').blur();
+    await button('Review').click();
+    await button('Save').click();
+    await heading('secret');
+    const after = (await server.ask('GET', id)).properties.destination.properties;
+    check(!after.signing, `requests are signed still: ${JSON.stringify(after.signing)}`);
+    watch.clean('hidden secrets');
+  },
+
+  async 'a field that is emptied and typed again keeps the settings beside it'() {
+    const deadLetterDestination = {
+      endpointType: 'StorageBlob',
+      properties: { resourceId: '/local', blobContainerName: 'letters' },
+    };
+    await server.subscribe('orders', 'typed', `${hook}/typed`, {
+      properties: { ordering: { key: 'subject', onFailure: 'block' }, deadLetterDestination },
+    });
+    await open({ id: subscriptionId('orders', 'typed') });
+    for (const [label, text] of [
+      ['Order by key', 'data.id'],
+      ['Dead-letter destination', '/other'],
+    ]) {
+      await main().getByLabel(label).fill('');
+      await main().getByLabel(label).pressSequentially(text);
+    }
+    await main().getByLabel('Destination', { exact: true }).selectOption('Kafka');
+    await main().getByLabel('Destination', { exact: true }).selectOption('WebHook');
+    const body = JSON.parse(await main().getByLabel('JSON of the properties').inputValue());
+    check(body.ordering.onFailure === 'block', JSON.stringify(body.ordering));
+    const letters = body.deadLetterDestination.properties;
+    check(letters.blobContainerName === 'letters', JSON.stringify(letters));
+    check(body.destination.properties.endpointUrl === `${hook}/typed`, JSON.stringify(body.destination));
+    await show(page, '#/overview').catch(() => undefined);
+    await leave(page);
+    watch.clean('typed again');
+  },
+
+  async 'values keep their blanks and their digits, in the form and in the filter bench'() {
+    const advancedFilters = [
+      { operatorType: 'StringIn', key: 'data.region', values: [' north'] },
+      { operatorType: 'StringIn', key: 'data.note', values: [''] },
+    ];
+    await server.subscribe('orders', 'values', `${hook}/values`, { properties: { filter: { advancedFilters } } });
+    const id = subscriptionId('orders', 'values');
+    await open({ id });
+    const field = main().getByLabel('Values', { exact: true });
+    check((await field.nth(0).inputValue()) === '[" north"]', `it shows ${await field.nth(0).inputValue()}`);
+    check((await field.nth(1).inputValue()) === '[""]', `it shows ${await field.nth(1).inputValue()}`);
+    await button('Remove condition 2').click();
+    await main().getByLabel('Operator').selectOption('NumberGreaterThan');
+    await main().getByLabel('Value', { exact: true }).fill(BIG);
+    await button('Review').click();
+    await button('Save').click();
+    await heading('values');
+    const stored = (await server.send('GET', id)).text;
+    check(stored.includes(`"value":${BIG}`), `stored is ${stored}`);
+    await show(page, hash('filter', { topic: topicId('orders'), id }));
+    const filter = main().getByLabel('Filter (JSON)');
+    await until('the filter', async () => (await filter.inputValue()).includes(`"value": ${BIG}`));
+    await main().getByLabel('Events', { exact: true }).selectOption('pasted');
+    const event = { id: 'a', eventType: 'T', subject: 's', dataVersion: '1', eventTime: '2026-01-01T00:00:00Z' };
+    const pasted = JSON.stringify({ ...event, data: { region: 0 } }).replace('"region":0', `"region":${BIG}`);
+    await main().getByLabel('One event, or a list of events').fill(pasted);
+    await button('Test the filter').click();
+    await main().getByText('0 of 1 match').waitFor();
+    await filter.fill((await filter.inputValue()).replace('NumberGreaterThan', 'NumberGreaterThanOrEquals'));
+    await button('Test the filter').click();
+    await main().getByText('1 of 1 match').waitFor();
+    watch.clean('values');
+  },
 });

@@ -60,6 +60,41 @@ fn names() -> [String; SHARDS] {
 }
 
 #[test]
+fn a_node_with_several_shards_deploys_templates_and_simulates() {
+    if !has_nats() {
+        return;
+    }
+    let mut cluster = prepare();
+    serve(&mut cluster);
+    let node = &cluster.nodes[0];
+    let group = "/subscriptions/local/resourceGroups/dev";
+    node.command("PUT", group, &json!({"location": "westus2"}));
+    let [first, second] = names();
+    let topic = |name: &str| {
+        json!({
+            "type": "Microsoft.EventGrid/topics",
+            "apiVersion": "2022-06-15",
+            "name": name,
+            "location": "local",
+        })
+    };
+    let template = json!({
+        "$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#",
+        "contentVersion": "1.0.0.0",
+        "resources": [topic(&first), topic(&second)],
+    });
+    let deployment = format!("{group}/providers/Microsoft.Resources/deployments/main");
+    let body = json!({"properties": {"mode": "Incremental", "template": template}});
+    node.command("PUT", &deployment, &body);
+    wait_for("the deployment to succeed", START, || {
+        let deployment = node.command("GET", &deployment, &Value::Null).json();
+        deployment["properties"]["provisioningState"] == "Succeeded"
+    });
+    let plan = json!({"edition": "current", "models": ["healthy"], "subscriptions": 1, "days": 1});
+    node.command("POST", "/simulate", &plan);
+}
+
+#[test]
 fn the_log_names_the_shard_of_an_actor_and_a_refused_fault_is_recorded_once() {
     if !has_nats() {
         return;

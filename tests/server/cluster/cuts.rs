@@ -411,6 +411,9 @@ fn without_a_majority_of_nats_publishers_are_refused_and_nothing_is_lost() {
                 wait_for("publishers to be refused", LONG, || {
                     tried(node.address()) == 503
                 });
+                wait_for("the node not to be ready", LONG, || {
+                    node.request_without_token("GET", "/readyz", &[]).status == 503
+                });
             }
             println!(
                 "{killed} of 3 down: publishers of all nodes were refused after {:?}",

@@ -98,7 +98,6 @@ fn a_cluster_is_restored_with_the_backups_of_its_shards() {
     sharded.cluster.nats.0[0].kill();
     let mut restored = Sharded::prepare(&[]);
     let stores = restored.cluster.nodes[0].data_dir().join("shards");
-    fs::create_dir(&stores).expect("a folder");
     for shard in 0..=SHARDS {
         let from = at(shard);
         let to = stores.join(shard.to_string());

@@ -226,7 +226,9 @@ fn wait_until_all_are_seen(into: &Path, toml: &str, address: SocketAddr) {
 fn assert_other_settings_are_named(into: &Path, toml: &str) {
     let other = toml
         .replace("shards = 4", "shards = 5\nexpiry = \"3s\"")
-        .replace("node-1", "node-4");
+        .replace("node-1", "node-4")
+        .replace("cluster-secret", "other-secret");
+    fs::write(into.join("other-secret"), "a secret of no other node").expect("a secret");
     fs::write(into.join("gridhook-4.toml"), other).expect("settings");
     let (is_success, view) = check(into, 4);
     let problems = view["problems"].to_string();
@@ -234,6 +236,7 @@ fn assert_other_settings_are_named(into: &Path, toml: &str) {
     for problem in [
         "cluster.shards is 5, and the cluster has 4",
         "cluster.expiry is 3s here and 2s on the node",
+        "do not accept each other: the other end has another cluster.secret_file",
     ] {
         assert!(problems.contains(problem), "{problems}");
     }

@@ -486,9 +486,15 @@ fn another_number_of_shards_is_refused() {
         assert!(logs.contains(error), "{error} is not in {logs}");
     };
     let fixed = "the cluster test has 6; set 6 on all nodes";
-    refused(&mut sharded, 1, "4", fixed);
+    refused(&mut sharded, 1, "7", fixed);
     refused(&mut sharded, 2, "1", fixed);
+    // A refused start leaves no store in the data folder, so the right number is accepted.
+    sharded.cluster.nodes[1].set("CLUSTER__SHARDS", "6");
+    sharded.cluster.join(1);
+    sharded.cluster.nodes[1].terminate();
     // The folder says so, too, whatever the cluster is.
+    let of_one_shard = sharded.cluster.nodes[2].data_dir().join("rocksdb");
+    fs::create_dir_all(of_one_shard).expect("a folder");
     sharded.cluster.nodes[0].kill_9();
     refused(
         &mut sharded,

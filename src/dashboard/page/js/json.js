@@ -31,6 +31,17 @@ export const parseExact = (text) =>
     ),
   );
 
+export const isObject = (value) => value !== null && typeof value === 'object' && !Array.isArray(value);
+
+/** The number of a text; an integer that a number cannot hold keeps its digits, as with `parseExact`. @param {string} text */
+export function exactNumber(text) {
+  const number = Number(text);
+  return /^-?\d+$/.test(text) && !Number.isSafeInteger(number) ? EXACT + BigInt(text) : number;
+}
+
+/** The text of a value of `parseExact` that is no object. */
+export const exactText = (value) => String(value).replace(EXACT, '');
+
 /** The JSON of a value, with the digits that `parseExact` has kept. */
 export const printJson = (value, space = 0) =>
   JSON.stringify(value, null, space)?.replace(new RegExp(`"${EXACT}(-?\\d+)"`, 'g'), '$1');

@@ -174,6 +174,14 @@ impl NodeFiles {
     }
 }
 
+/// What connects this node to the others.
+pub(in crate::node) fn load_connector(
+    cluster: &config::Cluster,
+    config: &Config,
+) -> Result<OwnerConnector, ServerError> {
+    Ok(NodeFiles::load(cluster, config)?.connector)
+}
+
 /// Makes the claims of all shards, with what the last process of this node has reported.
 async fn create_claims(
     stores: &[Arc<LocalStore>],
@@ -332,6 +340,18 @@ pub(in crate::node) fn shared_settings(
         ("cluster.stream_keep_bytes".to_owned(), keep_bytes),
         ("server.public_url".to_owned(), public_url),
     ])
+}
+
+/// Refuses another number of shards than that of the cluster. Blocks.
+///
+/// # Errors
+/// If the cluster has another number, or a file of the settings cannot be read.
+pub(crate) fn check_shards(config: &Config) -> Result<(), ServerError> {
+    let Some(cluster) = &config.cluster else {
+        return Ok(());
+    };
+    let tls = load_nats_tls(cluster, config, &mut Vec::new())?;
+    Ok(nats::check_shards(cluster, tls.as_ref())?)
 }
 
 /// The names of the nodes that renew their records within `cluster.expiry`, which this takes.

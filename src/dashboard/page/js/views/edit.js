@@ -3,7 +3,7 @@ import { callApi, getJson, pathOf, tagOf, withQuery } from '../api.js';
 import { runAction } from '../actions.js';
 import { formatCommand, formatDuration, shortName, splitId, subscriptionId, topicArgument } from '../format.js';
 import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from '../html.js';
-import { parseExact, printJson } from '../json.js';
+import { isObject, parseExact, printJson } from '../json.js';
 import { usePoll } from '../poll.js';
 import { withOneDestination } from '../resources.js';
 import { goTo, leaveQuestion, link, useParams } from '../state.js';
@@ -23,6 +23,7 @@ import {
   Schema,
   Signing,
   Transformation,
+  wrongMember,
 } from './subjects.js';
 import { TransformBench } from './transform.js';
 
@@ -72,22 +73,17 @@ function newProperties(topic, parent) {
 
 const SERVER_OWNED = ['provisioningState', 'topic', 'endpointInService'];
 
-/** The writable properties of a resource. The query of the address and the secrets are left out: the server keeps both unless a request sets them. */
+/** The writable properties of a resource. The query of the address is left out, and secrets are hidden: the server keeps both unless a request sets them. */
 function editableProperties(data) {
   const properties = structuredClone(withOneDestination(data.properties));
   for (const key of SERVER_OWNED) delete properties[key];
   const webhook = (properties.destination ?? properties.deliveryConfiguration?.push?.destination)?.properties ?? {};
   if (webhook.endpointBaseUrl !== undefined) webhook.endpointUrl = webhook.endpointBaseUrl;
   delete webhook.endpointBaseUrl;
-  delete webhook.signing;
-  if (webhook.deliveryAttributeMappings?.some((one) => one.properties?.isSecret))
-    delete webhook.deliveryAttributeMappings;
   for (const key of ['subjectBeginsWith', 'subjectEndsWith'])
     if (properties.filter?.[key] === '') delete properties.filter[key];
   return properties;
 }
-
-const isObject = (value) => value !== null && typeof value === 'object' && !Array.isArray(value);
 
 /** A JSON merge patch (RFC 7396) from one to the other; undefined where they are equal. */
 export function mergePatch(before, after) {
@@ -150,14 +146,15 @@ const NO_REVIEW = { plan: null, warnings: [], error: null };
 const newDraft = (body) => ({ body, text: printJson(body, 2), wrong: '', ...NO_REVIEW });
 
 /**
- * The draft with a text that was typed. While the text is no object, the form keeps the last one.
+ * The draft with a text that was typed. While the form cannot show the text, it keeps the last one.
  * @param {Draft} draft @param {string} text @returns {Draft}
  */
 function draftWithText(draft, text) {
   const next = { ...draft, ...NO_REVIEW, text };
   try {
     const body = parseExact(text);
-    return isObject(body) ? { ...next, body, wrong: '' } : { ...next, wrong: 'The properties are an object: { … }' };
+    const wrong = isObject(body) ? wrongMember(body) : 'The properties are an object: { … }';
+    return wrong ? { ...next, wrong } : { ...next, body, wrong };
   } catch (problem) {
     return { ...next, wrong: problem.message };
   }
@@ -324,7 +321,7 @@ function Editor({ topic, id = '', read: first, parent }) {
         <${Filter} form=${form} isNamespace=${isNamespace} />
         ${isPush && html`
           <${Headers} form=${form} />
-          <${Signing} form=${form} isNew=${!id} />
+          <${Signing} form=${form} />
           <${Requests} form=${form} />
         `}
         <${Retries} form=${form} isNamespace=${isNamespace} edition=${parent.edition} />

@@ -1,7 +1,8 @@
 // Filter bench: a draft filter against the newest events or pasted ones. Nothing is sent or changed.
-import { getJson, isPortal, pathOf, postJson } from '../api.js';
+import { callApi, isPortal, pathOf, postJson } from '../api.js';
 import { formatCommand, formatNumber, formatPercent, shortName, splitId, topicArgument } from '../format.js';
 import { html, useEffect, useState } from '../html.js';
+import { parseExact, printJson } from '../json.js';
 import { usePoll } from '../poll.js';
 import { subscriptionsOf, listTopics } from '../resources.js';
 import { link, setParams, useParams } from '../state.js';
@@ -20,7 +21,11 @@ export default function FilterBench() {
     ['filters of', topic],
     0,
   );
-  const resource = usePoll(id ? (signal) => getJson(pathOf(id), signal) : null, ['filter of', id], 0);
+  const resource = usePoll(
+    id ? (signal) => callApi('GET', pathOf(id), { signal, isExact: true }) : null,
+    ['filter of', id],
+    0,
+  );
   const choices = (list.data ?? []).filter((one) => one.kind !== 'namespace');
   const known = topic && !choices.some((one) => one.id === topic) ? [[topic, shortName(topic)]] : [];
   const filter = resource.data?.properties.filter ?? resource.data?.properties.filtersConfiguration;
@@ -48,7 +53,7 @@ export default function FilterBench() {
   `;
 }
 
-const filterText = (filter) => JSON.stringify(filter, null, 2);
+const filterText = (filter) => printJson(filter, 2);
 
 /**
  * @param {{ topic: string, id: string, filter: any, isOwn?: boolean }} props with `isOwn` the filter is edited here
@@ -72,8 +77,8 @@ export function Bench({ topic, id, filter, isOwn = false }) {
     setBusy(true);
     setError(null);
     try {
-      const draft = JSON.parse(text);
-      const events = source === 'pasted' ? { events: JSON.parse(pasted) } : { last: Number(source) };
+      const draft = parseExact(text);
+      const events = source === 'pasted' ? { events: parseExact(pasted) } : { last: Number(source) };
       const [tried, present] = await Promise.all([
         postJson(path, { ...events, filter: draft }),
         id && JSON.stringify(draft) !== JSON.stringify(filter) ? postJson(path, events) : null,

@@ -1,6 +1,7 @@
 // The parts of the form of an event subscription, folded by subject.
 import { exactDuration } from '../format.js';
 import { html, useEffect, useRef, useState } from '../html.js';
+import { exactNumber, exactText, isObject, parseExact, printJson } from '../json.js';
 import { link } from '../state.js';
 import { Field, Select } from '../ui.js';
 
@@ -65,6 +66,40 @@ const commaList = (text) =>
     .split(',')
     .map((one) => one.trim())
     .filter(Boolean);
+const isText = (value) => typeof value === 'string';
+
+/** Members of the properties that are lists, with what their items are. */
+const LISTS = {
+  advancedFilters: isObject,
+  deliveryAttributeMappings: isObject,
+  filters: isObject,
+  includedEventTypes: isText,
+  labels: isText,
+  secrets: isText,
+  values: () => true,
+};
+/** Members of the properties that are objects. */
+const OBJECTS =
+  /^(destination|properties|push|queue|filter|retryPolicy|ordering|transform|signing)$|(Configuration|Destination|Identity)$/;
+
+/** The first member that the form cannot show, because it has another kind of value; empty if there is none. */
+export function wrongMember(object, path = '') {
+  for (const [key, value] of Object.entries(object)) {
+    const at = path ? `${path}.${key}` : key;
+    if (value === null) continue;
+    if (key in LISTS) {
+      if (!Array.isArray(value) || !value.every(LISTS[key])) return `“${at}” is a list: [ … ]`;
+    } else if (OBJECTS.test(key) && !isObject(value)) return `“${at}” is an object: { … }`;
+    else if (key === 'schedule' && ![].concat(value).every(isText)) return `“${at}” is a text or a list of texts`;
+    const inner = [].concat(value).filter(isObject);
+    for (const one of key === 'transform' ? [] : inner) {
+      const wrong = wrongMember(one, at);
+      if (wrong) return wrong;
+    }
+  }
+  return '';
+}
+
 const isGiven = (value) =>
   value !== undefined && value !== null && value !== '' && !(Array.isArray(value) && value.length === 0);
 
@@ -123,11 +158,16 @@ export function Destination({ form, isNew, isNamespace }) {
   const { destination } = form.places;
   const kind = form.read(`${destination}.endpointType`) ?? 'WebHook';
   const kinds = Object.keys(KINDS).filter((one) => !(isNamespace && one === 'NamespaceTopic'));
+  // The arrow keys pass through kinds, and come back.
+  const known = useRef({});
+  known.current[kind] = form.read(destination);
   const choose = (next) =>
-    form.put(destination)({
-      endpointType: next,
-      properties: next === 'WebHook' ? { endpointUrl: '' } : { resourceId: '' },
-    });
+    form.put(destination)(
+      known.current[next] ?? {
+        endpointType: next,
+        properties: next === 'WebHook' ? { endpointUrl: '' } : { resourceId: '' },
+      },
+    );
   return html`
     <${Select}
       label="Destination"
@@ -167,6 +207,7 @@ export function Requests({ form }) {
   if (!WITH_BATCHES.includes(kind)) return null;
   const isSet =
     form.read(`${at}.maxEventsPerBatch`) > 1 ||
+    (form.read(`${at}.preferredBatchSizeInKilobytes`) ?? 64) !== 64 ||
     isGiven(form.read(`${at}.maxRequestsPerSecond`)) ||
     isGiven(form.read(`${at}.responseTimeoutInSeconds`));
   const isWrong = [
@@ -213,6 +254,9 @@ export function Requests({ form }) {
   <//>`;
 }
 
+/** What the server shows instead of the value of a secret header. It keeps the value of a header that still has it. */
+const HIDDEN = 'Hidden';
+
 /** Headers of requests, with a text or a field of the event. */
 export function Headers({ form }) {
   const path = `${form.places.destination}.properties.deliveryAttributeMappings`;
@@ -220,6 +264,12 @@ export function Headers({ form }) {
   const write = (next) => form.put(path)(next.length > 0 ? next : '');
   const change = (index, row) => write(rows.map((one, at) => (at === index ? row : one)));
   const valueOf = ({ properties }) => properties?.value ?? properties?.sourceField ?? '';
+  const shownValue = (row) => (valueOf(row) === HIDDEN ? '' : valueOf(row));
+  // Without a value the server keeps the one of a secret header, also after a second thought.
+  const withSecret = (row, isSecret) => ({
+    ...row,
+    properties: { value: shownValue(row) || (isSecret ? undefined : ''), isSecret },
+  });
   const withValue = (row, value) => ({
     ...row,
     properties: row.type === 'Dynamic' ? { sourceField: value } : { ...row.properties, value },
@@ -234,7 +284,7 @@ export function Headers({ form }) {
       <${Select}
         label="From"
         value=${row.type}
-        onChange=${(type) => change(index, withValue({ name: row.name, type, properties: {} }, valueOf(row)))}
+        onChange=${(type) => change(index, withValue({ name: row.name, type, properties: {} }, shownValue(row)))}
         options=${[
           ['Static', 'a text'],
           ['Dynamic', 'a field of the event'],
@@ -249,9 +299,7 @@ export function Headers({ form }) {
         <input
           type="checkbox"
           checked=${row.properties?.isSecret ?? false}
-          onChange=${(event) =>
-            change(index, { ...row, properties: { ...row.properties, isSecret: event.currentTarget.checked } })
-          }
+          onChange=${(event) => change(index, withSecret(row, event.currentTarget.checked))}
         />${' '}
         secret
       </label>`}
@@ -277,19 +325,21 @@ export function Headers({ form }) {
 const newSecret = () => `whsec_${btoa(String.fromCharCode(...crypto.getRandomValues(new Uint8Array(32))))}`;
 
 /** The secrets that sign requests. */
-export function Signing({ form, isNew }) {
-  const path = `${form.places.destination}.properties.signing.secrets`;
-  const secrets = form.read(path) ?? [];
+export function Signing({ form }) {
+  const path = `${form.places.destination}.properties.signing`;
+  const secrets = form.read(path)?.secrets ?? [];
+  const write = (next) => form.put(path)(next.length > 0 ? { ...form.read(path), secrets: next } : '');
   return html`<${Subject} name="Signing" isSet=${secrets.length > 0} isWrong=${Boolean(form.errorAt('signing.secrets'))}>
-    <${ListSetting}
-      form=${form}
-      path=${path}
+    <${DraftField}
       label="Secrets, the newest first"
-      placeholder=${isNew ? 'none: requests are not signed' : 'as before'}
-      hint="Requests are signed as Standard Webhooks asks for. A secret is whsec_ and 24 to 64 bytes in Base64; it is not shown again."
+      value=${secrets.join(', ')}
+      error=${form.errorAt('signing.secrets')}
+      onCommit=${(text) => write(commaList(text))}
+      placeholder="none: requests are not signed"
+      hint="Requests are signed as Standard Webhooks asks for. A secret is whsec_ and 24 to 64 bytes in Base64; it is not shown again, and one shown as [hidden] is kept."
     />
     <div class="acts">
-      <button type="button" onClick=${() => form.put(path)([newSecret(), ...secrets].slice(0, 2))}>
+      <button type="button" onClick=${() => write([newSecret(), ...secrets].slice(0, 2))}>
         Generate a secret
       </button>
     </div>
@@ -341,7 +391,11 @@ export function Retries({ form, isNamespace, edition }) {
   const { attempts, timeToLive } = form.places;
   const schedule = form.read('retryPolicy.schedule') ?? '';
   const most = form.read(attempts);
-  const isSet = isGiven(schedule) || (isGiven(most) && most !== 30);
+  const usualAttempts = isNamespace ? 10 : 30;
+  const isSet =
+    isGiven(schedule) ||
+    (most ?? usualAttempts) !== usualAttempts ||
+    (!isNamespace && (form.read(timeToLive) ?? 1440) !== 1440);
   const isWrong = [attempts, timeToLive, 'retryPolicy.schedule'].some((path) => form.errorAt(path));
   return html`<${Subject} name="Retries" isSet=${isSet} isWrong=${isWrong}>
     <${Setting} form=${form} path=${attempts} label="Attempts, at most" type="number" min="1" />
@@ -367,8 +421,16 @@ export function Retries({ form, isNamespace, edition }) {
   <//>`;
 }
 
+/** The last value that was set. A field that is emptied and typed again keeps what is beside it. */
+function useLastSet(value) {
+  const last = useRef(value);
+  if (value) last.current = value;
+  return last;
+}
+
 /** Order by key and transformation. */
 export function Order({ form }) {
+  const last = useLastSet(form.read('ordering'));
   return html`<${Subject} name="Order" isSet=${isGiven(form.read('ordering.key'))} isWrong=${Boolean(form.errorAt('ordering.key'))}>
     <${Field}
       label="Order by key"
@@ -376,9 +438,7 @@ export function Order({ form }) {
       error=${form.errorAt('ordering.key')}
       placeholder="none"
       hint="Such as subject or data.order.id: events of a key are delivered one after the other"
-      onInput=${({ currentTarget: { value } }) =>
-        form.put('ordering')(value ? { ...form.read('ordering'), key: value } : '')
-      }
+      onInput=${({ currentTarget: { value } }) => form.put('ordering')(value ? { ...last.current, key: value } : '')}
     />
   <//>`;
 }
@@ -413,12 +473,13 @@ export function DeadLetters({ form, name }) {
   const { letters } = form.places;
   const at = `${letters}.properties`;
   const id = form.read(`${at}.resourceId`) ?? '';
+  const last = useLastSet(form.read(at));
   const write = (resourceId, container) =>
     form.put(letters)(
       resourceId
         ? {
             endpointType: 'StorageBlob',
-            properties: { ...form.read(at), resourceId, ...(container && { blobContainerName: container }) },
+            properties: { ...last.current, resourceId, ...(container && { blobContainerName: container }) },
           }
         : '',
     );
@@ -470,23 +531,21 @@ function operandOf(operator, text) {
   if (hasNoValue(operator)) return {};
   const one = (part) =>
     /^Number/.test(operator) && part !== '' && !Number.isNaN(Number(part))
-      ? Number(part)
+      ? exactNumber(part)
       : operator === 'BoolEquals'
         ? part === 'true'
         : part;
   if (hasOneValue(operator)) return { value: one(text.trim()) };
   try {
-    return { values: text.trim().startsWith('[') ? JSON.parse(text) : commaList(text).map(one) };
+    return { values: text.trim().startsWith('[') ? parseExact(text) : commaList(text).map(one) };
   } catch {
     return { values: commaList(text) };
   }
 }
+/** Whether a list separated by commas would not keep this value. */
+const needsJson = (one) => typeof one === 'object' || /^$|^\s|^\[|,|\s$/.test(String(one));
 const operandText = ({ value, values }) =>
-  values === undefined
-    ? String(value ?? '')
-    : values.some((one) => typeof one === 'object' || String(one).includes(','))
-      ? JSON.stringify(values)
-      : values.join(', ');
+  !values ? exactText(value ?? '') : values.some(needsJson) ? printJson(values) : values.map(exactText).join(', ');
 
 /** The filter: event types, subject, and conditions on fields. */
 export function Filter({ form, isNamespace }) {
