@@ -26,6 +26,7 @@ use gridhook_publish::{
     Refusal,
     http::{Publisher, method_not_allowed, pattern},
     namespace::paths_below_topic,
+    refusal::SasProblem,
 };
 use gridhook_subscription::SharedState;
 
@@ -201,6 +202,18 @@ fn has_access_token(request: &HttpRequest) -> bool {
     scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(ACCESS_TOKEN_SCHEME))
 }
 
+/// Whether the access key is none of the resource's keys, or is not allowed.
+fn is_without_key(refusal: &Refusal) -> bool {
+    matches!(
+        refusal,
+        Refusal::NotAuthorized { .. }
+            | Refusal::Sas {
+                problem: SasProblem::Signature,
+                ..
+            }
+    )
+}
+
 /// A client that waits for events.
 struct Poll {
     request: HttpRequest,
@@ -263,7 +276,9 @@ impl Poll {
         let has_waited = began.elapsed() >= KEY_RECHECK_AFTER;
         if !leases.is_empty() && has_waited && !has_access_token(&request) {
             let result = publisher.authenticate_consumer(&request).await;
-            if let Err(refusal @ Refusal::NotAuthorized { .. }) = result {
+            if let Err(refusal) = result
+                && is_without_key(&refusal)
+            {
                 // Once only: another client may soon have them.
                 peer.unless_written(|| {});
                 shared.take_back_leases(leases);
