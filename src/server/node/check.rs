@@ -266,10 +266,11 @@ fn examine_owners(
             continue;
         }
         let address = &owner.address;
-        let trial = timeout(CONNECT_MAX, try_connection(&connector, address));
-        if let Ok(Err(error)) = connection.runtime().block_on(trial) {
+        let trial = try_connection(&connector, address);
+        if let Err(error) = connection.runtime().block_on(trial) {
             findings.problems.push(format!(
-                "the node {} at {address} and this node do not accept each other: {error}",
+                "the node {} at {address} and this node do not accept each other: {error}; give all \
+                 nodes the same cluster.secret_file, and TLS to all or to none",
                 owner.name
             ));
         }
@@ -278,13 +279,14 @@ fn examine_owners(
 
 /// Fails if the node at `address` runs, and the two do not accept each other.
 async fn try_connection(connector: &OwnerConnector, address: &str) -> io::Result<()> {
-    let Ok(stream) = TcpStream::connect(address).await else {
-        return Ok(());
+    let connection = async {
+        let Ok(stream) = TcpStream::connect(address).await else {
+            return Ok(());
+        };
+        let hop = connector.complete_handshake(stream, address, None).await;
+        hop.map(drop)
     };
-    connector
-        .complete_handshake(stream, address, None)
-        .await
-        .map(drop)
+    timeout(CONNECT_MAX, connection).await.unwrap_or(Ok(()))
 }
 
 fn check_shards(stored: &[StoredRecord], cluster: &Cluster, findings: &mut ClusterFindings) {

@@ -236,7 +236,7 @@ fn assert_other_settings_are_named(into: &Path, toml: &str) {
     for problem in [
         "cluster.shards is 5, and the cluster has 4",
         "cluster.expiry is 3s here and 2s on the node",
-        "do not accept each other: the other end has another cluster.secret_file",
+        "give all nodes the same cluster.secret_file",
     ] {
         assert!(problems.contains(problem), "{problems}");
     }
