@@ -19,9 +19,10 @@ const LISTED: &[(&str, &str, &str)] = &[
         minute"),
     ("server/front/hop.rs", "UNPROVEN_MAX", "64 connections to the owner without a proof yet"),
     ("server/forward.rs", "IDLE_MAX", "64 idle connections of a thread to the owner"),
-    ("server/forward.rs", "READ_MAX", "30 s for the response of the owner to a read"),
     ("server/forward.rs", "CHANGE_MAX", "5 minutes to another request"),
     ("server/running_server.rs", "FINISH_MAX", "waits 1 s for responses"),
+    ("server/front/served_shards.rs", "TASKS_END_MAX", "1 s until the tasks of its requests have \
+        ended"),
     ("engine/control/audit/index.rs", "EXPIRED_MAX", "100 expired records removed in one write"),
     ("engine/control/audit.rs", "READS_MAX", "2000 records read for a page"),
     ("cli/apply/states.rs", "ROUNDS_MAX", "states of resources fetched 20 times"),
@@ -240,9 +241,6 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("server/router/identity.rs", "CALLERS_MAX", "1000 callers known to a thread"),
     ("server/router/identity.rs", "STALE_MAX", "for 10 s while the control plane cannot be \
         reached"),
-    ("server/router/topics.rs", "CONNECT_MAX", "5 s to connect to the owner of a topic of another \
-        shard"),
-    ("server/router/topics.rs", "IDLE_MAX", "8 idle connections to it"),
     ("server/router/topics.rs", "FOLLOW_MAX", "10 s for the owner of a shard to follow a change"),
     ("server/control_copy.rs", "WAIT_MAX", "of which 5 s at a time"),
     ("server/control_copy.rs", "SHARED_CATCH_UP_MAX", "1 s until a node that knows no such namespace \
