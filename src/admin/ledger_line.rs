@@ -215,6 +215,7 @@ fn lane_name(lane: Lane) -> String {
         Lane::BACKLOG => "backlog".to_owned(),
         Lane::EXPIRY => "expiry".to_owned(),
         Lane::OVERFLOW => "overflow".to_owned(),
+        Lane::RECENT => "recent".to_owned(),
         Lane(number) => format!("job {number}"),
     }
 }

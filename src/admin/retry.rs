@@ -58,7 +58,8 @@ pub(super) async fn retry_deliveries(call: Call<'_>) -> AdminResult {
         (false, Some(sequences))
             if (1..=DELIVERIES_MAX).contains(&sequences.len()) && after.is_none() =>
         {
-            let lanes = |seq: u64| [Lane::LIVE, Lane::BACKLOG].map(|lane| (lane, Seq(seq)));
+            let lanes =
+                |seq: u64| [Lane::LIVE, Lane::BACKLOG, Lane::RECENT].map(|lane| (lane, Seq(seq)));
             let keys = sequences.into_iter().flat_map(lanes).collect();
             (
                 RetryRequest {

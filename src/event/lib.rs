@@ -90,6 +90,8 @@ impl Lane {
     pub const EXPIRY: Self = Self(2);
     /// Events dropped unread because the topic's backlog reached its limit: given up by ranges.
     pub const OVERFLOW: Self = Self(3);
+    /// Events published shortly before an endpoint was found to be back: sent before the backlog.
+    pub const RECENT: Self = Self(4);
     /// The first lane of jobs (replays and redrives), which have one each.
     pub const FIRST_JOB: Self = Self(16);
 

@@ -202,7 +202,8 @@ pub struct ProbationRules {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaceRules {
-    /// The share of the last healthy rate at the end of probation: above 0, at most 1.
+    /// The share of the last healthy rate that the backlog and retries have at the end of
+    /// probation: above 0, at most 1.
     pub start_share: f64,
     /// The time in which the rate grows to the last healthy rate while requests succeed.
     #[serde(with = "humantime_serde")]

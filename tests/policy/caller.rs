@@ -6,7 +6,7 @@ use gridhook::{
     event::{RequestId, Timestamp},
     policy::{
         SubscriptionSettings,
-        endpoint::{Endpoint, RequestReport},
+        endpoint::{Endpoint, EventAge, RequestReport},
         outcome::{Failure, Outcome},
         record::{Cursor, Health},
     },
@@ -28,6 +28,8 @@ pub(super) struct Caller {
     pub(super) now: Timestamp,
     /// When each request left.
     pub(super) left: Vec<Timestamp>,
+    /// The age of the events that it calls with.
+    pub(super) age: EventAge,
     /// Events in a request.
     pub(super) events: usize,
     settings: SubscriptionSettings,
@@ -52,6 +54,7 @@ impl Caller {
             endpoint,
             now: START,
             left: Vec::new(),
+            age: EventAge::Old,
             events: 1,
             settings,
             in_flight: Vec::new(),
@@ -67,9 +70,7 @@ impl Caller {
             // As a machine does it: after each response what may leave leaves.
             loop {
                 let landed = self.land();
-                while next <= self.now
-                    && self.endpoint.free_requests(self.in_flight.len(), self.now) > 0
-                {
+                while next <= self.now && self.may_send() {
                     self.send(behavior);
                     next = next.after(pause);
                 }
@@ -127,6 +128,11 @@ impl Caller {
             Endpoint::from_cursor(&self.settings, &cursor, std::iter::empty(), self.now);
     }
 
+    fn may_send(&self) -> bool {
+        let in_flight = self.in_flight.len();
+        self.endpoint.free_requests(in_flight, self.age, self.now) > 0
+    }
+
     /// How many requests left in each `slice` since `from`.
     pub(super) fn counts(&self, from: Timestamp, slice: Duration) -> Vec<usize> {
         let mut counts = vec![0; (self.now.since(from).as_micros() / slice.as_micros()) as usize];
@@ -151,7 +157,7 @@ impl Caller {
     fn send(&mut self, behavior: Behavior<'_>) {
         let (outcome, latency) = behavior(self.now, self.in_flight.len() + 1);
         let request = RequestId(self.left.len() as u64 + self.now.0);
-        self.endpoint.record_sent(request, true, self.now);
+        self.endpoint.record_sent(request, self.age, true, self.now);
         self.left.push(self.now);
         let received = RequestReport {
             request,

@@ -7,10 +7,13 @@ use gridhook::{
     event::Timestamp,
     policy::{
         OutgoingBatch, SubscriptionSettings,
+        endpoint::EventAge,
         outcome::{Failure, Outcome},
         record::{Health, Rate},
     },
 };
+
+use proptest::{collection::vec, prelude::*};
 
 use super::{
     caller::{Caller, MINUTE, SECOND, busy, most_in_a_second, well},
@@ -105,6 +108,79 @@ fn an_endpoint_that_takes_what_it_took_before_is_never_offered_a_fifth_more() {
         matches!(caller.endpoint.health(), Health::Healthy { .. }),
         "no relapse"
     );
+}
+
+#[test]
+fn fresh_events_do_not_wait_for_the_climb() {
+    let mut caller = Caller::new(settings());
+    caller.fall_and_return(50);
+    caller.age = EventAge::Fresh;
+    let from = caller.now;
+    caller.call(5 * SECOND, 50, &mut well);
+    assert_eq!(caller.counts(from, SECOND / 2), [25; 10]);
+}
+
+#[test]
+fn fresh_events_are_never_offered_a_fifth_more_and_climb_after_a_failure() {
+    let mut caller = Caller::new(settings());
+    caller.fall_and_return(50);
+    caller.age = EventAge::Fresh;
+    caller.call_all(5 * MINUTE, &mut takes(50));
+    let most = most_in_a_second(&caller.left);
+    assert!(most <= 60, "{most} in a second");
+    assert!(
+        matches!(caller.endpoint.health(), Health::Healthy { .. }),
+        "no relapse"
+    );
+
+    let mut caller = Caller::new(settings());
+    caller.fall_and_return(50);
+    caller.age = EventAge::Fresh;
+    caller.call(SECOND / 10, 10, &mut busy);
+    let from = caller.now;
+    caller.call_all(5 * SECOND, &mut well);
+    assert_eq!(caller.counts(from, SECOND), [5, 5, 10, 15, 20]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// The naive model: old events climb from a tenth of the healthy rate to all of it in three
+    /// seconds. All together have a tenth more than it, and a twentieth more in each later second.
+    /// A burst of 50 ms is on top.
+    #[test]
+    fn old_events_climb_and_all_events_have_a_tenth_more_than_the_healthy_rate(
+        healthy in 20_u32..200,
+        ages in vec(any::<u64>(), 45),
+    ) {
+        let mut caller = Caller::new(settings());
+        caller.fall_and_return(healthy);
+        let from = caller.now;
+        let mut old = Vec::new();
+        for millisecond in 0..64 * ages.len() {
+            let is_fresh = ages[millisecond / 64] >> (millisecond % 64) & 1 == 1;
+            caller.age = if is_fresh { EventAge::Fresh } else { EventAge::Old };
+            let before = caller.left.len();
+            caller.call_all(SECOND / 1000, &mut well);
+            if !is_fresh {
+                old.extend_from_slice(&caller.left[before..]);
+            }
+        }
+        // The rate is measured over a window, and rounded.
+        let healthy = f64::from(healthy) * 1.02;
+        for (index, left) in caller.left.iter().enumerate() {
+            let seconds = left.since(from).as_secs_f64();
+            let grown = 1.1 * 1.05_f64.powf(seconds.floor());
+            let most = healthy * grown * (seconds + 0.05) + 2.0;
+            prop_assert!((index as f64) < most, "{index} events after {seconds} s of {most}");
+        }
+        for (index, left) in old.iter().enumerate() {
+            let seconds = left.since(from).as_secs_f64();
+            let climbed = 0.1 * seconds + 0.9 * seconds * seconds / 6.0;
+            let most = healthy * (climbed + 0.05) + 2.0;
+            prop_assert!((index as f64) < most, "{index} old events after {seconds} s of {most}");
+        }
+    }
 }
 
 #[test]
@@ -335,7 +411,7 @@ fn a_request_that_was_sent_twice_counts_twice() {
     let wait = |caller: &Caller| {
         caller
             .endpoint
-            .pace_opens(0, caller.now)
+            .pace_opens(0, EventAge::Old, caller.now)
             .expect("it is bounded")
             .since(*caller.left.last().expect("a request"))
     };

@@ -8,7 +8,7 @@ use gridhook::{
     policy::{
         SubscriptionSettings,
         edition::ProbationRules,
-        endpoint::{Endpoint, RequestReport, suspension_duration},
+        endpoint::{Endpoint, EventAge, RequestReport, suspension_duration},
         outcome::{Failure, LastOutcome, Outcome, Reason, RequestResult},
         record::{Command, CommandRefused, Cursor, Health, HeldBy},
     },
@@ -292,7 +292,7 @@ fn after(settings: &SubscriptionSettings, outcomes: &[Outcome]) -> (Endpoint, Ti
     let mut now = START;
     for (number, outcome) in outcomes.iter().enumerate() {
         let request = RequestId(number as u64);
-        endpoint.record_sent(request, true, now);
+        endpoint.record_sent(request, EventAge::Old, true, now);
         let received = RequestReport {
             request,
             sent: now,
@@ -359,7 +359,7 @@ fn failures_before_a_probation_do_not_count_after_it() {
     let (mut endpoint, now) = after(&strict(), &outcomes);
     endpoint.on_command(Command::Release, now);
     for number in 100..103 {
-        endpoint.record_sent(RequestId(number), true, now);
+        endpoint.record_sent(RequestId(number), EventAge::Old, true, now);
         let latency = Duration::ZERO;
         let received = RequestReport {
             request: RequestId(number),
@@ -408,12 +408,15 @@ fn the_probation_of_every_outcome_has_the_duration_of_the_table() {
             (failure, last, seconds)
         );
         assert_eq!(
-            endpoint.free_requests(0, until.before(Duration::from_micros(1))),
+            endpoint.free_requests(0, EventAge::Old, until.before(Duration::from_micros(1))),
             0,
             "nobody calls before its end"
         );
         assert_eq!(
-            (endpoint.free_requests(0, until), endpoint.opens_at()),
+            (
+                endpoint.free_requests(0, EventAge::Old, until),
+                endpoint.opens_at()
+            ),
             (1, Some(until)),
             "then one probe goes out"
         );

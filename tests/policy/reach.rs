@@ -1,16 +1,18 @@
 //! An endpoint that could not be reached is looked for with bare connections, and what is fresh
 //! goes first when it is back.
 
-use std::{cell::Cell, rc::Rc, time::Duration};
+use std::{cell::Cell, collections::BTreeMap, rc::Rc, time::Duration};
 
 use gridhook::{
-    event::{Lane, Seq},
+    event::{Lane, Seq, Timestamp},
     policy::{
         SubscriptionSettings,
         outcome::{Failure, RequestResult},
         record::{Command, Health},
     },
 };
+
+use proptest::prelude::*;
 
 use super::{
     driver::{Driver, START, answers, status},
@@ -85,7 +87,7 @@ fn an_endpoint_that_is_back_has_fresh_events_within_seconds_and_no_attempt_is_sp
             let fresh = driver
                 .order
                 .iter()
-                .position(|sent| *sent == (Lane::LIVE, Seq(1001)))
+                .position(|(_, seq)| *seq == Seq(1001))
                 .expect("it was sent");
             let after = driver.left[fresh].since(back);
             assert!(
@@ -105,6 +107,83 @@ fn an_endpoint_that_is_back_has_fresh_events_within_seconds_and_no_attempt_is_sp
                 "there is nothing more to look for"
             );
         }
+    }
+}
+
+/// Publishes an event at each interval.
+fn publish_each(
+    driver: &mut Driver,
+    interval: Duration,
+    time: Duration,
+) -> BTreeMap<Seq, Timestamp> {
+    let mut published = BTreeMap::new();
+    let end = driver.now.after(time);
+    while driver.now < end {
+        published.insert(driver.end(), driver.now);
+        driver.publish(&[("yes", 10)]);
+        driver.run_for(interval);
+    }
+    published
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6))]
+
+    /// Whether as many events come as before an outage or fewer: those published once the endpoint
+    /// is found wait for a few requests, although a backlog waits and those published before it was
+    /// found.
+    #[test]
+    fn fresh_events_do_not_wait_while_an_endpoint_returns(
+        per_second in 20_u32..100,
+        healthy_share in 100_u32..200,
+        backlog in 500_usize..1_500,
+        pause in 1_u32..5,
+    ) {
+        let pause = pause * SECOND;
+        let interval = SECOND / per_second;
+        let settings = SubscriptionSettings {
+            suspend_after: 10,
+            concurrency_max: 16,
+            reconnect_interval: pause,
+            ..plain()
+        };
+        let well = Rc::new(Cell::new(true));
+        let answers = Rc::clone(&well);
+        let reaches = Rc::clone(&well);
+        let endpoint = Box::new(move |_: &_| {
+            let result = if answers.get() {
+                status(200)
+            } else {
+                unreached(Failure::SocketError)
+            };
+            Some((Duration::from_millis(5), result))
+        });
+        let mut driver = Driver::new(settings, endpoint);
+        driver.is_large();
+        driver.reach = Box::new(move || reaches.get());
+        publish_each(&mut driver, interval * 100 / healthy_share, 70 * SECOND);
+        well.set(false);
+        publish_each(&mut driver, interval, SECOND);
+        driver.publish(&vec![("yes", 10); backlog]);
+        publish_each(&mut driver, interval, 20 * SECOND);
+        well.set(true);
+        let from = driver.left.len();
+        let unfound = publish_each(&mut driver, interval, 2 * pause);
+        let fresh = publish_each(&mut driver, interval, 20 * SECOND);
+        driver.run();
+        let sent = driver.order[from..].iter().zip(&driver.left[from..]);
+        let sent: BTreeMap<Seq, Timestamp> = sent.map(|((_, seq), left)| (*seq, *left)).collect();
+        let longest_wait = |published: &BTreeMap<Seq, Timestamp>| {
+            let waits = published.iter().map(|(seq, at)| sent[seq].since(*at));
+            waits.max().expect("some were published")
+        };
+        let fresh_wait = longest_wait(&fresh);
+        prop_assert!(fresh_wait <= 3 * interval, "{fresh_wait:?} of {interval:?}");
+        let last_unfound = unfound.keys().map(|seq| sent[seq]).max().expect("some");
+        let last = driver.left.last().expect("some");
+        prop_assert!(last_unfound < *last, "they precede the backlog");
+        let counters = driver.disk.cursor.counters;
+        prop_assert_eq!(counters.passed, counters.delivered);
     }
 }
 
@@ -209,7 +288,7 @@ fn at_the_start_of_the_server_the_first_probe_is_due_at_once_and_fresh_events_ha
         let fresh = driver
             .order
             .iter()
-            .position(|sent| *sent == (Lane::LIVE, Seq(1001)))
+            .position(|(_, seq)| *seq == Seq(1001))
             .expect("it was sent");
         assert!(fresh <= 9, "{fresh}");
     }
@@ -226,7 +305,7 @@ fn at_the_start_of_the_server_the_first_probe_is_due_at_once_and_fresh_events_ha
     let fresh = driver
         .order
         .iter()
-        .position(|sent| *sent == (Lane::LIVE, Seq(1001)))
+        .position(|(_, seq)| *seq == Seq(1001))
         .expect("it was sent");
     assert!(fresh <= 5, "{fresh}");
     driver.run();

@@ -123,8 +123,9 @@ fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_an
     println!("{healthy:.0} in a second before; then, in each half of one, {counts:?}");
     println!("the neighbour's events took {calm:?} before and {busy:?} meanwhile");
     let expected = healthy / 2.0;
+    // As many new events come as before, and the backlog is a tenth of them at first.
     assert!(
-        (counts[0] as f64) < 0.5 * expected,
+        (counts[0] as f64) < 1.4 * expected,
         "it is not overrun at first: {counts:?}"
     );
     // Four seconds together, so that a stall of this machine is a small part of them.
@@ -140,7 +141,7 @@ fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_an
     });
     let is_more = sums
         .zip(1u32..)
-        .any(|(sum, slices)| sum > expected * (1.2 * f64::from(slices) + 0.5));
+        .any(|(sum, slices)| sum > expected * (1.3 * f64::from(slices) + 0.5));
     assert!(!is_more, "and no more: {counts:?} of {healthy}");
     assert_eq!(
         server.status("orders", "hook")["health"]["state"],

@@ -36,6 +36,7 @@ use std::{sync::Arc, time::Duration};
 
 pub use health::{client_error_until, suspension_duration};
 pub use limit::limit_of_new;
+pub use pace::EventAge;
 pub use unavailable::Unavailable;
 
 use self::{
@@ -167,8 +168,8 @@ impl Endpoint {
         self.limit.get()
     }
 
-    /// How many more requests may leave now, with `in_flight` in flight.
-    pub fn free_requests(&self, in_flight: usize, now: Timestamp) -> u32 {
+    /// How many more requests with events of this age may leave now, with `in_flight` in flight.
+    pub fn free_requests(&self, in_flight: usize, age: EventAge, now: Timestamp) -> u32 {
         if self.unavailable(now).is_some() {
             return 0;
         }
@@ -178,17 +179,29 @@ impl Endpoint {
         }
         let free_count = self.free_under_limit(in_flight);
         match &self.bucket {
-            Some(bucket) => bucket.free_requests(now).min(free_count),
+            Some(bucket) => bucket.free_requests(age, now).min(free_count),
             None => free_count,
         }
     }
 
-    /// When the pace allows the next request; [`None`] without a pace, or if something else blocks.
-    pub fn pace_opens(&self, in_flight: usize, now: Timestamp) -> Option<Timestamp> {
-        let is_healthy = matches!(self.health, Health::Healthy { .. });
-        let bucket = self.bucket.as_ref().filter(|_| is_healthy)?;
+    /// When the pace allows the next request with events of this age; [`None`] without a pace, or
+    /// if something else blocks.
+    pub fn pace_opens(&self, in_flight: usize, age: EventAge, now: Timestamp) -> Option<Timestamp> {
+        let bucket = self.active_pace()?;
         let is_blocked = self.free_under_limit(in_flight) == 0 || self.unavailable(now).is_some();
-        (!is_blocked).then(|| bucket.next_token(now))
+        (!is_blocked).then(|| bucket.next_token(age, now))
+    }
+
+    /// Whether old events wait for the pace.
+    pub fn holds_back_old(&self, now: Timestamp) -> bool {
+        self.active_pace()
+            .is_some_and(|pace| pace.free_requests(EventAge::Old, now) == 0)
+    }
+
+    /// The pace, while it decides: probes have none.
+    fn active_pace(&self) -> Option<&RequestPace> {
+        let is_healthy = matches!(self.health, Health::Healthy { .. });
+        self.bucket.as_deref().filter(|_| is_healthy)
     }
 
     /// When a job's request may leave, given `in_flight` requests of jobs and the last one sent at
@@ -288,14 +301,20 @@ impl Endpoint {
 
     /// Notes that a request was sent, as full as possible or not. If the endpoint was suspended, it
     /// is the probe.
-    pub fn record_sent(&mut self, request: RequestId, is_full: bool, now: Timestamp) {
+    pub fn record_sent(
+        &mut self,
+        request: RequestId,
+        age: EventAge,
+        is_full: bool,
+        now: Timestamp,
+    ) {
         self.pace.not_before = None;
         match self.health {
             Health::Probing { .. } => {}
             Health::Healthy { .. } => {
                 self.limit.record_sent(is_full);
                 if let Some(bucket) = &mut self.bucket {
-                    bucket.take_token(now);
+                    bucket.take_token(age, now);
                 }
             }
             Health::Suspended {
@@ -397,7 +416,7 @@ impl Endpoint {
     /// Notes that the last request was sent twice: the next one waits for a further token.
     pub fn record_repeated(&mut self, now: Timestamp) {
         if let Some(bucket) = &mut self.bucket {
-            bucket.take_token_in_debt(now);
+            bucket.take_token_in_debt(EventAge::Old, now);
         }
     }
 

@@ -1,10 +1,14 @@
-//! The pace: a token bucket with one token per request, for an endpoint that failed recently or
+//! The pace: token buckets with one token per request, for an endpoint that failed recently or
 //! states its allowed rate.
 //!
-//! After probation the backlog and all due retries are ready at once. The bucket starts at a tenth
+//! After probation the backlog and all due retries are ready at once. Their rate starts at a tenth
 //! of the last healthy rate, climbs to that rate in seconds, and then grows a little in each second
 //! without failure, bounded by the rate of successes. A failure lowers it to a share of the
 //! accepted rate.
+//!
+//! Fresh events come as fast as they came before the outage, and the endpoint accepted that. They
+//! do not wait for the climb: until the first failure, the rate of all requests starts at
+//! `over_share` times the last healthy rate.
 //!
 //! Invariants:
 //! - The rate is at most `over_share` times the larger of the last healthy rate and the present
@@ -28,12 +32,24 @@ const BURST: Duration = Duration::from_millis(50);
 /// Successes are judged per second.
 const SECOND: Duration = Duration::from_secs(1);
 
+/// Whether the events of a request came while the endpoint was unavailable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventAge {
+    /// Published since the endpoint was last known to be unavailable, and not sent before.
+    Fresh,
+    /// Of the backlog, of a job, or retried.
+    Old,
+}
+
 /// The pace of an endpoint.
 #[derive(Debug)]
 pub(super) struct RequestPace {
     ceiling: Option<f64>,
     course: Option<RecoveryCourse>,
+    /// For all requests.
     bucket: TokenBucket,
+    /// For requests with old events, which need a token of each bucket.
+    old_bucket: TokenBucket,
 }
 
 /// The course of the rate after probation.
@@ -43,6 +59,8 @@ struct RecoveryCourse {
     goal: f64,
     floor: f64,
     rate: f64,
+    /// The rate of all requests, until a failure, if it is above `rate`.
+    total: Option<f64>,
     /// When the climb started, while it lasts.
     climbs: Option<Timestamp>,
     climb: Duration,
@@ -90,6 +108,7 @@ impl RequestPace {
                 goal,
                 floor,
                 rate: goal,
+                total: Some(goal * table.over_share),
                 climbs: Some(now),
                 climb: table.climb,
                 second: SecondCounts::starting_at(now),
@@ -111,16 +130,23 @@ impl RequestPace {
             ceiling,
             course,
             bucket: TokenBucket::new(tokens, BURST, now),
+            old_bucket: TokenBucket::new(tokens, BURST, now),
         })
     }
 
-    /// The present rate in requests per second.
+    /// The present rate of requests with old events, in requests per second.
     pub(super) fn current_rate(&self, now: Timestamp) -> f64 {
-        let course = self
-            .course
-            .as_ref()
-            .map_or(f64::INFINITY, |course| course.current_rate(now));
-        self.ceiling.map_or(course, |ceiling| ceiling.min(course))
+        self.cap_rate(self.course.as_ref().map(|course| course.current_rate(now)))
+    }
+
+    /// The present rate of all requests, in requests per second.
+    fn total_rate(&self, now: Timestamp) -> f64 {
+        self.cap_rate(self.course.as_ref().map(|course| course.total_rate(now)))
+    }
+
+    fn cap_rate(&self, rate: Option<f64>) -> f64 {
+        let ceiling = self.ceiling.unwrap_or(f64::INFINITY);
+        rate.map_or(ceiling, |rate| rate.min(ceiling))
     }
 
     /// Whether the bucket exists because of a probation, and not only because of the allowed rate.
@@ -128,24 +154,43 @@ impl RequestPace {
         self.course.is_some()
     }
 
-    /// How many requests may leave now.
-    pub(super) fn free_requests(&self, now: Timestamp) -> u32 {
-        self.bucket.whole_tokens(self.current_rate(now), now)
+    /// How many requests with events of this age may leave now.
+    pub(super) fn free_requests(&self, age: EventAge, now: Timestamp) -> u32 {
+        let free_count = self.bucket.whole_tokens(self.total_rate(now), now);
+        match age {
+            EventAge::Fresh => free_count,
+            EventAge::Old => self
+                .old_bucket
+                .whole_tokens(self.current_rate(now), now)
+                .min(free_count),
+        }
     }
 
-    /// When the next request may leave.
-    pub(super) fn next_token(&self, now: Timestamp) -> Timestamp {
-        self.bucket.opens_at(1, self.current_rate(now), now)
+    /// When the next request with events of this age may leave.
+    pub(super) fn next_token(&self, age: EventAge, now: Timestamp) -> Timestamp {
+        let next = self.bucket.opens_at(1, self.total_rate(now), now);
+        match age {
+            EventAge::Fresh => next,
+            EventAge::Old => self
+                .old_bucket
+                .opens_at(1, self.current_rate(now), now)
+                .max(next),
+        }
     }
 
-    pub(super) fn take_token(&mut self, now: Timestamp) {
-        self.take_token_in_debt(now);
+    pub(super) fn take_token(&mut self, age: EventAge, now: Timestamp) {
+        self.take_token_in_debt(age, now);
         self.bucket.forgive_debt();
+        self.old_bucket.forgive_debt();
     }
 
     /// Takes a token that may be missing; then the next request waits for it, too.
-    pub(super) fn take_token_in_debt(&mut self, now: Timestamp) {
-        self.bucket.take_tokens(1.0, self.current_rate(now), now);
+    pub(super) fn take_token_in_debt(&mut self, age: EventAge, now: Timestamp) {
+        self.bucket.take_tokens(1.0, self.total_rate(now), now);
+        if age == EventAge::Old {
+            self.old_bucket
+                .take_tokens(1.0, self.current_rate(now), now);
+        }
     }
 
     pub(super) fn record_success(&mut self, table: &PaceRules, now: Timestamp) {
@@ -178,9 +223,11 @@ impl RequestPace {
         self.ceiling.is_some()
     }
 
-    /// Adds the tokens accumulated until now at the present rate.
+    /// Adds the tokens accumulated until now at the present rates.
     fn refill_tokens(&mut self, now: Timestamp) {
-        self.bucket.take_tokens(0.0, self.current_rate(now), now);
+        self.bucket.take_tokens(0.0, self.total_rate(now), now);
+        self.old_bucket
+            .take_tokens(0.0, self.current_rate(now), now);
     }
 }
 
@@ -191,6 +238,11 @@ impl RecoveryCourse {
         };
         let way = (now.since(since).as_secs_f64() / self.climb.as_secs_f64()).min(1.0);
         self.floor + (self.goal - self.floor) * way
+    }
+
+    fn total_rate(&self, now: Timestamp) -> f64 {
+        let rate = self.current_rate(now);
+        self.total.map_or(rate, |total| total.max(rate))
     }
 
     /// Ends the current second if it is over. A second without failures lets the rate grow.
@@ -211,15 +263,19 @@ impl RecoveryCourse {
             .proven
             .map_or(successes, |proven| f64::midpoint(proven, successes));
         self.proven = Some(proven);
+        let most = table.over_share * proven.max(self.goal);
+        let grown = |rate: f64| (rate * (1.0 + table.growth_share)).min(most);
+        let grows = clean && successes > 0.0;
+        if grows {
+            self.total = self.total.map(|rate| grown(rate).max(rate));
+        }
         if let Some(since) = self.climbs {
             // At the end of the climb the rate is the goal.
             self.climbs = Some(since).filter(|since| now.since(*since) < self.climb);
-        } else if clean && successes > 0.0 {
-            let most = table.over_share * proven.max(self.goal);
-            let grown = (self.rate * (1.0 + table.growth_share)).min(most);
+        } else if grows {
             // Below the last healthy rate it recovers within seconds, even after a cut.
             let back = (self.rate + self.floor).min(self.goal);
-            self.rate = self.rate.max(grown).max(back);
+            self.rate = self.rate.max(grown(self.rate)).max(back);
         }
     }
 
@@ -244,6 +300,7 @@ impl RecoveryCourse {
         let rate = self.current_rate(now);
         let proven_rate = self.proven.map_or(rate, |proven| proven.min(rate));
         self.rate = (proven_rate * table.after_failure_share).max(self.floor);
+        self.total = None;
         self.climbs = None;
         self.cut = now;
     }

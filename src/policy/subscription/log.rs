@@ -1,7 +1,7 @@
 //! The reading of the log: the lanes, and how far the log goes.
 //!
 //! Invariants:
-//! - There are at most four lanes apart from those of jobs. An expiry lane can be extended by what
+//! - There are at most five lanes apart from those of jobs. An expiry lane can be extended by what
 //!   follows it; anything else waits until it is finished. An unfinished backlog lane is extended
 //!   at the next recovery if nothing was read from the live lane since; otherwise the new events
 //!   stay live.
@@ -128,11 +128,23 @@ impl LogReading {
     }
 
     /// The first such lane with something to send.
-    pub(super) fn find_sendable(&self, is_such: impl Fn(Lane) -> bool) -> Option<Lane> {
+    pub(super) fn find_sendable(&self, is_such: impl Fn(&LaneReader) -> bool) -> Option<Lane> {
         self.lanes
             .iter()
-            .find(|lane| is_such(lane.lane()) && lane.has_sendable())
+            .find(|lane| lane.has_sendable() && is_such(lane))
             .map(LaneReader::lane)
+    }
+
+    /// Whether the lane's next events were published since the endpoint was last known to be
+    /// unavailable.
+    pub(super) fn is_fresh(&self, lane: &LaneReader) -> bool {
+        lane.read() >= self.backlog_end
+    }
+
+    /// The end of the backlog: no later event was published while the endpoint was known to be
+    /// unavailable.
+    pub(super) fn backlog_end(&self) -> Seq {
+        self.backlog_end
     }
 
     /// Whether any event is ready and may be sent for the first time, apart from jobs.
@@ -291,21 +303,34 @@ impl LogReading {
         cut_off
     }
 
-    /// Makes the unread events below the backlog's end the backlog lane, if they are so many.
+    /// Divides the unread events of the live lane, if they are so many: those below the backlog's
+    /// end go to the backlog lane, the others to the recent lane. Events published from now on wait
+    /// for neither.
     pub(super) fn split_off_backlog(&mut self, least: u64, pending_write: &mut PendingWrite) {
-        let end = self.backlog_end.min(self.end);
+        let log_end = self.end;
+        let backlog_end = self.backlog_end.min(log_end);
         let follows = self.lane(Lane::BACKLOG).map(LaneReader::end);
+        let has_recent = self.lane(Lane::RECENT).is_some();
         let Some(live) = self.lane_mut(Lane::LIVE) else {
             return;
         };
-        if end.0.saturating_sub(live.read().0) < least
+        if log_end.0.saturating_sub(live.read().0) < least
             || follows.is_some_and(|end| end != Some(live.read()))
         {
             return;
         }
-        let part = live.split_unread(end, Lane::BACKLOG);
+        let backlog =
+            (live.read() < backlog_end).then(|| live.split_unread(backlog_end, Lane::BACKLOG));
+        let recent = (!has_recent && live.is_unread(log_end))
+            .then(|| live.split_unread(log_end, Lane::RECENT));
         pending_write.close_lane(Lane::LIVE);
-        self.append_part(part);
+        if let Some(backlog) = backlog {
+            self.append_part(backlog);
+        }
+        if let Some(recent) = recent {
+            // Directly behind the live lane, before the backlog.
+            self.lanes.insert(1, recent);
+        }
         pending_write.move_events();
     }
 

@@ -72,7 +72,11 @@ impl Sending {
         let requests = &settlement.requests;
         if let Some(unavailable) = self.endpoint.unavailable(now) {
             Some(Blocked::Endpoint(unavailable))
-        } else if self.endpoint.free_requests(requests.count_open(), now) == 0 {
+        } else if self
+            .endpoint
+            .free_requests(requests.count_open(), self.next_age(settlement), now)
+            == 0
+        {
             Some(Blocked::Limit)
         } else {
             lacks_resources(settlement)

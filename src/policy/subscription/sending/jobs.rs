@@ -4,6 +4,7 @@ use super::{Sending, blocked::lacks_resources};
 use crate::{
     Effect,
     batch::{BatchLimits, ReadyEvent},
+    endpoint::EventAge,
     lane::LaneReader,
     record::Traffic,
     subscription::{clients::PullClients, settlement::Settlement},
@@ -42,6 +43,7 @@ impl Sending {
     ) -> Vec<ReadyEvent> {
         if settlement.jobs.is_empty()
             || self.awaits_lane_assignment(settlement)
+            || self.endpoint.holds_back_old(now)
             || self.spares_jobs(settlement, now).is_none_or(|at| at > now)
         {
             return Vec::new();
@@ -130,8 +132,9 @@ impl Sending {
 
     fn next_send_of_jobs(&self, settlement: &Settlement, now: Timestamp) -> Option<Timestamp> {
         let request_count = settlement.requests.count_open();
-        let free = match self.endpoint.free_requests(request_count, now) {
-            0 => self.endpoint.pace_opens(request_count, now),
+        let age = EventAge::Old;
+        let free = match self.endpoint.free_requests(request_count, age, now) {
+            0 => self.endpoint.pace_opens(request_count, age, now),
             1.. => Some(now),
         };
         let free = free.filter(|_| lacks_resources(settlement).is_none())?;

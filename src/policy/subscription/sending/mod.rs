@@ -32,7 +32,8 @@ use super::{clients::PullClients, jobs as job_ends, log::is_own, settlement::Set
 use crate::{
     Effect, SendItem,
     batch::{BatchLimits, ReadyEvent},
-    endpoint::Endpoint,
+    endpoint::{Endpoint, EventAge},
+    lane::LaneReader,
     outcome::Reason,
     record::Health,
 };
@@ -46,20 +47,24 @@ enum SendShare {
     Retries,
 }
 
-/// The order of the shares in each turn: the first with something to send sends. While all wait,
-/// the live lane has three turns in five, the backlog and retries one each. No share starves
-/// another, and no turn is lost.
+/// The number of turns after which the shares repeat.
+const TURNS: usize = 20;
+
+/// The order of the shares in a turn: the first with something to send sends. While all wait, the
+/// live lane has nine turns in ten; the backlog and retries share the others. Without live events
+/// the backlog has four in five, and retries one. No share starves another, and no turn is lost.
 ///
-/// After a suspension, the rate of an endpoint grows step by step. Live events beyond their share of
-/// it wait, each behind those before it, so their share is the largest. The backlog takes about as
-/// long with any shares, because live events are few beside it.
-const TURNS: [[SendShare; 3]; 5] = [
-    [SendShare::Retries, SendShare::Live, SendShare::Backlog],
-    [SendShare::Live, SendShare::Backlog, SendShare::Retries],
-    [SendShare::Live, SendShare::Backlog, SendShare::Retries],
-    [SendShare::Backlog, SendShare::Live, SendShare::Retries],
-    [SendShare::Live, SendShare::Backlog, SendShare::Retries],
-];
+/// After a suspension, an endpoint is offered a tenth more than its last healthy rate at first.
+/// Live events beyond their share of it wait, each behind those before it, so their share is that
+/// large. The backlog takes about as long with any shares, because live events are few beside it.
+fn shares_in_order(turn: usize) -> [SendShare; 3] {
+    match turn {
+        0 => [SendShare::Retries, SendShare::Backlog, SendShare::Live],
+        10 => [SendShare::Backlog, SendShare::Retries, SendShare::Live],
+        5 | 12 | 17 => [SendShare::Live, SendShare::Retries, SendShare::Backlog],
+        _ => [SendShare::Live, SendShare::Backlog, SendShare::Retries],
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Sending {
@@ -250,24 +255,22 @@ impl Sending {
             events_max,
             ..settlement.settings.batch
         };
-        let turn = (self.turn + 1) % TURNS.len();
-        let only = settlement.only_lane();
-        let may_go = |lane: Lane| only.is_none_or(|only| lane == only);
-        for share in TURNS[turn] {
-            let lane = match share {
-                SendShare::Live => {
-                    self.find_lane(settlement, |lane| lane == Lane::LIVE && may_go(lane))
+        let turn = (self.turn + 1) % TURNS;
+        let skips_old = self.endpoint.holds_back_old(now);
+        for share in shares_in_order(turn) {
+            if let SendShare::Retries = share {
+                if skips_old || settlement.queues.live().ready_events().is_empty() {
+                    continue;
                 }
-                SendShare::Backlog => self.find_lane(settlement, |lane| {
-                    lane != Lane::LIVE && is_own(lane) && may_go(lane)
-                }),
-                SendShare::Retries if settlement.queues.live().ready_events().is_empty() => None,
-                SendShare::Retries => {
-                    self.turn = turn;
-                    return settlement.queues.live_mut().take_ready(limits);
-                }
+                self.turn = turn;
+                return settlement.queues.live_mut().take_ready(limits);
+            }
+            let is_such = |lane: &LaneReader| {
+                let is_live = lane.lane() == Lane::LIVE;
+                is_live == matches!(share, SendShare::Live)
+                    && !(skips_old && !settlement.log.is_fresh(lane))
             };
-            if let Some(lane) = lane {
+            if let Some(lane) = self.find_lane(settlement, is_such) {
                 self.turn = turn;
                 let limits = BatchLimits {
                     events_max: events_max.min(settlement.free_leases()),
@@ -282,12 +285,28 @@ impl Sending {
         Vec::new()
     }
 
-    /// The first such lane with something to send, if first attempts may leave.
-    fn find_lane(&self, settlement: &Settlement, is_such: impl Fn(Lane) -> bool) -> Option<Lane> {
+    /// The first such lane with something to send, apart from jobs, if first attempts may leave.
+    fn find_lane(
+        &self,
+        settlement: &Settlement,
+        is_such: impl Fn(&LaneReader) -> bool,
+    ) -> Option<Lane> {
         if self.awaits_lane_assignment(settlement) || settlement.free_leases() == 0 {
             return None;
         }
-        settlement.log.find_sendable(is_such)
+        let only = settlement.only_lane();
+        settlement.log.find_sendable(|lane| {
+            is_own(lane.lane()) && only.is_none_or(|only| lane.lane() == only) && is_such(lane)
+        })
+    }
+
+    /// The age of the events that may leave first: fresh ones if there are any.
+    fn next_age(&self, settlement: &Settlement) -> EventAge {
+        let log = &settlement.log;
+        let fresh_lane = self.find_lane(settlement, |lane| {
+            log.is_fresh(lane) && log.open_room(lane) > 0
+        });
+        fresh_lane.map_or(EventAge::Old, |_| EventAge::Fresh)
     }
 
     fn begin_request(
@@ -302,6 +321,7 @@ impl Sending {
         let mut items = Vec::<SendItem>::with_capacity(batch.len());
         let mut events = Vec::<Event>::with_capacity(batch.len());
         let mut bytes = 0;
+        let age = settlement.age_of(&batch);
         for ReadyEvent { item, event, .. } in batch {
             bytes += event.delivered_len(settlement.settings.batch.schema);
             items.push(item);
@@ -313,7 +333,7 @@ impl Sending {
             settlement.log.mark_backlog_end();
         }
         let request = settlement.begin_request(items, bytes, now);
-        self.endpoint.record_sent(request.id, full, now);
+        self.endpoint.record_sent(request.id, age, full, now);
         Effect::Send { request, events }
     }
 }

@@ -53,9 +53,11 @@ impl Sending {
         clients: &PullClients,
         now: Timestamp,
     ) -> Option<Timestamp> {
-        let pace_opening = self
-            .endpoint
-            .pace_opens(settlement.requests.count_open(), now);
+        let pace_opening = self.endpoint.pace_opens(
+            settlement.requests.count_open(),
+            self.next_age(settlement),
+            now,
+        );
         // Retries leave also while lanes are assigned.
         let is_ready = !settlement.queues.live().ready_events().is_empty()
             || settlement.is_any_ready() && !self.awaits_lane_assignment(settlement);

@@ -7,9 +7,11 @@ use super::Settlement;
 use crate::{
     OutgoingBatch, PullSettings, SendItem,
     batch::ReadyEvent,
+    endpoint::EventAge,
     order::OrderHash,
     outcome::Reason,
     record::{SeqSet, is_exempt},
+    subscription::log::is_own,
 };
 use gridhook_event::{Lane, Timestamp, Transformation};
 
@@ -41,6 +43,20 @@ impl Settlement {
     /// Whether any event is ready, apart from jobs.
     pub(in crate::subscription) fn is_any_ready(&self) -> bool {
         !self.queues.live().ready_events().is_empty() || self.log.is_ready()
+    }
+
+    /// Whether these events came while the endpoint was unavailable.
+    pub(in crate::subscription) fn age_of(&self, batch: &[ReadyEvent]) -> EventAge {
+        let is_fresh = |ready: &ReadyEvent| {
+            ready.item.due.is_none()
+                && is_own(ready.item.lane)
+                && ready.item.seq >= self.log.backlog_end()
+        };
+        if batch.first().is_some_and(is_fresh) {
+            EventAge::Fresh
+        } else {
+            EventAge::Old
+        }
     }
 
     /// Whether enough is fetched or ready that no more is fetched now.
