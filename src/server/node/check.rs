@@ -27,7 +27,7 @@ use crate::front::hop::OwnerConnector;
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
 
 /// How long a connection to another node is tried.
-const CONNECT_MAX: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
 pub struct ClusterFindings {
@@ -286,7 +286,7 @@ async fn try_connection(connector: &OwnerConnector, address: &str) -> io::Result
         let hop = connector.complete_handshake(stream, address, None).await;
         hop.map(drop)
     };
-    timeout(CONNECT_MAX, connection).await.unwrap_or(Ok(()))
+    timeout(CONNECT_TIMEOUT, connection).await.unwrap_or(Ok(()))
 }
 
 fn check_shards(stored: &[StoredRecord], cluster: &Cluster, findings: &mut ClusterFindings) {
