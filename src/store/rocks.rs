@@ -165,7 +165,8 @@ pub struct RocksStore {
     floors: PartitionFloors,
     pages: Pages,
     watermark: Mutex<Watermark>,
-    /// The sequence number of RocksDB after the last acknowledged sync.
+    /// A sequence number of RocksDB up to which everything is synced: that of the last sync, or of
+    /// the last watermark once anything was written unsynced.
     acknowledged: AtomicU64,
     /// Whether the last write failed because the disk is full.
     full: AtomicBool,
@@ -302,7 +303,13 @@ impl RocksStore {
 
     /// Syncs what was written unsynced. After a failed sync the kernel may have dropped pages that
     /// a later one reports as synced, so every error ends the writing, also that of a full disk.
+    ///
+    /// After a write that found no space RocksDB syncs no log until it has written all memtables to
+    /// tables, with what was unsynced: nothing is synced until a write succeeds again.
     fn sync_unsynced(&self) -> Result<(), StoreError> {
+        if self.full.load(Ordering::Acquire) {
+            return Ok(());
+        }
         if self.writes.is_behind.swap(false, Ordering::AcqRel) {
             let written = self.db.latest_sequence_number();
             let result = match self.failed.get() {

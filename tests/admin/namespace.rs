@@ -372,3 +372,32 @@ async fn the_window_of_duplicate_detection_is_set_kept_and_removed() {
         }
     }
 }
+
+#[actix_web::test]
+async fn a_patch_keeps_the_event_types_that_were_put_one_by_one() {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    control
+        .call("PUT", &place("plant"), json!({"location": "local"}))
+        .await;
+    let provider = place("").replace("namespaces/", "");
+    for topic in [
+        place("plant/topics/heat"),
+        format!("{provider}topics/orders"),
+        format!("{provider}domains/shop"),
+    ] {
+        control.call("PUT", &topic, json!({"properties": {}})).await;
+        let event_type = format!("{topic}/eventTypes/Order.Placed");
+        let put = control
+            .call("PUT", &event_type, json!({"properties": {}}))
+            .await;
+        assert!(put.status < 300, "{event_type}: {}", put.text);
+        for (method, properties) in [("PATCH", json!({"edition": "current"})), ("PUT", json!({}))] {
+            let changed = control
+                .call(method, &topic, json!({"properties": properties}))
+                .await;
+            assert!(changed.status < 300, "{method} {topic}: {}", changed.text);
+            let kept = control.call("GET", &event_type, json!({})).await;
+            assert_eq!(kept.status, 200, "{method} {topic}: {}", kept.text);
+        }
+    }
+}

@@ -275,6 +275,9 @@ impl Store for MemoryStore {
 
     fn note_watermark(&self) -> Result<(), StoreError> {
         let mut state = self.state();
+        if let Some(failed) = state.failed {
+            return Err(StoreError::Failed(failed.to_owned()));
+        }
         if std::mem::take(&mut state.is_behind) {
             state.sync(&Batch::default());
         }

@@ -85,7 +85,12 @@ impl TopicSpec {
     pub fn from_patch(record: &TopicRecord, body: &[u8]) -> CheckResult<Self> {
         let mut whole = settable_json(record);
         merge_resource(&mut whole, parse_body(body)?);
-        Self::from_value(record.kind(), record.name.as_str(), whole)
+        let mut spec = Self::from_value(record.kind(), record.name.as_str(), whole)?;
+        if record.kind() == TopicKind::NamespaceTopic {
+            // They are resources of their own, and no property of the topic.
+            spec.keep_event_types(record);
+        }
+        Ok(spec)
     }
 
     /// A topic of a namespace, which has only these properties.

@@ -6,7 +6,8 @@
 //! them: a subscription then writes one cursor for several, and those that nothing waits for wait
 //! longer ([`outcomes`]). Only events may overtake outcomes that were queued earlier. A group of
 //! outcomes that nothing waits for is written without a sync of its own: `kill -9` leaves it, and
-//! the next sync, at the latest that of the housekeeping, includes it.
+//! the next sync includes it, at the latest that of the housekeeping. While the disk is full there
+//! is none.
 //!
 //! When the disk is full, publishers are refused and all other entries stay at the head of the
 //! queue until there is space. After any other error nothing may be written: a failed sync must not
@@ -424,13 +425,13 @@ impl GroupWriter {
     }
 
     fn write_group(&mut self, group: &CommitGroup, entries: usize) -> Result<(), StoreError> {
-        let began = self.clock.now();
         if group.is_relaxed {
             self.leave_settled();
             self.store.write_unsynced(&group.batch)?;
             self.last_write = self.clock.now();
             return Ok(());
         }
+        let began = self.clock.now();
         self.write_batch(&group.batch)?;
         self.last_write = self.clock.now();
         self.status
