@@ -204,25 +204,6 @@ fn a_full_disk_refuses_publishers_goes_on_delivering_and_heals() {
     scene.assert_healed();
 }
 
-/// Delivers an event: its outcome is written without a sync of its own.
-fn deliver_one(server: &Server) {
-    let sink = Sink::start();
-    let key = server.topic("delivered", "EventGridSchema");
-    server.subscribe(
-        "delivered",
-        "hook",
-        &SubscriptionSpec::new(&sink.url("/hook")),
-    );
-    let response = server.client().ask(
-        "POST",
-        &events_path("delivered"),
-        &[("aeg-sas-key", &key)],
-        &load::body(&["1".to_owned()], "/1"),
-    );
-    assert_eq!(response.expect("a publisher is answered").status, 200);
-    wait_until_settled(server, "delivered", "hook");
-}
-
 #[test]
 fn a_full_disk_heals_on_a_server_where_nothing_else_is_written() {
     let Some(disk) = Mount::tmpfs(160) else {
@@ -230,7 +211,6 @@ fn a_full_disk_heals_on_a_server_where_nothing_else_is_written() {
     };
     let mut server = Server::with_data_dir(&disk.path().join("data"), &[]);
     server.restart();
-    deliver_one(&server);
     let key = server.topic("orders", "EventGridSchema");
     let filler = disk.fill(4 << 20);
     let body = load::body(&["1".to_owned()], &"/".repeat(50_000));
