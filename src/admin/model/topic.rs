@@ -193,7 +193,7 @@ impl TopicSpec {
         check_top_name(what, name)?;
         check_scope_part("the subscription in the path", &scope.subscription)?;
         check_scope_part("the resource group in the path", &scope.resource_group)?;
-        self.new_record(name, scope, keys, (&editions.default, editions), LOCATION)
+        self.new_record(name, scope, keys, &editions.default, editions, LOCATION)
     }
 
     /// A new topic of `namespace`.
@@ -210,8 +210,9 @@ impl TopicSpec {
             retention_days: self.retention_days,
         };
         let scope = namespace.scope.clone();
-        let edition = (namespace::topic::EDITION, editions);
-        let record = self.new_record(name, scope, keys, edition, &namespace.location)?;
+        let edition = namespace::topic::EDITION;
+        let location = &namespace.location;
+        let record = self.new_record(name, scope, keys, edition, editions, location)?;
         Ok(TopicRecord {
             namespace: Some(membership),
             ..record
@@ -224,7 +225,8 @@ impl TopicSpec {
         name: &str,
         scope: ArmScope,
         keys: AccessKeys,
-        (default_edition, editions): (&str, &Editions),
+        default_edition: &str,
+        editions: &Editions,
         location: &str,
     ) -> CheckResult<TopicRecord> {
         let domain = self.domain_topics(Some(DomainTopics {

@@ -19,7 +19,7 @@
 //! processors or more. Stores beside others share them.
 //!
 //! Options without a setter are set first, with an option string: the string creates new options,
-//! and objects that setters attached to the old ones would be lost.
+//! and of the objects that setters attached to the old ones only the counters are kept.
 
 use std::sync::LazyLock;
 
