@@ -251,8 +251,9 @@ impl HopHandshake {
         };
         let serving = shards.wait_until_served(target.shard);
         let run = proven.wait_unless_gone(serving).await.ok_or(())?;
-        let stream = proven.confirm(timeouts.head).await?;
+        // The run then waits for the request that follows the confirmation.
         stage.expect_requests_to_shard(run);
+        let stream = proven.confirm(timeouts.head).await?;
         Ok((stream, target.side))
     }
 }

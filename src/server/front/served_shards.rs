@@ -24,7 +24,7 @@ use tokio::{
 use tracing::{Instrument as _, Span};
 
 use super::connection::BusyCount;
-use crate::running_server::{FINISH_MAX, FINISH_POLL};
+use crate::running_server::{ACCEPT_WAIT, FINISH_MAX, FINISH_POLL};
 
 /// The longest wait for the tasks of a run to end. One computes for so long only without a pause.
 const TASKS_END_MAX: Duration = Duration::from_secs(1);
@@ -109,6 +109,8 @@ impl ServedShard {
     /// Closes the connections whose requests do not finish soon, and ends the tasks of the run.
     pub(crate) async fn stop_soon(self) {
         self.pause();
+        // A connection that has found the run before counts as busy within this time.
+        sleep(ACCEPT_WAIT).await;
         let finished = async {
             while self.busy.get() > 0 {
                 sleep(FINISH_POLL).await;
