@@ -149,7 +149,7 @@ impl ListenerSettings {
         let handshake = HopHandshake {
             acceptor,
             tls: tls.map(|tls| TlsAcceptor::from(Arc::new(tls))),
-            slots: HandshakeSlots::new(limit.total),
+            slots: HandshakeSlots::new(limit.total, shards.count()),
             shards,
             signal: signal.clone(),
             timeouts,

@@ -54,6 +54,11 @@ impl ServedShards {
         Self((0..count).map(|_| watch::Sender::new(None)).collect())
     }
 
+    /// The number of shards, served or not.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Serves a shard from now on, in the current span.
     pub(crate) fn serve(&self, shard: usize, add_data: AddShardData) -> ServedShard {
         static RUNS: AtomicU64 = AtomicU64::new(0);
