@@ -189,11 +189,13 @@ impl NodeSecret {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
-    /// The owner's part of the handshake, for a node that others call at `address`.
-    pub(crate) fn hop_acceptor(&self, address: &str) -> HopAcceptor {
+    /// The owner's part of the handshake, for a node that others call at `address`, of a cluster
+    /// with this number of shards.
+    pub(crate) fn hop_acceptor(&self, address: &str, shards: usize) -> HopAcceptor {
         HopAcceptor {
             secret: self.clone(),
             address: address.into(),
+            shards,
             refusals: Arc::default(),
         }
     }
@@ -254,6 +256,8 @@ impl HandshakeSlots {
 pub(crate) struct HopAcceptor {
     secret: NodeSecret,
     address: Arc<str>,
+    /// The number of shards of the cluster.
+    shards: usize,
     refusals: Arc<Mutex<Refusals>>,
 }
 
@@ -367,10 +371,14 @@ impl HopAcceptor {
         if handshake.target == WATCH {
             return Ok(None);
         }
-        let target = HopTarget::parse(handshake.target);
-        target
-            .map(Some)
-            .ok_or_else(|| io::Error::other("the node speaks another protocol"))
+        let target = HopTarget::parse(handshake.target)
+            .ok_or_else(|| io::Error::other("the node speaks another protocol"))?;
+        if target.shard >= self.shards {
+            return Err(io::Error::other(
+                "the node calls a shard that the cluster does not have",
+            ));
+        }
+        Ok(Some(target))
     }
 }
 

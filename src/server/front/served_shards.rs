@@ -80,20 +80,11 @@ impl ServedShards {
         }
     }
 
-    /// Waits until a shard is served. Never returns for a number that no shard has.
-    pub(super) async fn wait_until_served(&self, shard: usize) -> ShardRun {
-        let run = match self.0.get(shard) {
-            None => None,
-            Some(run) => {
-                let mut run = run.subscribe();
-                let served = run.wait_for(Option::is_some).await;
-                served.ok().and_then(|run| run.clone())
-            }
-        };
-        match run {
-            Some(run) => run,
-            None => std::future::pending().await,
-        }
+    /// Waits until a shard is served. Returns [`None`] for a number that no shard has.
+    pub(super) async fn wait_until_served(&self, shard: usize) -> Option<ShardRun> {
+        let mut run = self.0.get(shard)?.subscribe();
+        let served = run.wait_for(Option::is_some).await;
+        served.ok().and_then(|run| run.clone())
     }
 }
 
