@@ -73,7 +73,7 @@ pub(crate) const RECEIVE_NAME: &str = "gridhook-forwarded-receive";
 pub(crate) struct OfNode;
 
 /// The beginning of each handshake.
-const PROTOCOL: &str = "gridhook-node/1";
+const PROTOCOL: &str = "gridhook-node/2";
 
 /// The target of a node that sends no request and only watches.
 const WATCH: &str = "watch";
