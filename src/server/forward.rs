@@ -69,7 +69,8 @@ const CHANGE_MAX: Duration = Duration::from_mins(5);
 /// The pause after an owner has not accepted a connection.
 const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The most idle connections to an owner that a thread keeps.
+/// The most idle connections that a thread keeps to the owner of a shard, for each listener of
+/// clients.
 const IDLE_MAX: usize = 64;
 
 /// The limits of time of requests to owners.
