@@ -73,6 +73,9 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 /// clients.
 const IDLE_MAX: usize = 64;
 
+/// The same for all shards: an owner of several has one limit of connections.
+const IDLE_IN_TOTAL_MAX: usize = 256;
+
 /// The limits of time of requests to owners.
 #[derive(Clone, Copy)]
 pub(super) struct ForwardTimes {
@@ -113,7 +116,8 @@ pub(super) struct Forwarder {
 /// stay on a thread.
 pub(super) struct Hops<B = RequestBody> {
     forwarder: Forwarder,
-    idle: Mutex<IdleHops<B>>,
+    /// Those of all shards.
+    idle: Arc<Mutex<IdleHops<B>>>,
 }
 
 /// A request to an owner.
@@ -134,6 +138,7 @@ type IdleHops<B> = HashMap<HopKey, Vec<IdleHop<B>>>;
 /// The other end of a connection.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct HopKey {
+    shard: usize,
     /// The address of an owner.
     address: String,
     side: ListenerSide,
@@ -301,8 +306,17 @@ where
     pub(super) fn new(forwarder: Forwarder) -> Self {
         Self {
             forwarder,
-            idle: Mutex::default(),
+            idle: Arc::default(),
         }
+    }
+
+    /// The connections to the owners of each of several shards.
+    pub(super) fn new_for_shards(forwarders: &[Forwarder]) -> impl Iterator<Item = Self> {
+        let idle = Arc::default();
+        forwarders.iter().map(move |forwarder| Self {
+            forwarder: forwarder.clone(),
+            idle: Arc::clone(&idle),
+        })
     }
 
     pub(super) fn forwarder(&self) -> &Forwarder {
@@ -341,7 +355,11 @@ where
                 Ok(response) => {
                     return Ok(OwnerResponse {
                         response,
-                        key: HopKey { address, side },
+                        key: HopKey {
+                            shard: self.forwarder.shard,
+                            address,
+                            side,
+                        },
                         hop,
                     });
                 }
@@ -398,6 +416,7 @@ where
                 return std::future::pending().await;
             };
             let key = HopKey {
+                shard: self.forwarder.shard,
                 address: address.clone(),
                 side,
             };
@@ -423,14 +442,26 @@ where
     fn keep_hop(&self, key: HopKey, hop: SendRequest<B>) {
         let mut idle = self.idle();
         // Former owners are not called again.
-        idle.retain(|known, _| known.address == key.address);
+        idle.retain(|known, _| known.shard != key.shard || known.address == key.address);
         let hops = idle.entry(key).or_default();
-        if hops.len() < IDLE_MAX {
-            hops.push(IdleHop {
-                since: Instant::now(),
-                hop,
-            });
+        if hops.len() >= IDLE_MAX {
+            return;
         }
+        hops.push(IdleHop {
+            since: Instant::now(),
+            hop,
+        });
+        if idle.values().map(Vec::len).sum::<usize>() > IDLE_IN_TOTAL_MAX {
+            close_oldest(&mut idle);
+        }
+    }
+}
+
+/// Closes the connection that has been idle for the longest time.
+fn close_oldest<B>(idle: &mut IdleHops<B>) {
+    let used = idle.values_mut().filter(|hops| !hops.is_empty());
+    if let Some(hops) = used.min_by_key(|hops| hops[0].since) {
+        hops.remove(0);
     }
 }
 

@@ -26,8 +26,7 @@ pub(super) struct Listening {
 
 /// What serves the requests of a run.
 pub(super) struct RunServer {
-    /// The server of the listeners; [`None`] for the core of one of several shards, which has none of
-    /// its own.
+    /// The server of the listeners. The core of one of several shards has none of its own.
     listeners: Option<RunningServer>,
     /// Set for an owner: the shard as the nodes of the cluster reach it.
     shard: Option<ServedShard>,
