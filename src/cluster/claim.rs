@@ -46,7 +46,7 @@ pub struct ClaimSettings {
     pub me: NodeId,
     /// The name of the node, the same after each start.
     pub name: String,
-    /// Host and port of the node's listener for other nodes, that of the first shard.
+    /// Host and port of the node's listener for other nodes.
     pub address: String,
     /// Whether the listener is bound to `address`, so that no other process has it.
     pub is_address_bound: bool,

@@ -21,7 +21,7 @@ pub struct NodeRecord {
     pub id: NodeId,
     /// The name of the node, the same after each start.
     pub name: String,
-    /// Host and port of the node's listener for other nodes, that of the first shard.
+    /// Host and port of the node's listener for other nodes.
     pub address: String,
     /// The release of the node's program.
     pub version: String,

@@ -69,8 +69,12 @@ const CHANGE_MAX: Duration = Duration::from_mins(5);
 /// The pause after an owner has not accepted a connection.
 const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The most idle connections to an owner that a thread keeps.
+/// The most idle connections that a thread keeps to the owner of a shard, for each listener of
+/// clients.
 const IDLE_MAX: usize = 64;
+
+/// The same for all shards: an owner of several has one limit of connections.
+const IDLE_IN_TOTAL_MAX: usize = 256;
 
 /// The limits of time of requests to owners.
 #[derive(Clone, Copy)]
@@ -112,7 +116,8 @@ pub(super) struct Forwarder {
 /// stay on a thread.
 pub(super) struct Hops<B = RequestBody> {
     forwarder: Forwarder,
-    idle: Mutex<IdleHops<B>>,
+    /// Those of all shards.
+    idle: Arc<Mutex<IdleHops<B>>>,
 }
 
 /// A request to an owner.
@@ -133,6 +138,7 @@ type IdleHops<B> = HashMap<HopKey, Vec<IdleHop<B>>>;
 /// The other end of a connection.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct HopKey {
+    shard: usize,
     /// The address of an owner.
     address: String,
     side: ListenerSide,
@@ -300,8 +306,17 @@ where
     pub(super) fn new(forwarder: Forwarder) -> Self {
         Self {
             forwarder,
-            idle: Mutex::default(),
+            idle: Arc::default(),
         }
+    }
+
+    /// The connections to the owners of each of several shards.
+    pub(super) fn new_for_shards(forwarders: &[Forwarder]) -> impl Iterator<Item = Self> {
+        let idle = Arc::default();
+        forwarders.iter().map(move |forwarder| Self {
+            forwarder: forwarder.clone(),
+            idle: Arc::clone(&idle),
+        })
     }
 
     pub(super) fn forwarder(&self) -> &Forwarder {
@@ -340,7 +355,11 @@ where
                 Ok(response) => {
                     return Ok(OwnerResponse {
                         response,
-                        key: HopKey { address, side },
+                        key: HopKey {
+                            shard: self.forwarder.shard,
+                            address,
+                            side,
+                        },
                         hop,
                     });
                 }
@@ -397,6 +416,7 @@ where
                 return std::future::pending().await;
             };
             let key = HopKey {
+                shard: self.forwarder.shard,
                 address: address.clone(),
                 side,
             };
@@ -422,14 +442,26 @@ where
     fn keep_hop(&self, key: HopKey, hop: SendRequest<B>) {
         let mut idle = self.idle();
         // Former owners are not called again.
-        idle.retain(|known, _| known.address == key.address);
+        idle.retain(|known, _| known.shard != key.shard || known.address == key.address);
         let hops = idle.entry(key).or_default();
-        if hops.len() < IDLE_MAX {
-            hops.push(IdleHop {
-                since: Instant::now(),
-                hop,
-            });
+        if hops.len() >= IDLE_MAX {
+            return;
         }
+        hops.push(IdleHop {
+            since: Instant::now(),
+            hop,
+        });
+        if idle.values().map(Vec::len).sum::<usize>() > IDLE_IN_TOTAL_MAX {
+            close_oldest(&mut idle);
+        }
+    }
+}
+
+/// Closes the connection that has been idle for the longest time.
+fn close_oldest<B>(idle: &mut IdleHops<B>) {
+    let used = idle.values_mut().filter(|hops| !hops.is_empty());
+    if let Some(hops) = used.min_by_key(|hops| hops[0].since) {
+        hops.remove(0);
     }
 }
 

@@ -9,7 +9,7 @@ pub(crate) enum ForwardError {
     ClientGone,
     #[error("no node owns the store")]
     NoOwner,
-    #[error("this node cannot connect to the owner of the store, as its log says")]
+    #[error("this node cannot connect to the owner of the store")]
     Unconnected,
     #[error("the owner of the store has changed; the request may or may not have been processed")]
     OwnerChanged,

@@ -12,8 +12,9 @@ use tokio::time::{sleep, timeout};
 
 use super::front::ServerConnections;
 
-/// The time in which a thread that has accepted connections hands them to those that serve.
-const ACCEPT_WAIT: Duration = Duration::from_millis(20);
+/// The time in which a thread that has accepted connections hands them to those that serve, and in
+/// which a connection of another node counts for the shard that it has found served.
+pub(super) const ACCEPT_WAIT: Duration = Duration::from_millis(20);
 
 /// The interval between two looks for requests in flight.
 pub(super) const FINISH_POLL: Duration = Duration::from_millis(10);

@@ -17,8 +17,9 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("cluster/nats.rs", "KEYS_MAX", "1024 records of nodes and shards"),
     ("server/front/hop.rs", "REASONS_MAX", "8 reasons for refused connections of nodes logged in a \
         minute"),
-    ("server/front/hop.rs", "UNPROVEN_MAX", "64 connections to the owner without a proof yet"),
+    ("server/front/hop.rs", "UNPROVEN_MAX", "64 connections of other nodes without a proof yet"),
     ("server/forward.rs", "IDLE_MAX", "64 idle connections of a thread to the owner"),
+    ("server/forward.rs", "IDLE_IN_TOTAL_MAX", "and 256 for all shards"),
     ("server/forward.rs", "CHANGE_MAX", "5 minutes to another request"),
     ("server/running_server.rs", "FINISH_MAX", "waits 1 s for responses"),
     ("server/front/served_shards.rs", "TASKS_END_MAX", "1 s until the tasks of its requests have \

@@ -23,7 +23,7 @@ use super::super::{
 const FOLDER: &str = "/etc/gridhook";
 
 /// The ports of the first server on a machine: of NATS for clients, and of the node for publishers.
-/// Behind the latter are those for operators and, one for each shard, for other nodes.
+/// Behind the latter are those for operators and for other nodes.
 const NATS_PORT: u16 = 4222;
 const NODE_PORT: u16 = 8080;
 

@@ -52,7 +52,8 @@ pub(super) struct RequestTimeouts {
 
 /// The connections of a server that wait for their first request, or for a whole response. Clones
 /// share the counts: one for each thread, so that requests of several threads change no memory of
-/// each other.
+/// each other. The requests of other nodes count with the run of their shard instead, which may end
+/// before the server.
 #[derive(Clone, Default)]
 pub(super) struct BusyConnections(Arc<Mutex<Vec<BusyCount>>>);
 

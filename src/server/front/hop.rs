@@ -2,9 +2,9 @@
 //!
 //! A connection between nodes begins with a handshake. The owner sends a nonce; the other node
 //! responds with the shard that it calls, the side that its client is on, a nonce of its own, and a
-//! proof that it knows the secret of the cluster; the owner confirms with a proof of its own. Only a
-//! node that serves the shard confirms, and nothing of a request was sent before. The secret itself
-//! is never sent.
+//! proof that it knows the secret of the cluster; the owner confirms with a proof of its own, or
+//! refuses. Only a node that serves the shard confirms, and nothing of a request was sent before.
+//! The secret itself is never sent.
 //! Both proofs contain the address that was called, so that a process that takes over
 //! the address of a former owner cannot use them.
 //!
@@ -73,16 +73,20 @@ pub(crate) const RECEIVE_NAME: &str = "gridhook-forwarded-receive";
 pub(crate) struct OfNode;
 
 /// The beginning of each handshake.
-const PROTOCOL: &str = "gridhook-node/1";
+const PROTOCOL: &str = "gridhook-node/2";
 
 /// The target of a node that sends no request and only watches.
 const WATCH: &str = "watch";
 
-/// The most connections of other nodes whose handshake has not ended.
+/// The most connections of other nodes whose handshake has not ended, for each shard: a node opens
+/// one for each at the same time.
 const UNPROVEN_MAX: usize = 64;
 
 /// The pause before an address is called again where one end has refused the handshake.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+
+/// The owner's line for a node whose proof it does not take.
+const REFUSAL: &str = "refused";
 
 /// The interval in which a reason for refusals is logged once.
 const REASON_INTERVAL: Duration = Duration::from_mins(1);
@@ -185,11 +189,13 @@ impl NodeSecret {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
-    /// The owner's part of the handshake, for a node that others call at `address`.
-    pub(crate) fn hop_acceptor(&self, address: &str) -> HopAcceptor {
+    /// The owner's part of the handshake, for a node that others call at `address`, of a cluster
+    /// with this number of shards.
+    pub(crate) fn hop_acceptor(&self, address: &str, shards: usize) -> HopAcceptor {
         HopAcceptor {
             secret: self.clone(),
             address: address.into(),
+            shards,
             refusals: Arc::default(),
         }
     }
@@ -221,11 +227,11 @@ pub(super) struct HandshakeSlots {
 }
 
 impl HandshakeSlots {
-    /// Slots for a listener with this number of connections.
-    pub(super) fn new(connections: usize) -> Self {
+    /// Slots for a listener with these numbers of connections and of shards.
+    pub(super) fn new(connections: usize, shards: usize) -> Self {
         Self {
             waiting: Arc::default(),
-            most: UNPROVEN_MAX.min(connections / 4).max(1),
+            most: (UNPROVEN_MAX * shards).min(connections / 4).max(1),
         }
     }
 
@@ -250,6 +256,8 @@ impl HandshakeSlots {
 pub(crate) struct HopAcceptor {
     secret: NodeSecret,
     address: Arc<str>,
+    /// The number of shards of the cluster.
+    shards: usize,
     refusals: Arc<Mutex<Refusals>>,
 }
 
@@ -338,17 +346,39 @@ impl HopAcceptor {
             node_nonce,
             target,
         };
-        self.secret.check_proof(proof, Prover::Node, &handshake)?;
-        let confirmation = self.secret.compute_proof(Prover::Owner, &handshake);
-        let requests = HopTarget::parse(target);
-        if requests.is_none() && target != WATCH {
-            return Err(io::Error::other("the node speaks another protocol"));
+        let checked = self.check_target(proof, &handshake);
+        if checked.is_err() {
+            // The other node pauses after a refusal, and not after an end without one.
+            let line = format!("{REFUSAL}\n");
+            stream.write_all(line.as_bytes()).await.ok();
         }
+        let target = checked?;
+        let confirmation = self.secret.compute_proof(Prover::Owner, &handshake);
         Ok(ProvenHop {
             stream,
-            target: requests,
+            target,
             confirmation,
         })
+    }
+
+    /// The target of a node that has proved that it knows the secret; [`None`] to watch only.
+    fn check_target(
+        &self,
+        proof: &str,
+        handshake: &Handshake<'_>,
+    ) -> io::Result<Option<HopTarget>> {
+        self.secret.check_proof(proof, Prover::Node, handshake)?;
+        if handshake.target == WATCH {
+            return Ok(None);
+        }
+        let target = HopTarget::parse(handshake.target)
+            .ok_or_else(|| io::Error::other("the node speaks another protocol"))?;
+        if target.shard >= self.shards {
+            return Err(io::Error::other(
+                "the node calls a shard that the cluster does not have",
+            ));
+        }
+        Ok(Some(target))
     }
 }
 
@@ -536,8 +566,12 @@ impl NodeSecret {
         stream
             .write_all(format!("{target} {node_nonce} {proof}\n").as_bytes())
             .await?;
-        // An owner that does not take the proof ends the connection.
-        let confirmation = read_line(&mut stream).await.map_err(io::Error::other)?;
+        let confirmation = read_line(&mut stream).await?;
+        if confirmation == REFUSAL {
+            return Err(io::Error::other(
+                "the owner has refused this node; the owner's log says why",
+            ));
+        }
         self.check_proof(&confirmation, Prover::Owner, &handshake)?;
         Ok(stream)
     }

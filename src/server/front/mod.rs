@@ -31,7 +31,7 @@ use actix_service::{
 use actix_tls::accept::rustls_0_23::Acceptor;
 use actix_web::web;
 use rustls::ServerConfig;
-use tokio::io::AsyncReadExt as _;
+use tokio::{io::AsyncReadExt as _, time::timeout};
 use tokio_rustls::TlsAcceptor;
 
 use self::{
@@ -45,6 +45,10 @@ use self::{
 };
 pub(super) use self::{admission::ServerConnections, connection_limit::ConnectionLimit};
 use gridhook_metrics::ListenerCounters;
+
+/// How long a connection of another node waits for its shard to be served here: longer than a
+/// request waits for an owner.
+const SHARD_WAIT: Duration = Duration::from_secs(10);
 
 /// The timeouts for the parts of a request, except its body.
 #[derive(Clone, Copy, Debug)]
@@ -149,7 +153,7 @@ impl ListenerSettings {
         let handshake = HopHandshake {
             acceptor,
             tls: tls.map(|tls| TlsAcceptor::from(Arc::new(tls))),
-            slots: HandshakeSlots::new(limit.total),
+            slots: HandshakeSlots::new(limit.total, shards.count()),
             shards,
             signal: signal.clone(),
             timeouts,
@@ -249,10 +253,13 @@ impl HopHandshake {
             watched.read_u8().await.ok();
             return Err(());
         };
-        let serving = shards.wait_until_served(target.shard);
-        let run = proven.wait_unless_gone(serving).await.ok_or(())?;
-        let stream = proven.confirm(timeouts.head).await?;
+        let serving = timeout(SHARD_WAIT, shards.wait_until_served(target.shard));
+        let Some(Ok(Some(run))) = proven.wait_unless_gone(serving).await else {
+            return Err(());
+        };
+        // The run then waits for the request that follows the confirmation.
         stage.expect_requests_to_shard(run);
+        let stream = proven.confirm(timeouts.head).await?;
         Ok((stream, target.side))
     }
 }

@@ -24,7 +24,7 @@ use tokio::{
 use tracing::{Instrument as _, Span};
 
 use super::connection::BusyCount;
-use crate::running_server::{FINISH_MAX, FINISH_POLL};
+use crate::running_server::{ACCEPT_WAIT, FINISH_MAX, FINISH_POLL};
 
 /// The longest wait for the tasks of a run to end. One computes for so long only without a pause.
 const TASKS_END_MAX: Duration = Duration::from_secs(1);
@@ -54,6 +54,11 @@ impl ServedShards {
         Self((0..count).map(|_| watch::Sender::new(None)).collect())
     }
 
+    /// The number of shards, served or not.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Serves a shard from now on, in the current span.
     pub(crate) fn serve(&self, shard: usize, add_data: AddShardData) -> ServedShard {
         static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -75,20 +80,11 @@ impl ServedShards {
         }
     }
 
-    /// Waits until a shard is served. Never returns for a number that no shard has.
-    pub(super) async fn wait_until_served(&self, shard: usize) -> ShardRun {
-        let run = match self.0.get(shard) {
-            None => None,
-            Some(run) => {
-                let mut run = run.subscribe();
-                let served = run.wait_for(Option::is_some).await;
-                served.ok().and_then(|run| run.clone())
-            }
-        };
-        match run {
-            Some(run) => run,
-            None => std::future::pending().await,
-        }
+    /// Waits until a shard is served. Returns [`None`] for a number that no shard has.
+    pub(super) async fn wait_until_served(&self, shard: usize) -> Option<ShardRun> {
+        let mut run = self.0.get(shard)?.subscribe();
+        let served = run.wait_for(Option::is_some).await;
+        served.ok().and_then(|run| run.clone())
     }
 }
 
@@ -109,6 +105,8 @@ impl ServedShard {
     /// Closes the connections whose requests do not finish soon, and ends the tasks of the run.
     pub(crate) async fn stop_soon(self) {
         self.pause();
+        // A connection that has found the run before counts as busy within this time.
+        sleep(ACCEPT_WAIT).await;
         let finished = async {
             while self.busy.get() > 0 {
                 sleep(FINISH_POLL).await;

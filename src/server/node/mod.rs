@@ -332,7 +332,9 @@ impl ClusterNode {
             .map_err(io_error("cluster.node_listen"))?;
         Ok(NodeListener {
             listener,
-            acceptor: self.secret.hop_acceptor(&self.address),
+            acceptor: self
+                .secret
+                .hop_acceptor(&self.address, self.served_shards.count()),
             tls: self.tls.clone(),
             shards: self.served_shards.clone(),
         })

@@ -79,9 +79,10 @@ fn node_shard(
     progress: &ShardProgress,
     core: &CoreHealth,
 ) -> NodeShard {
-    let lease = role.lease();
-    let may_act = lease.is_some_and(Lease::may_act);
-    let core = core.readiness_of_serving().filter(|_| lease.is_some());
+    let may_act = role.lease().is_some_and(Lease::may_act);
+    // A hand-over ends the lease before it gives the claim up. It may do so since the line above.
+    let is_held = role.lease().is_some();
+    let core = core.readiness_of_serving().filter(|_| is_held);
     let failure = progress.failure();
     let state = match role {
         _ if failure.is_some() => ShardState::Failed,
@@ -97,7 +98,8 @@ fn node_shard(
     };
     let has_owner = match role {
         Role::Standby { owner } => owner.is_some(),
-        Role::Owner(_) | Role::Draining(_) => may_act,
+        // The next owner takes over what this node gives up.
+        Role::Owner(_) | Role::Draining(_) => may_act || !is_held,
     };
     NodeShard {
         state,

@@ -83,13 +83,7 @@ impl ShardRouter {
 
     /// Routes every request without a route of this node's own.
     pub(super) fn configure(&self, cfg: &mut web::ServiceConfig, side: ListenerSide) {
-        let shards: Vec<Rc<Hops>> = self
-            .shards
-            .iter()
-            .cloned()
-            .map(Hops::new)
-            .map(Rc::new)
-            .collect();
+        let shards: Vec<Rc<Hops>> = Hops::new_for_shards(&self.shards).map(Rc::new).collect();
         let control = shards.last().expect("a cluster has a control plane");
         let identities = Rc::new(Identities::new(Rc::clone(control)));
         let router = ThreadRouter {

@@ -45,7 +45,7 @@ pub(crate) struct OtherShards {
 impl OtherShards {
     /// All shards except `own`.
     pub(crate) fn new(router: &ShardRouter, own: usize) -> Self {
-        let shards = router.shards.iter().cloned().map(Hops::new).collect();
+        let shards = Hops::new_for_shards(&router.shards).collect();
         Self { shards, own }
     }
 

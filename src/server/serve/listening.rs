@@ -26,7 +26,7 @@ pub(super) struct Listening {
 
 /// What serves the requests of a run.
 pub(super) struct RunServer {
-    /// The server of the listeners. The core of a shard has none of its own.
+    /// The server of the listeners. The core of one of several shards has none of its own.
     listeners: Option<RunningServer>,
     /// Set for an owner: the shard as the nodes of the cluster reach it.
     shard: Option<ServedShard>,
@@ -56,7 +56,7 @@ impl RunServer {
         tokio::join!(shard_end, listeners_end);
     }
 
-    /// The server of the listeners, if it has not ended.
+    /// The server of the listeners; [`None`] for the core of one of several shards.
     pub(super) fn listeners(&self) -> Option<&RunningServer> {
         self.listeners.as_ref()
     }

@@ -181,7 +181,7 @@ fn assert_connections_without_tls_are_refused(owner: &Server) {
         .as_str()
         .and_then(|at| at.parse().ok())
         .expect("an address");
-    for request in ["", "publishers 0123abcd 00\n"] {
+    for request in ["", "publishers/0 0123abcd 00\n"] {
         let mut stream = TcpStream::connect(address).expect("a connection");
         stream.set_read_timeout(Some(LONG)).expect("a socket");
         stream.write_all(request.as_bytes()).expect("a line");
