@@ -593,6 +593,11 @@ fn the_admin_token_has_a_short_variable_and_is_never_shown() {
         .map(|token| token.expose().to_owned());
     assert_eq!(token.as_deref(), Some("a-token-of-some-length"));
     assert!(!format!("{config:?}").contains("a-token"));
+    // Only a setting that is a list has a list in its variable.
+    let bracketed = "[1234567890123456]";
+    let config = load("", &[("GRIDHOOK_ADMIN_TOKEN", bracketed)], &[]).expect("good settings");
+    let token = config.server.admin_token.expect("a token");
+    assert_eq!(token.expose(), bracketed);
     refuses(
         "",
         &[("GRIDHOOK_ADMIN_TOKEN", "short")],

@@ -4,7 +4,6 @@
 //! Each operation needs a [`Role`], for the resource that it concerns or for the whole server. The
 //! admin token has all of them.
 
-use crate::AdminResult;
 use std::sync::Arc;
 
 use actix_web::{
@@ -27,6 +26,7 @@ use super::{
     permissions::{Permissions, Target},
     request_id,
 };
+use crate::AdminResult;
 use gridhook_dashboard::session;
 use gridhook_engine::control::{
     audit::AuditedOperation,

@@ -5,7 +5,6 @@
 //! them in the audit trail. While there is none, a standby makes those that may be what a new owner
 //! waits for.
 
-use crate::{AdminResult, respond_json};
 use std::{collections::BTreeSet, sync::Arc};
 
 use actix_web::{
@@ -22,6 +21,7 @@ use super::{
     health::{self, ServerHealth},
     metrics::{CertificateEnds, MetricsAccess, standby_exposition},
 };
+use crate::{AdminResult, respond_json};
 use gridhook_api::cluster::{
     ClusterNodeView, ClusterView, CopyView, DrainBody, ForgetBody, MoveBody, NodeState,
     OwnershipView, SettingDifferenceView, ShardFailureView, ShardOwnershipView,

@@ -2,7 +2,6 @@
 //! Unchanged resources are not written, so that their endpoints are not validated again. Resources
 //! that the file does not declare are kept.
 
-use crate::AdminResult;
 use actix_web::http::Method;
 use tracing::info;
 
@@ -12,6 +11,7 @@ use super::{
     auth::AdminCaller,
     permissions::Permissions,
 };
+use crate::AdminResult;
 use gridhook_declared::{Declared, DeclaredResource};
 use gridhook_record::token::{Grant, TokenRole};
 

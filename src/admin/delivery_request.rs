@@ -4,12 +4,12 @@
 //! settings of the event subscription, by the code that sends it. Nothing is sent. Only events that
 //! match the filter are in it, so that holders of portal links see no others.
 
-use crate::{AdminResult, model::refuse_value, respond_json};
 use std::sync::Arc;
 
 use serde::Deserialize;
 
 use super::{AdminError, arm::Call, events::require_shard, model::InvalidRequest, query};
+use crate::{AdminResult, model::refuse_value, respond_json};
 use gridhook_api::delivery_request::DeliveryRequestView;
 use gridhook_compute::Meter;
 use gridhook_engine::control::registry::TopicHandle;

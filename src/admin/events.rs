@@ -1,7 +1,6 @@
 //! Events of a topic: `GET …/events` lists them, `GET …/events/{sequence}` returns one as it is
 //! stored, and `POST …/publish` publishes events for an operator.
 
-use crate::{AdminResult, model::refuse_value, respond_json};
 use actix_web::{HttpMessage, HttpResponse};
 use bytes::Bytes;
 use serde::Deserialize;
@@ -13,6 +12,7 @@ use super::{
     model::{CheckResult, InvalidRequest},
     query,
 };
+use crate::{AdminResult, model::refuse_value, respond_json};
 use gridhook_api::events::{EventLine, EventList};
 use gridhook_engine::control::{audit::record_intent, registry::TopicHandle};
 use gridhook_event::{Event, Schema, Seq};

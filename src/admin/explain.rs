@@ -1,7 +1,6 @@
 //! `GET …/explain`: why an event waits, and when its next attempts are. `sequence` names one event;
 //! `id` is searched for, and a 404 reports the searched range.
 
-use crate::{AdminResult, model::refuse_value, respond_json};
 use std::sync::Arc;
 
 use actix_web::HttpResponse;
@@ -10,6 +9,7 @@ use super::{
     arm::{Call, FoundSubscription},
     model::{InvalidRequest, subscription::namespace::delivery_mode},
 };
+use crate::{AdminResult, model::refuse_value, respond_json};
 use gridhook_api::explain::{
     AttemptView, EndView, EventNotFound, ExplainView, ForecastView, ObstacleView, SearchedView,
     StateView,

@@ -12,12 +12,13 @@ use std::{
     },
 };
 
-use crate::Source;
 use actix_web::{
     HttpResponse,
     http::{StatusCode, header},
     web,
 };
+
+use crate::Source;
 use gridhook_api::health::Liveness;
 pub use gridhook_api::health::{Readiness, ShardReadiness, ShardState, StartPhase};
 use gridhook_cluster::control_of;
@@ -31,6 +32,13 @@ const PHASES: [StartPhase; 4] = [
     StartPhase::Serving,
     StartPhase::Stopping,
 ];
+
+/// The problem of a node that is cut off from NATS.
+const CUT_OFF: &str = "this node cannot reach the NATS servers: it owns nothing, and its copies may \
+    be old";
+
+/// The problem of a store that no node owns.
+const NO_OWNER: &str = "requests wait, because no node of the cluster owns the store";
 
 /// The state that both probes report.
 pub struct ServerHealth {
@@ -59,11 +67,6 @@ pub struct NodeShard {
     /// Whether the node has not reached NATS for so long that other nodes may own what it owned.
     pub is_cut_off: bool,
 }
-
-/// The problem of a node that is cut off from NATS.
-const CUT_OFF: &str = "this node cannot reach the NATS servers: it owns nothing, and its copies may \
-    be old";
-const NO_OWNER: &str = "requests wait, because no node of the cluster owns the store";
 
 /// The health of the core of a shard: that of its current run. Clones share it.
 #[derive(Clone, Default)]

@@ -5,7 +5,6 @@
 //! restart. It costs one walk through the figures of all event subscriptions in five seconds, so a
 //! server without a dashboard has none. The sums of windows are recorded in any case.
 
-use crate::{AdminResult, model::refuse_value, respond_json};
 use std::{
     cmp::Reverse,
     fs::{self, OpenOptions},
@@ -25,6 +24,7 @@ use super::{
     query, session,
     topic_filter::find_topic_by_id,
 };
+use crate::{AdminResult, model::refuse_value, respond_json};
 use gridhook_api::history::{DestinationHistory, HistoryReport};
 use gridhook_engine::control::registry::SubscriptionSnapshot;
 use gridhook_event::{PartitionId, SubscriptionId, SubscriptionKey, Timestamp};

@@ -1,6 +1,5 @@
 //! The permissions of a caller: operations, and the resources that they are allowed on.
 
-use crate::AdminResult;
 use actix_web::{HttpMessage, HttpRequest};
 
 use super::{
@@ -8,6 +7,7 @@ use super::{
     auth::{Access, AdminCaller, Role},
     shares::Holder,
 };
+use crate::AdminResult;
 use gridhook_engine::control::registry::TopicHandle;
 use gridhook_record::{
     namespace::{self, NamespaceRecord},

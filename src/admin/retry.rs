@@ -1,7 +1,6 @@
 //! `POST …/retry`: pending deliveries are sent now instead of when they are due, given ones or all
 //! of them, in parts.
 
-use crate::{AdminResult, model::refuse_value, respond_json};
 use std::time::Duration;
 
 use tracing::info;
@@ -10,6 +9,7 @@ use super::{
     arm::Call,
     model::{CheckResult, InvalidRequest},
 };
+use crate::{AdminResult, model::refuse_value, respond_json};
 use gridhook_api::retry::{DELIVERIES_MAX, RetriedView, RetryNowBody};
 use gridhook_engine::control::registry::SubscriptionStatus;
 use gridhook_event::{Lane, Seq, Timestamp};

@@ -1,10 +1,10 @@
 //! `GET /search`: the events with an id, in all topics.
 
-use crate::{AdminResult, respond_json};
 use actix_web::{HttpRequest, web};
 use serde::Deserialize;
 
 use super::{Control, model::InvalidRequest, query};
+use crate::{AdminResult, respond_json};
 use gridhook_api::search::{EventMatch, Search};
 
 /// Maximum lookups of one search in all topics: each is a part of a log.

@@ -1,12 +1,12 @@
 //! `GET /server`: version, start, listeners, process, disk, and the settings that differ from the
 //! defaults.
 
-use crate::{AdminResult, respond_json};
 use std::sync::PoisonError;
 
 use actix_web::{HttpRequest, web};
 
 use super::{ChaosMode, ClusterContext, Control, metrics::process::ProcessFigures};
+use crate::{AdminResult, respond_json};
 use gridhook_api::server::{Listener, ServerFacts, ServerProcess};
 use gridhook_deliver::test_endpoint::TEST_ENDPOINT;
 

@@ -4,13 +4,13 @@
 //! An administrator is a caller with the role `admin` for the whole server. Administrators have no
 //! share of their own: together they can use everything.
 
-use crate::AdminResult;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use super::{AdminError, arm::Call, permissions::Permissions};
+use crate::AdminResult;
 use gridhook_engine::control::registry::TopicHandle;
 use gridhook_policy::record::job::JOBS_MAX;
 use gridhook_record::subscription::SystemData;

@@ -3,7 +3,6 @@
 //!
 //! A simulation may compute for seconds, so it runs in slices, and ends with its request.
 
-use crate::{AdminResult, model::refuse_value, respond_json};
 use std::{fmt::Display, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, web};
@@ -14,6 +13,7 @@ use super::{
     model::{CheckResult, InvalidRequest},
     permissions::Permissions,
 };
+use crate::{AdminResult, model::refuse_value, respond_json};
 use gridhook_api::editions::SimulationRequest;
 use gridhook_compute::{ComputeError, Meter};
 use gridhook_simulate::{EndpointModel, Simulation, SimulationPlan, SimulationReport};

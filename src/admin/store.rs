@@ -5,7 +5,6 @@
 //! a backup, or with `error`. The work runs on its own thread, one operation at a time. It is
 //! canceled when the client disconnects: the first line that cannot be sent ends it.
 
-use crate::AdminResult;
 use std::{ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
 use actix_web::{
@@ -21,6 +20,7 @@ use super::{
     arm::read_json,
     model::{InvalidRequest, value_of},
 };
+use crate::AdminResult;
 use gridhook_api::store::{BackupBody, BackupView, ProgressLine};
 use gridhook_clock::Clock;
 use gridhook_engine::control::audit::record_intent;

@@ -153,8 +153,12 @@ impl TailStream {
     }
 
     fn push_item(&mut self, item: &FeedEvent) {
+        let partition = match item {
+            FeedEvent::Published(partition, _) => *partition,
+            FeedEvent::Ended(key, ..) => key.partition,
+        };
         if let Some(topic) = &mut self.query.topic {
-            topic.follow_name(&self.control);
+            topic.follow_path(&self.control, partition);
         }
         match item {
             FeedEvent::Published(partition, chunk) if self.query.events => {

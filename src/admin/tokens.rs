@@ -1,6 +1,5 @@
 //! `/tokens`: named tokens. A token is shown once, in the response that creates it.
 
-use crate::{AdminResult, model::refuse_value, respond_nothing};
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web};
@@ -15,6 +14,7 @@ use super::{
     permissions::Permissions,
     random::random_text,
 };
+use crate::{AdminResult, model::refuse_value, respond_nothing};
 use gridhook_api::token::{Token, TokenBody, TokenList};
 use gridhook_dashboard as dashboard;
 use gridhook_engine::control::tokens::{self, PREFIX};

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use super::{
     AdminResult, Control,
-    arm::{self, path},
+    arm::{
+        self,
+        path::{self, TopicPath},
+    },
     model::InvalidRequest,
     permissions::Permissions,
 };
@@ -14,10 +17,8 @@ use gridhook_event::PartitionId;
 /// A topic, a domain, or one topic of a domain.
 #[derive(Debug)]
 pub(super) struct TopicFilter {
-    /// The key of the topic or the domain.
-    key: String,
+    path: TopicPath,
     partition: PartitionId,
-    domain_topic: Option<String>,
 }
 
 impl TopicFilter {
@@ -31,17 +32,20 @@ impl TopicFilter {
         let (topic, path) = find_topic_by_id(control, id)?;
         arm::check_seen(control, permissions, &topic, &path)?;
         Ok(Self {
-            key: topic.record().key(),
             partition: topic.partition(),
-            domain_topic: path.domain_topic.map(|name| name.to_string()),
+            path,
         })
     }
 
-    /// Follows the name to the topic that has it now, after the topic was deleted and created again.
-    pub(super) fn follow_name(&mut self, control: &Control) {
-        let registry = &control.registry;
-        if registry.topic_of_partition(self.partition).is_none()
-            && let Some(topic) = registry.find_topic(&self.key)
+    /// Follows the path to the topic that has it now, after the topic was deleted and created again.
+    /// Only something of another topic, in `partition`, can show that.
+    pub(super) fn follow_path(&mut self, control: &Control, partition: PartitionId) {
+        if partition != self.partition
+            && control
+                .registry
+                .topic_of_partition(self.partition)
+                .is_none()
+            && let Ok(topic) = arm::find_topic(control, &self.path)
         {
             self.partition = topic.partition();
         }
@@ -49,9 +53,12 @@ impl TopicFilter {
 
     /// Whether something of a topic, and of this topic of a domain, is in it.
     pub(super) fn contains(&self, partition: PartitionId, domain_topic: Option<&str>) -> bool {
-        let is_of_domain_topic =
-            |wanted: &String| domain_topic.is_some_and(|given| given.eq_ignore_ascii_case(wanted));
-        self.partition == partition && self.domain_topic.as_ref().is_none_or(is_of_domain_topic)
+        let is_of_domain_topic = match (&self.path.domain_topic, domain_topic) {
+            (None, _) => true,
+            (Some(wanted), Some(given)) => given.eq_ignore_ascii_case(wanted.as_str()),
+            (Some(_), None) => false,
+        };
+        self.partition == partition && is_of_domain_topic
     }
 }
 
@@ -60,7 +67,7 @@ impl TopicFilter {
 pub(super) fn find_topic_by_id(
     control: &Control,
     id: &str,
-) -> AdminResult<(Arc<TopicHandle>, path::TopicPath)> {
+) -> AdminResult<(Arc<TopicHandle>, TopicPath)> {
     let path = path::find_route(id)
         .filter(path::ArmPath::is_topic)
         .ok_or_else(|| not_a_topic(id))?

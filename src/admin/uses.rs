@@ -12,7 +12,6 @@
 //! Only new uses are checked: what the record before the change has is kept by it. A webhook at
 //! another origin uses again what its requests carry. A portal link makes no new use at all.
 
-use crate::AdminResult;
 use std::collections::BTreeMap;
 
 use url::Url;
@@ -22,6 +21,7 @@ use super::{
     arm::Call,
     permissions::{Permissions, scoped_subscription},
 };
+use crate::AdminResult;
 use gridhook_deliver::resource::{Connections, Resource};
 use gridhook_policy::{dead_letter_store::NamedStores, property::PropertySource};
 use gridhook_record::{

@@ -4,10 +4,10 @@
 //! valid once, for ten minutes. A wrong token and an unknown id get the same response, and the
 //! query never appears in a response or the log.
 
-use crate::AdminResult;
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::{AdminError, Control};
+use crate::AdminResult;
 use gridhook_engine::control::registry::ValidationOutcome;
 
 /// `GET` or `POST /eventsubscriptions/{name}/validate?id=…&t=…&apiVersion=…&token=…`.

@@ -283,7 +283,7 @@ impl Rehearse {
         let url = self.destination.destination_url();
         let repository = open_destination(&config, url.as_deref())?;
         let name = self.name.as_deref();
-        let folder = repository.find_folder(name)?;
+        let folder = repository.find_folder(name, &mut warn_of_unreadable)?;
         let is_folder = folder.is_some();
         let stored = match folder {
             Some(folder) => folder,

@@ -68,7 +68,8 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Declares the commands, and how each runs that does not only send requests.
+/// Declares the commands. The expression after `=>` runs a command; without one, its async function
+/// `run()` does.
 macro_rules! commands {
     ($($(#[$attribute:meta])* $name:ident($arguments:ty) $(if $gate:meta)? $(=> $run:expr)?,)+) => {
         /// A command with its flags.

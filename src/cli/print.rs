@@ -65,7 +65,7 @@ pub(super) fn print_prompt(question: &str) {
 }
 
 /// Whether lines on standard error can be replaced.
-pub(super) fn has_terminal() -> bool {
+pub(super) fn is_stderr_terminal() -> bool {
     io::stderr().is_terminal()
 }
 

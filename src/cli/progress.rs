@@ -69,7 +69,7 @@ pub(super) struct StateLine {
 
 impl StateLine {
     pub(super) fn show(&mut self, state: &str, line: &str) {
-        if print::has_terminal() {
+        if print::is_stderr_terminal() {
             print::update_line(line);
         } else if self.last_state.as_deref() != Some(state) {
             print::print_note(line);
@@ -79,7 +79,7 @@ impl StateLine {
 
     /// Ends the line.
     pub(super) fn end(&self) {
-        if print::has_terminal() {
+        if print::is_stderr_terminal() {
             print::print_note("");
         }
     }

@@ -10,7 +10,7 @@ use super::{
     format::{self, count_with_noun, group_thousands, text_or_dash},
     output::OutputArgs,
     print::{self, PipeState, PrintError},
-    terminal::{Keyboard, is_terminal},
+    terminal::{Keyboard, is_stdio_terminal},
     trace::covered_events,
     value::{ValueError, whole_number},
 };
@@ -87,7 +87,7 @@ impl TailCommand {
             Some(target) => server.with_suggestion(&target.path(), result).await?,
             None => result?,
         };
-        let mut keyboard = if is_terminal() {
+        let mut keyboard = if is_stdio_terminal() {
             Some(Keyboard::open()?)
         } else {
             None

@@ -12,7 +12,7 @@ use tokio::{
 use gridhook_escape as escape;
 
 /// Whether standard input and standard output are a terminal.
-pub(super) fn is_terminal() -> bool {
+pub(super) fn is_stdio_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 

@@ -180,13 +180,13 @@ impl Layers {
         }
     }
 
-    /// Parses the text of a variable as the kind of the default value, if possible. A list may be
-    /// written as in the settings file.
+    /// Parses the text of a variable as the kind of the default value, if possible. The parsers of
+    /// lists read the text of a list.
     fn guess_value(&self, key: &str, text: &str) -> Value {
         let value = match self.values.get(key) {
             Some((Value::Integer(_), _)) => text.parse().map(Value::Integer).ok(),
             Some((Value::Boolean(_), _)) => text.parse().map(Value::Boolean).ok(),
-            Some(_) | None => parse_list(text),
+            Some(_) | None => None,
         };
         value.unwrap_or_else(|| Value::String(text.to_owned()))
     }
@@ -487,14 +487,4 @@ fn flatten_with(
             value => put(key, value),
         }
     }
-}
-
-/// Parses a list of strings in TOML. Other text in brackets, such as `[::]:8080`, is none.
-fn parse_list(text: &str) -> Option<Value> {
-    if !text.starts_with('[') {
-        return None;
-    }
-    let table: Table = toml::from_str(&format!("list = {text}")).ok()?;
-    let is_list = table.len() == 1 && table["list"].is_array();
-    is_list.then(|| table["list"].clone())
 }

@@ -7,6 +7,7 @@ use bytesize::ByteSize;
 use humantime_serde::re::humantime;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de::Error};
+use toml::Table;
 
 use crate::{BacklogFull, LogFormat, Secret, TlsVersion, TrustRoots, delivery::AutoSwitch};
 
@@ -421,7 +422,7 @@ fn items<'de, D: Deserializer<'de>>(
 ) -> Result<Vec<String>, D::Error> {
     value(from, expectation, |raw| match raw {
         RawValue::Text(text) => {
-            let mut list = split_text(&text, separator);
+            let mut list = parse_list(&text, separator)?;
             list.retain(|item| !item.is_empty());
             Some(list)
         }
@@ -437,7 +438,7 @@ fn filled_items<'de, D: Deserializer<'de>>(
 ) -> Result<Vec<String>, D::Error> {
     value(from, expectation, |raw| {
         let list = match raw {
-            RawValue::Text(text) => split_text(&text, ','),
+            RawValue::Text(text) => parse_list(&text, ',')?,
             RawValue::List(list) => list,
             RawValue::Flag(_) | RawValue::Number(_) => return None,
         };
@@ -446,9 +447,17 @@ fn filled_items<'de, D: Deserializer<'de>>(
     })
 }
 
-fn split_text(text: &str, separator: char) -> Vec<String> {
+/// Parses the text of a list, which may also be written as in the settings file. Other text in
+/// brackets, such as `[::1]:53`, is not written so.
+fn parse_list(text: &str, separator: char) -> Option<Vec<String>> {
+    if text.starts_with('[')
+        && let Ok(mut table) = toml::from_str::<Table>(&format!("list = {text}"))
+        && table.len() == 1
+    {
+        return table.remove("list")?.try_into().ok();
+    }
     let parts = text.split(separator);
-    parts.map(|part| part.trim().to_owned()).collect()
+    Some(parts.map(|part| part.trim().to_owned()).collect())
 }
 
 /// Parses each item of a list.

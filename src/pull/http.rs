@@ -187,7 +187,8 @@ async fn begin_receive(
     };
     Ok(match at_hand {
         Some(body) => success_response(body?),
-        // The node learns that nothing is at hand, and reads on.
+        // The node learns that nothing is at hand, and reads on. The status is sent by then, so a
+        // later refusal is a list without events; the next receive of the client is refused.
         None => HttpResponse::Accepted().streaming(stream::once(async move {
             let body = received.await.unwrap_or_else(|_| write_received(&[]));
             Ok::<_, Infallible>(body.into())
@@ -263,26 +264,23 @@ impl Poll {
         if events.is_empty() && shared.is_deleted() {
             return Err(deleted_subscription(&topic, &shared));
         }
-        let leases: Vec<Lease> = events.iter().map(|(lease, _)| *lease).collect();
-        if !leases.is_empty() {
+        if !events.is_empty() {
+            let leases: Vec<Lease> = events.iter().map(|(lease, _)| *lease).collect();
             let topic = Arc::clone(&topic);
             let shared = Arc::clone(&shared);
-            let leases = leases.clone();
             peer.unless_written(move || {
                 shared.take_back_leases(leases);
                 topic.ensure_actor(&shared);
             });
         }
         let has_waited = began.elapsed() >= KEY_RECHECK_AFTER;
-        if !leases.is_empty() && has_waited && !has_access_token(&request) {
+        if !events.is_empty() && has_waited && !has_access_token(&request) {
             let result = publisher.authenticate_consumer(&request).await;
             if let Err(refusal) = result
                 && is_without_key(&refusal)
             {
-                // Once only: another client may soon have them.
-                peer.unless_written(|| {});
-                shared.take_back_leases(leases);
-                topic.ensure_actor(&shared);
+                // Once only: if the connection failed meanwhile, another client may have them.
+                peer.run_undo();
                 return Err(refusal);
             }
         }

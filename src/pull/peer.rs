@@ -46,6 +46,13 @@ impl Peer {
         self.0.undo.replace(Some(Box::new(undo)));
     }
 
+    /// Runs the undo action of the current request, if it has not run.
+    pub fn run_undo(&self) {
+        if let Some(undo) = self.0.undo.take() {
+            undo();
+        }
+    }
+
     // --- called by the listener ---
 
     /// The head of a request has arrived, so the client took the response before it.
@@ -71,9 +78,7 @@ impl Peer {
     /// The connection failed; written data may never be read.
     pub fn mark_failed(&self) {
         self.mark_closed();
-        if let Some(undo) = self.0.undo.take() {
-            undo();
-        }
+        self.run_undo();
     }
 
     pub fn end_connection(&self) {

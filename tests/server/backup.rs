@@ -282,6 +282,20 @@ fn a_backup_in_a_folder_is_rehearsed() {
             "{place:?}: {reported}"
         );
     }
+    let damaged = beside.path().join("damaged");
+    fs::create_dir(&damaged).expect("a folder");
+    fs::write(damaged.join("backup.json"), "{").expect("a manifest");
+    let (status, reported) = server::say(&["backup", "rehearse", parent]);
+    assert!(
+        status.success() && reported.contains("damaged cannot be read: "),
+        "{reported}"
+    );
+    let damaged = damaged.to_str().expect("text");
+    let (status, reported) = server::say(&["backup", "rehearse", parent, "--name", damaged]);
+    assert!(
+        !status.success() && reported.contains("whose manifest cannot be read: "),
+        "{reported}"
+    );
     let (status, reported) = server::say(&["backup", "rehearse", parent, "--name", "tuesday"]);
     assert!(
         !status.success() && reported.contains("has no backup tuesday"),

@@ -36,7 +36,6 @@ mod subscriptions;
 mod topics;
 mod unsupported;
 
-use crate::AdminResult;
 use std::{sync::Arc, time::Duration};
 
 use actix_web::{
@@ -62,6 +61,7 @@ pub(super) use self::{
     operation::{Call, ChangeLock, FoundSubscription},
     path::TopicPath,
 };
+
 use super::{
     AdminError, Control, audit,
     auth::Access,
@@ -70,6 +70,7 @@ use super::{
     query,
     shard::ConcernedShards,
 };
+use crate::AdminResult;
 use gridhook_engine::control::registry::TopicHandle;
 
 /// Maximum size of a body; ARM's limit is 4 MiB.

@@ -7,7 +7,6 @@
 mod body;
 pub mod injector;
 
-use crate::{AdminResult, model::refuse_value, respond_json};
 use std::time::Duration;
 
 use actix_web::{HttpResponse, web};
@@ -15,7 +14,9 @@ use serde::Serialize;
 use tracing::warn;
 
 use self::injector::{ChaosTargets, Fault};
+
 use super::{AdminError, Control, arm::read_json, model::value_of};
+use crate::{AdminResult, model::refuse_value, respond_json};
 use gridhook_api::chaos::{
     ActiveFault, ActorKind, ChaosClock, ChaosKill, ChaosKillMethod, ChaosPoison,
     ChaosResponseFault, ChaosResponses, ChaosStall, ChaosStallTarget, ChaosWrites,

@@ -75,7 +75,8 @@ combine_fields! {
     IncarnationEnds { panicked, killed, stopped, orphaned }
     SubscriptionMeasures { wait, batch, response, phases, delivery }
     SubscriptionCounters {
-        counters, replayed, counts, written, lost, redriven, purged, files, ends, quarantined, measured,
+        counters, replayed, counts, written, lost, redriven, purged, files, ends, quarantined,
+        measured,
     }
     PublishCounts { unmatched, duplicates, nonconforming, latency, refused }
     TopicCounters { events, bytes, publishing, ends }
@@ -147,7 +148,8 @@ gauges! {
     probing: u64 => sum,
     held: u64 => sum,
     held_failing: u64 => sum,
-    cause: Option<Failure> => keep,
+    /// The cause of one of the suspensions, which says nothing about the others.
+    cause: Option<Failure> => keep_first,
     since: Option<Timestamp> => least,
     until: Option<Timestamp> => least,
     consecutive_suspensions: u32 => Ord::max,
@@ -170,8 +172,7 @@ gauges! {
     incarnation: u64 => Ord::max,
 }
 
-/// The cause of one of several suspensions says nothing about all of them.
-fn keep<T>(one: T, _: T) -> T {
+fn keep_first<T>(one: T, _: T) -> T {
     one
 }
 

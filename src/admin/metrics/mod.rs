@@ -19,7 +19,6 @@ mod series;
 mod server;
 mod view;
 
-use crate::{AdminResult, Source, respond_json};
 use std::{
     collections::BTreeMap,
     fmt,
@@ -39,6 +38,7 @@ pub(super) use self::series::{Activity, SeriesSelection};
 pub(super) use self::view::{METRICS, MetricsView};
 use self::{figures::SubscriptionFigures, scrape::NamedSubscription};
 use super::{Control, admin_token::AdminToken, arm::Call, cluster::ClusterContext};
+use crate::{AdminResult, Source, respond_json};
 use gridhook_clock::Clock;
 use gridhook_dead_letter::totals::DeadLetterTotals;
 use gridhook_engine::control::{registry, system_events::SystemEvents};

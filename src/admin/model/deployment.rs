@@ -1,6 +1,5 @@
 //! Deployments of templates: reads their bodies and builds their views.
 
-use crate::model::refuse_value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -9,6 +8,7 @@ use std::{
 use serde_json::Value;
 
 use super::{BODY, CheckResult, InvalidRequest, check_tags, drop_read_only, read, topic::LOCATION};
+use crate::model::refuse_value;
 use gridhook_api::deployment::{
     DebugSetting, Deployment, DeploymentBody, DeploymentBodyProperties, DeploymentDiagnostic,
     DeploymentErrorView, DeploymentOperation, DeploymentOperationProperties, DeploymentProperties,

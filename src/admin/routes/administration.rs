@@ -1,7 +1,7 @@
 //! The routes to administer the server: the cluster, sessions, tokens, the store and faults.
 
 use super::{
-    DELETE, GET, GridhookRoute, fault_route, get, handler, operation, post, route,
+    DELETE, GET, GridhookRoute, fault_route, get, operation, post, route, route_to,
     shared::{AUDIT, CLUSTER, NO_NODE, SESSION, STORED_LIST, UNREAD_BODY, fault, store_job},
 };
 use crate::{
@@ -34,7 +34,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         "/cluster/status",
         Control,
         &[get(
-            handler!(cluster::get_status),
+            route_to!(cluster::get_status),
             describe(
                 "clusterStatus",
                 "List the nodes of the cluster, as the node that answers sees them",
@@ -48,7 +48,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         "/cluster/ownership",
         Control,
         &[get(
-            handler!(cluster::ownership),
+            route_to!(cluster::ownership),
             describe(
                 "clusterOwnership",
                 "List the ownership records of the shards",
@@ -63,7 +63,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         Control,
         &[post(
             Access::ADMIN,
-            handler!(cluster::move_shard),
+            route_to!(cluster::move_shard),
             describe(
                 "moveShard",
                 "Ask the owner of a shard to finish what is in flight and give the shard up to a \
@@ -81,7 +81,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         Control,
         &[post(
             Access::ADMIN,
-            handler!(cluster::drain_node),
+            route_to!(cluster::drain_node),
             describe(
                 "drainNode",
                 "Ask a node to give up what it owns and take nothing, or end that",
@@ -98,7 +98,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         Control,
         &[post(
             Access::ADMIN,
-            handler!(cluster::forget_node),
+            route_to!(cluster::forget_node),
             describe(
                 "forgetNode",
                 "Remove the record of a node that is gone for good, so that the stream keeps \
@@ -119,14 +119,14 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             operation(
                 GET,
                 Access::READ.or_portal(),
-                handler!(session::get_session),
+                route_to!(session::get_session),
                 describe("session", "Get the caller and the session")
                     .returns::<Session>(200, "The caller")
                     .fails(SESSION),
             ),
             post(
                 Access::READ,
-                handler!(session::start),
+                route_to!(session::start),
                 describe(
                     "startSession",
                     "Exchange a token for a session of the dashboard",
@@ -137,7 +137,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             operation(
                 DELETE,
                 Access::READ,
-                handler!(session::end_session),
+                route_to!(session::end_session),
                 describe("endSession", "End the session")
                     .returns_nothing(204, "The session has ended")
                     .fails(SESSION),
@@ -150,7 +150,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         "/sessions",
         Control,
         &[get(
-            handler!(session::list_sessions),
+            route_to!(session::list_sessions),
             describe("sessions", "List the sessions of the dashboard")
                 .returns::<SessionList>(200, "The sessions, the newest first"),
         )],
@@ -162,7 +162,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         &[operation(
             DELETE,
             Access::ADMIN,
-            handler!(session::end_session_by_id),
+            route_to!(session::end_session_by_id),
             describe(
                 "endSessionById",
                 "End a session of the dashboard and its streams",
@@ -176,7 +176,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         "/audit",
         All(Json(JsonMerge::Audit)),
         &[get(
-            handler!(audit::list),
+            route_to!(audit::list),
             describe(
                 "audit",
                 "List the operations that needed more than the role read, refused ones too",
@@ -192,13 +192,13 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         Control,
         &[
             get(
-                handler!(tokens::list_tokens),
+                route_to!(tokens::list_tokens),
                 describe("tokens", "List the named tokens")
                     .returns::<TokenList>(200, "The tokens, without their secrets"),
             ),
             post(
                 Access::ADMIN,
-                handler!(tokens::create_token),
+                route_to!(tokens::create_token),
                 describe(
                     "createToken",
                     "Create a named token, which is shown in this response only",
@@ -224,7 +224,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         &[operation(
             DELETE,
             Access::ADMIN,
-            handler!(tokens::revoke_token),
+            route_to!(tokens::revoke_token),
             describe(
                 "revokeToken",
                 "Revoke a named token and end its streams and sessions",
@@ -242,7 +242,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         All(ResponseMerge::OneByOne),
         &[post(
             Access::OPERATE,
-            handler!(store::check_store),
+            route_to!(store::check_store),
             store_job(describe("checkStore", "Check every record of the store")),
         )],
     ),
@@ -252,7 +252,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         All(ResponseMerge::OneByOne),
         &[post(
             Access::ADMIN,
-            handler!(store::back_up),
+            route_to!(store::back_up),
             store_job(
                 describe("backUpStore", "Back up the store and check the copy")
                     .takes::<BackupBody>(true, r#"{"folder": "/srv/backups/monday"}"#),
@@ -264,14 +264,14 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         All(Json(JsonMerge::Chaos)),
         &[
             get(
-                handler!(chaos::get_report),
+                route_to!(chaos::get_report),
                 describe("chaos", "List the injected faults and what they did")
                     .returns::<ChaosReport>(200, "The active faults"),
             ),
             operation(
                 DELETE,
                 Access::OPERATE,
-                handler!(chaos::end_all),
+                route_to!(chaos::end_all),
                 describe("endChaos", "End all injected faults")
                     .returns::<ChaosReport>(200, "The active faults"),
             ),
@@ -282,7 +282,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         ByBody(ResponseMerge::FirstFound),
         &[post(
             Access::ADMIN,
-            handler!(chaos::kill_actor),
+            route_to!(chaos::kill_actor),
             fault::<ChaosKill>(
                 "kill",
                 "Kill an actor (with `chaos.enabled`)",
@@ -296,7 +296,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         ByBody(ResponseMerge::FirstFound),
         &[post(
             Access::ADMIN,
-            handler!(chaos::poison_event),
+            route_to!(chaos::poison_event),
             fault::<ChaosPoison>(
                 "poison",
                 "Make an event kill every actor that processes it (with `chaos.enabled`)",
@@ -310,7 +310,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         ByBody(ResponseMerge::FirstResponse),
         &[post(
             Access::ADMIN,
-            handler!(chaos::stall_actor),
+            route_to!(chaos::stall_actor),
             fault::<ChaosStall>(
                 "stall",
                 "Stall an actor or the journal (with `chaos.enabled`)",
@@ -324,7 +324,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         All(ResponseMerge::FirstResponse),
         &[post(
             Access::ADMIN,
-            handler!(chaos::fail_writes),
+            route_to!(chaos::fail_writes),
             fault::<ChaosWrites>(
                 "failWrites",
                 "Fail the next writes of the journal (with `chaos.enabled`)",
@@ -338,7 +338,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         ByBody(ResponseMerge::FirstResponse),
         &[post(
             Access::ADMIN,
-            handler!(chaos::disturb_responses),
+            route_to!(chaos::disturb_responses),
             fault::<ChaosResponses>(
                 "disturbResponses",
                 "Drop, delay or corrupt responses of endpoints (with `chaos.enabled`)",
@@ -352,7 +352,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         All(ResponseMerge::FirstResponse),
         &[post(
             Access::ADMIN,
-            handler!(chaos::step_clock),
+            route_to!(chaos::step_clock),
             fault::<ChaosClock>(
                 "stepClock",
                 "Step the wall clock for a while (with `chaos.enabled`)",

@@ -100,12 +100,12 @@ const fn operation(
 }
 
 /// A function that answers requests, as what adds it to a route.
-macro_rules! handler {
+macro_rules! route_to {
     ($handler:path) => {
         |route| route.to($handler)
     };
 }
-use handler;
+use route_to;
 
 /// GET, for callers who may read.
 const fn get(handler: fn(Route) -> Route, description: Description) -> Operation {

@@ -3,7 +3,7 @@
 #[cfg(feature = "simulate")]
 use super::shared::UNREAD_BODY;
 use super::{
-    GET, GET_OR_HEAD, GridhookRoute, get, handler, operation, post, route,
+    GET, GET_OR_HEAD, GridhookRoute, get, operation, post, route, route_to,
     shared::{
         FIGURES, HISTORY, INVALID_QUERY, NEWEST_DEAD_LETTERS, STORED_LIST, SUPERVISION, TAIL,
         cloud_endpoints, validation,
@@ -53,7 +53,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET_OR_HEAD,
             Access::OPEN,
-            handler!(health::healthz),
+            route_to!(health::healthz),
             describe("healthz", "Check that the process is alive")
                 .returns::<Liveness>(200, "The process is alive"),
         )],
@@ -66,7 +66,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET_OR_HEAD,
             Access::OPEN,
-            handler!(health::readyz),
+            route_to!(health::readyz),
             describe("readyz", "Check that events are accepted")
                 .returns::<Readiness>(200, "Events are accepted")
                 .returns::<Readiness>(503, "Events are not accepted, with the causes"),
@@ -80,7 +80,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET_OR_HEAD,
             Access::OPEN,
-            handler!(openapi::get_document),
+            route_to!(openapi::get_document),
             describe("openapi", "Get this OpenAPI document").returns_json(
                 200,
                 "The OpenAPI 3.1 document",
@@ -95,7 +95,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET,
             Access::OPEN,
-            handler!(metadata::get_endpoints),
+            route_to!(metadata::get_endpoints),
             describe(
                 "cloudEndpoints",
                 "Get the addresses of this cloud, as Azure's clients expect them",
@@ -118,13 +118,13 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
             operation(
                 GET,
                 Access::OPEN,
-                handler!(validate::confirm_endpoint),
+                route_to!(validate::confirm_endpoint),
                 validation("validate"),
             )
             .headless(),
             post(
                 Access::OPEN,
-                handler!(validate::confirm_endpoint),
+                route_to!(validate::confirm_endpoint),
                 validation("validateByPost"),
             ),
         ],
@@ -137,7 +137,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET,
             Access::METRICS,
-            handler!(metrics::get_metrics),
+            route_to!(metrics::get_metrics),
             describe(
                 "metrics",
                 "Get the metrics of the server, as Prometheus text or OpenMetrics",
@@ -158,7 +158,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET,
             Access::READ.or_portal(),
-            handler!(top::get_top),
+            route_to!(top::get_top),
             describe("top", "List the figures of all event subscriptions")
                 .with(FIGURES)
                 .returns::<TopReport>(200, "The event subscriptions and their figures")
@@ -171,7 +171,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         "/history",
         ByTopic(Json(JsonMerge::History)),
         &[get(
-            handler!(history::get_history),
+            route_to!(history::get_history),
             describe(
                 "history",
                 "Get the course of the figures of the server or a part of it",
@@ -190,7 +190,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         "/tail",
         ByTopic(ResponseMerge::Lines),
         &[get(
-            handler!(tail::stream_tail),
+            route_to!(tail::stream_tail),
             describe("tail", "Stream events and outcomes as they happen")
                 .with(TAIL)
                 .returns_types(
@@ -214,7 +214,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         "/supervision",
         ByTopic(Json(JsonMerge::Supervision)),
         &[get(
-            handler!(supervision::get_supervision),
+            route_to!(supervision::get_supervision),
             describe("supervision", "Get the failures and restarts of actors")
                 .with(SUPERVISION)
                 .returns::<SupervisionReport>(
@@ -230,7 +230,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         "/search",
         All(Json(JsonMerge::Lists)),
         &[get(
-            handler!(search::find_events),
+            route_to!(search::find_events),
             describe("search", "Find the events with an id in all topics")
                 .with(&[Query("id", Text, "Id of the event")])
                 .returns::<Search>(
@@ -246,7 +246,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         "/jobs",
         All(Json(JsonMerge::Jobs)),
         &[get(
-            handler!(jobs::list_jobs),
+            route_to!(jobs::list_jobs),
             describe("jobs", "List the replays and redrives that have not ended")
                 .with(&[Query("top", Number, "Maximum jobs: 1 to 1,000")])
                 .returns::<JobsReport>(200, "The jobs of all event subscriptions, newest first")
@@ -259,7 +259,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         "/deadLetters",
         ByTopic(Json(JsonMerge::DeadLetters)),
         &[get(
-            handler!(dead_letters::newest::list_newest),
+            route_to!(dead_letters::newest::list_newest),
             describe(
                 "newestDeadLetters",
                 "List the events of all event subscriptions that became dead letters",
@@ -275,7 +275,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         "/server",
         Any,
         &[get(
-            handler!(server::get_server),
+            route_to!(server::get_server),
             describe(
                 "server",
                 "Get version, listeners, process and changed settings",
@@ -289,7 +289,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         "/editions",
         Any,
         &[get(
-            handler!(editions::list_editions),
+            route_to!(editions::list_editions),
             describe(
                 "editions",
                 "List the editions of the delivery policy and their retry schedules",
@@ -304,7 +304,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         Any,
         &[post(
             Access::READ,
-            handler!(simulate::run),
+            route_to!(simulate::run),
             describe(
                 "simulate",
                 "Simulate an edition of the delivery policy in virtual time",
@@ -330,7 +330,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         All(Json(JsonMerge::Clock)),
         &[
             get(
-                handler!(clock::get_clock),
+                route_to!(clock::get_clock),
                 describe(
                     "clock",
                     "Get the time by which events age, and the system clock",
@@ -339,7 +339,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
             ),
             post(
                 Access::OPERATE,
-                handler!(clock::confirm_clock),
+                route_to!(clock::confirm_clock),
                 describe(
                     "confirmClock",
                     "Confirm that the system clock is right, so that events expire again",

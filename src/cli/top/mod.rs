@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{
     client::{ClientResult, ResourceName, ServerArgs, ServerClient},
     output::{self, OutputArgs},
-    terminal::{Screen, is_terminal},
+    terminal::{Screen, is_stdio_terminal},
     value::{ValueError, read_duration, whole_number},
 };
 use gridhook_api::top::{HealthFilter, SortOrder, TopReport};
@@ -105,7 +105,7 @@ impl Top {
     /// The request failed, or the terminal cannot be used.
     pub async fn run(self) -> ClientResult<Option<String>> {
         let server = self.server.build_client()?;
-        let is_live = !self.once && self.output.is_text() && is_terminal();
+        let is_live = !self.once && self.output.is_text() && is_stdio_terminal();
         if is_live {
             // An error of the first request appears before the screen is cleared.
             self.fetch_report(&server, self.by).await?;

@@ -3,9 +3,9 @@
 //!
 //! An outcome that something waits for is written after the delay of the settings. One that nothing
 //! waits for may wait several times as long. After events the writer sleeps for as long as the
-//! outcomes before waited, so that those of the new events wake it once. While events are written one group after another,
-//! outcomes wait beside them; where the last write ended a while ago, a few of them share the sync
-//! of the next events.
+//! outcomes before waited, so that those of the new events wake it once. While events are written
+//! one group after another, outcomes wait beside them; where the last write ended a while ago, a few
+//! of them share the sync of the next events.
 
 use std::time::Duration;
 

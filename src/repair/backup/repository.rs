@@ -317,22 +317,40 @@ impl Repository {
     }
 
     /// The folder `name` that has a backup; without a name the newest sound one if there is no other
-    /// sound backup. None if backups are encrypted, because those in folders are not.
-    pub fn find_folder(&self, name: Option<&str>) -> Result<Option<StoredBackup>, BackupError> {
+    /// sound backup. None if backups are encrypted, because those in folders are not. Without a
+    /// name, each folder whose manifest cannot be read is passed to `warn`.
+    pub fn find_folder(
+        &self,
+        name: Option<&str>,
+        warn: &mut dyn FnMut(&UnreadableBackup),
+    ) -> Result<Option<StoredBackup>, BackupError> {
         if self.destination.key.is_some() {
             return Ok(None);
         }
-        let mut folders = self.folder_backups()?.readable;
-        match name {
-            Some(name) => folders.retain(|folder| folder.name == name),
-            None => {
-                let backups = self.list_backups()?.readable;
-                if backups.iter().any(|backup| backup.manifest.sound) {
-                    return Ok(None);
-                }
-                folders.retain(|folder| folder.manifest.sound);
+        let BackupList {
+            readable: mut folders,
+            unreadable,
+        } = self.folder_backups()?;
+        if let Some(name) = name {
+            if let Some(named) = unreadable.iter().find(|folder| folder.name == name) {
+                let problem = &named.problem;
+                return Err(self.problem_error(format!(
+                    "has the backup {name}, whose manifest cannot be read: {problem}"
+                )));
             }
+            folders.retain(|folder| folder.name == name);
+            return Ok(folders.pop());
         }
+        unreadable.iter().for_each(&mut *warn);
+        folders.retain(|folder| folder.manifest.sound);
+        if folders.is_empty() {
+            return Ok(None);
+        }
+        let backups = self.list_backups()?;
+        if backups.readable.iter().any(|backup| backup.manifest.sound) {
+            return Ok(None);
+        }
+        backups.unreadable.iter().for_each(warn);
         Ok(folders.pop())
     }
 

@@ -141,6 +141,25 @@ await scene({
     await heading('alarm');
     const alarm = (await server.ask('GET', `${heat}/eventSubscriptions/alarm`)).properties.deliveryConfiguration.push;
     check(alarm.maxDeliveryCount === 7 && alarm.eventTimeToLive === 'PT5H', JSON.stringify(alarm));
+    const push = {
+      destination: { endpointType: 'WebHook', properties: { endpointUrl: `${hook}/letters` } },
+      maxDeliveryCount: 1,
+      deadLetterDestinationWithResourceIdentity: {
+        endpointType: 'StorageBlob',
+        StorageBlob: { blobContainerName: 'letters', resourceId: '/r' },
+        identity: { type: 'UserAssigned', userAssignedIdentity: '/subscriptions/0/identities/i' },
+      },
+    };
+    const letters = `${heat}/eventSubscriptions/letters`;
+    await server.ask('PUT', letters, { properties: { deliveryConfiguration: { deliveryMode: 'Push', push } } });
+    await open({ id: letters });
+    const json = main().getByLabel('JSON of the properties');
+    await json.fill((await json.inputValue()).replace('"maxDeliveryCount": 1', '"maxDeliveryCount": 2'));
+    await button('Review').click();
+    await button('Save').click();
+    await heading('letters');
+    const edited = (await server.ask('GET', letters)).properties.deliveryConfiguration.push;
+    check(edited.maxDeliveryCount === 2, JSON.stringify(edited));
     watch.clean('namespaces');
   },
 
@@ -344,6 +363,9 @@ await scene({
     check((await field.nth(1).inputValue()) === '[""]', `it shows ${await field.nth(1).inputValue()}`);
     await button('Remove condition 2').click();
     await main().getByLabel('Operator').selectOption('NumberGreaterThan');
+    await main().getByLabel('Value', { exact: true }).fill('1e400');
+    const json = main().getByLabel('JSON of the properties');
+    await until('a text', async () => (await json.inputValue()).includes('"value": "1e400"'));
     await main().getByLabel('Value', { exact: true }).fill(BIG);
     await button('Review').click();
     await button('Save').click();

@@ -123,7 +123,8 @@ impl ResourceTarget {
         Ok(status)
     }
 
-    /// Deletes the resource, and returns the status. The audit trail has a record of it, as of a request.
+    /// Deletes the resource, and returns the status. The audit trail has a record of it, as of a
+    /// request.
     pub(super) async fn delete(
         &self,
         caller: &ResourceCaller,

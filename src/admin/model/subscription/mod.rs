@@ -14,7 +14,6 @@ pub mod test;
 pub(crate) mod transform;
 mod view;
 
-use crate::model::refuse_value;
 use serde_json::{Value, json};
 
 pub use self::schedule::check_limits;
@@ -22,10 +21,12 @@ pub(crate) use self::schedule::longer_waits_warning;
 pub use self::view::{
     PathForm, SubscriptionView, provisioned_subscription_view, subscription_view,
 };
+
 use super::{
     BODY, CheckResult, EditionRanges, check_name, check_same_name, drop_read_only, merge_patch,
     parse_body, parse_instant, read, take_value, text_at, value_of,
 };
+use crate::model::refuse_value;
 use gridhook_api::subscription::{
     AnySubscriptionProperties, DeadLetterDestination, DeadLetterProperties, DeadLetterWithIdentity,
     DeliveryWithIdentity, EventFilter, EventSubscription, PullSettings, RetryPolicyBody,

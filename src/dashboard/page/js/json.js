@@ -20,15 +20,19 @@ export function parseJson(text) {
 const EXACT = '\u{e000}';
 
 /**
- * Parses JSON to be written again by `printJson`: an integer that a number cannot hold keeps its digits.
+ * Parses JSON to be written again by `printJson`: an integer that a number cannot hold keeps its digits. Another number
+ * that is too large is refused, because it would be written as null.
  * @param {string} text
  * @returns {any}
  */
 export const parseExact = (text) =>
   JSON.parse(
-    text.replace(TOKEN, (token) =>
-      /^-?\d{16,}$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"${EXACT}${token}"` : token,
-    ),
+    text.replace(TOKEN, (token) => {
+      if (token[0] === '"' || Number.isSafeInteger(Number(token))) return token;
+      if (/^-?\d{16,}$/.test(token)) return `"${EXACT}${token}"`;
+      if (!Number.isFinite(Number(token))) throw new SyntaxError(`${token} is too large for a number`);
+      return token;
+    }),
   );
 
 export const isObject = (value) => value !== null && typeof value === 'object' && !Array.isArray(value);

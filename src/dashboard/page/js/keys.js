@@ -24,7 +24,8 @@ export const PLACES = {
 };
 
 /** Chaos is listed only where the server has it enabled; a portal link has two views. */
-export const isThere = (key) => key in PLACES && (key !== 'c' || hasChaos.get()) && (!isPortal() || 'sd'.includes(key));
+export const isThere = (key) =>
+  Object.hasOwn(PLACES, key) && (key !== 'c' || hasChaos.get()) && (!isPortal() || 'sd'.includes(key));
 
 export const OTHERS = [
   ['/', 'Search in this view, or everything'],

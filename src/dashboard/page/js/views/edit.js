@@ -91,7 +91,7 @@ export function mergePatch(before, after) {
   if (!isObject(before) || !isObject(after)) return after;
   const patch = {};
   for (const key of new Set([...Object.keys(before), ...Object.keys(after)])) {
-    if (!(key in after)) patch[key] = null;
+    if (!Object.hasOwn(after, key)) patch[key] = null;
     else {
       const part = mergePatch(before[key], after[key]);
       if (part !== undefined) patch[key] = part;

@@ -80,14 +80,14 @@ const LISTS = {
 };
 /** Members of the properties that are objects. */
 const OBJECTS =
-  /^(destination|properties|push|queue|filter|retryPolicy|ordering|transform|signing)$|(Configuration|Destination|Identity)$/;
+  /^(destination|properties|push|queue|filter|retryPolicy|ordering|transform|signing)$|(Configuration|Destination|WithResourceIdentity)$/;
 
 /** The first member that the form cannot show, because it has another kind of value; empty if there is none. */
 export function wrongMember(object, path = '') {
   for (const [key, value] of Object.entries(object)) {
     const at = path ? `${path}.${key}` : key;
     if (value === null) continue;
-    if (key in LISTS) {
+    if (Object.hasOwn(LISTS, key)) {
       if (!Array.isArray(value) || !value.every(LISTS[key])) return `“${at}” is a list: [ … ]`;
     } else if (OBJECTS.test(key) && !isObject(value)) return `“${at}” is an object: { … }`;
     else if (key === 'schedule' && ![].concat(value).every(isText)) return `“${at}” is a text or a list of texts`;
@@ -526,11 +526,14 @@ const OPERATORS = [
 const hasOneValue = (operator) => /Than|BoolEquals/.test(operator);
 const hasNoValue = (operator) => /^Is/.test(operator);
 
+/** Whether a text is a number that JSON can have; the digits of a long integer are kept. */
+const isNumber = (text) => Number.isFinite(Number(text)) || /^-?\d+$/.test(text);
+
 /** What was typed as the operand of an operator: texts, numbers, or JSON. */
 function operandOf(operator, text) {
   if (hasNoValue(operator)) return {};
   const one = (part) =>
-    /^Number/.test(operator) && part !== '' && !Number.isNaN(Number(part))
+    /^Number/.test(operator) && part !== '' && isNumber(part)
       ? exactNumber(part)
       : operator === 'BoolEquals'
         ? part === 'true'
