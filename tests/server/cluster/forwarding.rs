@@ -435,9 +435,11 @@ fn a_node_accepts_forwarded_requests_from_nodes_of_its_cluster_only() {
     assert!(!handshake(address, other, "publishers/0", LONG).1);
     assert!(handshake(address, address, "publishers/0", LONG).1);
     // A connection to a shard that the cluster does not have ends at once.
+    let began = Instant::now();
     let (mut refused, confirmed) = handshake(address, address, "publishers/1", LONG);
     assert!(!confirmed);
     assert_eq!(refused.read(&mut [0]).expect("the end"), 0);
+    assert!(began.elapsed() < Duration::from_secs(5), "it does not wait");
     // A proven node may watch for longer than the time limit of a proof.
     let (mut watching, confirmed) = handshake(address, address, "watch", LONG);
     assert!(confirmed);
