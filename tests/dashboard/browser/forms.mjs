@@ -364,6 +364,7 @@ await scene({
     await button('Remove condition 2').click();
     await main().getByLabel('Operator').selectOption('NumberGreaterThan');
     await main().getByLabel('Value', { exact: true }).fill('1e400');
+    await main().getByLabel('Value', { exact: true }).blur();
     const json = main().getByLabel('JSON of the properties');
     await until('a text', async () => (await json.inputValue()).includes('"value": "1e400"'));
     await main().getByLabel('Value', { exact: true }).fill(BIG);
