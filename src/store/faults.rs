@@ -78,9 +78,6 @@ impl StoreFaults {
 
     /// Applies the active faults to a write.
     fn apply_faults(&self) -> Result<(), StoreError> {
-        if !self.0.armed.load(Ordering::Acquire) {
-            return Ok(());
-        }
         let mut state = self.lock_state();
         if state.stalled {
             self.0.stalled.fetch_add(1, Ordering::Relaxed);
@@ -124,12 +121,9 @@ impl StoreLayer for FaultyStore {
     }
 
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
-        self.faults.apply_faults()?;
+        if self.faults.0.armed.load(Ordering::Acquire) {
+            self.faults.apply_faults()?;
+        }
         self.inner().write(batch)
-    }
-
-    fn write_unsynced(&self, batch: &Batch) -> Result<(), StoreError> {
-        self.faults.apply_faults()?;
-        self.inner().write_unsynced(batch)
     }
 }

@@ -224,8 +224,8 @@ pub trait Store: Send + Sync + 'static {
     fn write(&self, batch: &Batch) -> Result<(), StoreError>;
 
     /// Writes all of `batch` like [`Store::write`], and syncs it later: with
-    /// [`Store::note_watermark`], or with the next write that syncs. For writes that can be read
-    /// again from elsewhere, or whose loss only repeats a delivery.
+    /// [`Store::note_watermark`], or with the next write that syncs. For a store whose writes can
+    /// be read again from elsewhere.
     fn write_unsynced(&self, batch: &Batch) -> Result<(), StoreError> {
         self.write(batch)
     }

@@ -165,8 +165,7 @@ pub struct RocksStore {
     floors: PartitionFloors,
     pages: Pages,
     watermark: Mutex<Watermark>,
-    /// A sequence number of RocksDB up to which everything is synced: that of the last sync, or of
-    /// the last watermark once anything was written unsynced.
+    /// The sequence number of RocksDB after the last acknowledged sync.
     acknowledged: AtomicU64,
     /// Whether the last write failed because the disk is full.
     full: AtomicBool,
@@ -186,9 +185,9 @@ struct WriteModes {
     unsynced: WriteOptions,
     /// Whether something was written that is not synced.
     is_behind: AtomicBool,
-    /// Whether anything was ever written unsynced. A synced write then proves nothing about later
+    /// Whether the store is written unsynced at all. A synced write then proves nothing about later
     /// ones.
-    is_mixed: AtomicBool,
+    is_replica: AtomicBool,
 }
 
 impl std::fmt::Debug for WriteModes {
@@ -303,13 +302,7 @@ impl RocksStore {
 
     /// Syncs what was written unsynced. After a failed sync the kernel may have dropped pages that
     /// a later one reports as synced, so every error ends the writing, also that of a full disk.
-    ///
-    /// After a write that found no space RocksDB syncs no log until it has written all memtables to
-    /// tables, with what was unsynced: nothing is synced until a write succeeds again.
     fn sync_unsynced(&self) -> Result<(), StoreError> {
-        if self.full.load(Ordering::Acquire) {
-            return Ok(());
-        }
         if self.writes.is_behind.swap(false, Ordering::AcqRel) {
             let written = self.db.latest_sequence_number();
             let result = match self.failed.get() {
@@ -433,9 +426,9 @@ impl Store for RocksStore {
         if !batch.0.is_empty() {
             // `written` may include a write of another thread. If every write is synced, that one
             // is on disk, because RocksDB counts a write after its sync. If some are not
-            // (`is_mixed`, set before the first of them), only `sync_unsynced` knows.
+            // (`is_replica`, set before the first of them), only `sync_unsynced` knows.
             let written = self.db.latest_sequence_number();
-            if self.writes.is_mixed.load(Ordering::Acquire) {
+            if self.writes.is_replica.load(Ordering::Acquire) {
                 self.writes.is_behind.store(true, Ordering::Release);
             } else {
                 self.acknowledged.fetch_max(written, Ordering::AcqRel);
@@ -445,7 +438,7 @@ impl Store for RocksStore {
     }
 
     fn write_unsynced(&self, batch: &Batch) -> Result<(), StoreError> {
-        self.writes.is_mixed.store(true, Ordering::Release);
+        self.writes.is_replica.store(true, Ordering::Release);
         self.write_with(batch, &self.writes.unsynced)?;
         // Behind the write: a sync of another thread may or may not have included it.
         self.writes.is_behind.store(true, Ordering::Release);

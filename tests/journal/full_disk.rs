@@ -99,25 +99,6 @@ fn a_full_disk_loses_nothing_and_heals_by_its_ballast_alone() {
     assert_eq!(jobs(&open(&disk)), written + 2);
 }
 
-#[test]
-fn a_full_disk_heals_although_something_is_unsynced() {
-    let Some(disk) = Mount::tmpfs(128) else {
-        return;
-    };
-    let store = open(&disk);
-    let mut batch = Batch::default();
-    batch.put(Family::Log, keys::meta_key(MetaKind::Job, &[0xfe]), vec![1]);
-    store.write_unsynced(&batch).expect("there is room");
-    let filler = disk.fill(3 << 20);
-    let written = write_until_full(&store, 0);
-    store.note_watermark().expect("it waits for space");
-    fs::remove_file(filler).expect("removed");
-    write_until_healed(&store, written);
-    store.note_watermark().expect("synced");
-    drop(store);
-    assert_eq!(jobs(&open(&disk)), written + 2);
-}
-
 /// A store whose ballast would be on another file system.
 fn open_with_ballast_on(disk: &Mount) -> (tempfile::TempDir, RocksStore) {
     let folder = tempfile::tempdir().expect("a folder");

@@ -392,65 +392,6 @@ fn outcomes_that_need_not_wait_for_company_are_written_alone() {
 }
 
 #[test]
-fn outcomes_that_nothing_waits_for_are_synced_with_others_or_by_the_housekeeping() {
-    let store = MemoryStore::new();
-    let queue = ListenedJournal::founded(&store);
-    let owner = queue.open(ONE).owner;
-    let write_relaxed = |read| {
-        queue
-            .append_with(owner, vec![cursor(read)], WriteUrgency::Relaxed)
-            .recv()
-            .expect("a response")
-            .expect("written");
-    };
-    write_relaxed(1);
-    assert_eq!(store.unsynced(), 1, "it has no sync of its own");
-    queue.publish(1);
-    assert_eq!(store.unsynced(), 0, "the sync of events includes it");
-    write_relaxed(2);
-    assert_eq!(store.unsynced(), 1);
-    queue.housekeep();
-    assert_eq!(store.unsynced(), 0, "the housekeeping syncs");
-    write_relaxed(3);
-    queue.stop();
-    assert_eq!(store.unsynced(), 0, "the end syncs");
-}
-
-#[test]
-fn outcomes_that_something_waits_for_are_synced_before_they_are_answered() {
-    let store = MemoryStore::new();
-    let queue = ListenedJournal::founded(&store);
-    let owner = queue.open(ONE).owner;
-    for urgency in [WriteUrgency::Usual, WriteUrgency::Now] {
-        queue
-            .append_with(owner, vec![cursor(1)], urgency)
-            .recv()
-            .expect("a response")
-            .expect("written");
-        assert_eq!(store.unsynced(), 0, "{urgency:?}");
-    }
-    queue.stop();
-}
-
-#[test]
-fn outcomes_are_written_whatever_the_urgency_of_those_before_them() {
-    use WriteUrgency::{Relaxed, Usual};
-    let store = MemoryStore::new();
-    let queue = ListenedJournal::at(Arc::new(store.clone()), Duration::from_millis(5));
-    queue.found();
-    let owner = queue.open(ONE).owner;
-    for urgency in [Relaxed, Relaxed, Usual, Relaxed, Usual, Usual] {
-        queue.publish(1);
-        queue
-            .append_with(owner, vec![cursor(1)], urgency)
-            .recv_timeout(Duration::from_secs(60))
-            .expect("a response")
-            .expect("written");
-    }
-    queue.stop();
-}
-
-#[test]
 fn outcomes_behind_a_publish_are_written_although_they_wake_no_actor() {
     let store = MemoryStore::new();
     let queue = ListenedJournal::at(Arc::new(store.clone()), Duration::from_millis(10));

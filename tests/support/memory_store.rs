@@ -55,8 +55,6 @@ struct MemoryState {
     synced: MemoryTables,
     /// The unsynced batches, in order.
     unsynced: Vec<Batch>,
-    /// Whether one of them was to be synced later.
-    is_behind: bool,
     faults: Vec<(Range<u64>, WriteFault)>,
     writes: u64,
     failed: Option<&'static str>,
@@ -168,8 +166,8 @@ impl MemoryState {
     }
 }
 
-impl MemoryStore {
-    fn write_with(&self, batch: &Batch, is_synced: bool) -> Result<(), StoreError> {
+impl Store for MemoryStore {
+    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         let mut state = self.state();
         let fault = state.fault(state.writes);
         state.writes += 1;
@@ -194,24 +192,10 @@ impl MemoryStore {
                 return Err(StoreError::Failed("the sync failed".to_owned()));
             }
             Some(WriteFault::Lie) => state.unsynced.push(batch.clone()),
-            None if is_synced => state.sync(batch),
-            None => {
-                state.unsynced.push(batch.clone());
-                state.is_behind = true;
-            }
+            None => state.sync(batch),
         }
         Arc::make_mut(&mut state.current).apply(batch);
         Ok(())
-    }
-}
-
-impl Store for MemoryStore {
-    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
-        self.write_with(batch, true)
-    }
-
-    fn write_unsynced(&self, batch: &Batch) -> Result<(), StoreError> {
-        self.write_with(batch, false)
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
@@ -274,13 +258,6 @@ impl Store for MemoryStore {
     }
 
     fn note_watermark(&self) -> Result<(), StoreError> {
-        let mut state = self.state();
-        if let Some(failed) = state.failed {
-            return Err(StoreError::Failed(failed.to_owned()));
-        }
-        if std::mem::take(&mut state.is_behind) {
-            state.sync(&Batch::default());
-        }
         Ok(())
     }
 }

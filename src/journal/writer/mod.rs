@@ -4,10 +4,7 @@
 //! A group that contains anything but outcomes is written at once: a publish request, a lease, a
 //! delivery that was given up or a change of the control plane. Outcomes wait a moment for more of
 //! them: a subscription then writes one cursor for several, and those that nothing waits for wait
-//! longer ([`outcomes`]). Only events may overtake outcomes that were queued earlier. A group of
-//! outcomes that nothing waits for is written without a sync of its own: `kill -9` leaves it, and
-//! the next sync includes it, at the latest that of the housekeeping. While the disk is full there
-//! is none.
+//! longer ([`outcomes`]). Only events may overtake outcomes that were queued earlier.
 //!
 //! When the disk is full, publishers are refused and all other entries stay at the head of the
 //! queue until there is space. After any other error nothing may be written: a failed sync must not
@@ -236,8 +233,6 @@ struct CommitGroup {
     ended: HashSet<SubscriptionKey>,
     /// Ids of events for topics with duplicate detection.
     ids: GroupIds,
-    /// Whether nothing waits for the group: it is synced later.
-    is_relaxed: bool,
 }
 
 type PendingEntry = (PartitionId, Seq, SubscriptionId, Lane);
@@ -382,13 +377,9 @@ impl GroupWriter {
         // Most entries have one operation.
         let batch = Batch(Vec::with_capacity(count));
         let replies = Vec::with_capacity(count);
-        let is_relaxed = entries
-            .iter()
-            .all(|entry| entry.urgency() == WriteUrgency::Relaxed);
         let mut group = CommitGroup {
             batch,
             replies,
-            is_relaxed,
             ..CommitGroup::default()
         };
         for entry in entries {
@@ -425,12 +416,6 @@ impl GroupWriter {
     }
 
     fn write_group(&mut self, group: &CommitGroup, entries: usize) -> Result<(), StoreError> {
-        if group.is_relaxed {
-            self.leave_settled();
-            self.store.write_unsynced(&group.batch)?;
-            self.last_write = self.clock.now();
-            return Ok(());
-        }
         let began = self.clock.now();
         self.write_batch(&group.batch)?;
         self.last_write = self.clock.now();
@@ -440,16 +425,13 @@ impl GroupWriter {
         Ok(())
     }
 
+    /// Writes a batch. The first one of a writer that was settled begins the interval until the
+    /// next housekeeping.
     fn write_batch(&mut self, batch: &Batch) -> Result<(), StoreError> {
-        self.leave_settled();
-        self.store.write(batch)
-    }
-
-    /// A write begins the interval until the next housekeeping.
-    fn leave_settled(&mut self) {
         if std::mem::take(&mut self.is_settled) {
             self.last_housekeeping = self.clock.now();
         }
+        self.store.write(batch)
     }
 
     /// Publishers are refused before the disk is completely full: the remaining space is left for

@@ -2,10 +2,9 @@
 //! share a sync.
 //!
 //! An outcome that something waits for is written after the delay of the settings. One that nothing
-//! waits for may wait several times as long. After events the writer sleeps for as long as the
-//! outcomes before waited, so that those of the new events wake it once. While events are written
-//! one group after another, outcomes wait beside them; where the last write ended a while ago, a few
-//! of them share the sync of the next events.
+//! waits for may wait several times as long. While events are written one group after another,
+//! outcomes wait beside them; where the last write ended a while ago, a few of them share the sync
+//! of the next events.
 
 use std::time::Duration;
 
@@ -35,8 +34,6 @@ pub(super) struct WaitingOutcomes {
     sharing_begins: Option<Timestamp>,
     /// Until when the outcomes of events that were just appended are expected.
     expected: Option<Timestamp>,
-    /// The urgency of the outcomes that were written last, which is expected of the next ones.
-    last_urgency: WriteUrgency,
     /// Whether the writer has just waited until `expected`.
     is_late: bool,
     /// Whether the writer has waited until `due`.
@@ -46,14 +43,15 @@ pub(super) struct WaitingOutcomes {
 impl WaitingOutcomes {
     /// None, with the delay of the settings.
     pub(super) fn new(delay: Duration) -> Self {
+        let entries = Vec::new();
+        let urgency = WriteUrgency::Relaxed;
         Self {
             delay,
-            entries: Vec::new(),
-            urgency: WriteUrgency::Relaxed,
+            entries,
+            urgency,
             due: None,
             sharing_begins: None,
             expected: None,
-            last_urgency: WriteUrgency::Usual,
             is_late: false,
             is_due: false,
         }
@@ -72,8 +70,7 @@ impl WaitingOutcomes {
         if self.is_empty() {
             self.expected = None;
         }
-        let wait = self.last_urgency.delay_max(self.delay);
-        self.expected.get_or_insert_with(|| now.after(wait));
+        self.expected.get_or_insert_with(|| now.after(self.delay));
     }
 
     /// Ends the wait for an outcome that did not come.
@@ -85,8 +82,7 @@ impl WaitingOutcomes {
     pub(super) fn next_awaited(&mut self) -> Option<(Awaited, Timestamp)> {
         self.is_late = false;
         let until = [self.expected, self.due].into_iter().flatten().min()?;
-        let expects_relaxed = self.expected.is_none() || self.expects_relaxed();
-        let is_relaxed = expects_relaxed && self.urgency == WriteUrgency::Relaxed;
+        let is_relaxed = self.expected.is_none() && self.urgency == WriteUrgency::Relaxed;
         Some((
             if is_relaxed {
                 Awaited::Usual
@@ -95,10 +91,6 @@ impl WaitingOutcomes {
             },
             until,
         ))
-    }
-
-    fn expects_relaxed(&self) -> bool {
-        self.last_urgency == WriteUrgency::Relaxed
     }
 
     /// The writer has waited until then.
@@ -117,15 +109,11 @@ impl WaitingOutcomes {
         let urgency = entry.urgency();
         let first = |known: Option<Timestamp>, next| known.map_or(next, |known| known.min(next));
         let (sharing_begin, due) = match urgency {
-            WriteUrgency::Relaxed if self.is_late && self.expects_relaxed() => (now, now),
             WriteUrgency::Relaxed => {
                 let delay = urgency.delay_max(self.delay);
                 (now.after(delay / 2), now.after(delay))
             }
             WriteUrgency::Usual | WriteUrgency::Now if self.is_late => (now, now),
-            WriteUrgency::Usual | WriteUrgency::Now if self.expects_relaxed() => {
-                (now, now.after(self.delay))
-            }
             WriteUrgency::Usual | WriteUrgency::Now => {
                 (now, self.expected.unwrap_or_else(|| now.after(self.delay)))
             }
@@ -149,15 +137,9 @@ impl WaitingOutcomes {
 
     /// Adds all to a group.
     pub(super) fn take_into(&mut self, group: &mut Vec<WriterEntry>) {
-        let last_urgency = if self.is_empty() {
-            self.last_urgency
-        } else {
-            self.urgency
-        };
         group.append(&mut self.entries);
         *self = Self {
             entries: std::mem::take(&mut self.entries),
-            last_urgency,
             ..Self::new(self.delay)
         };
     }

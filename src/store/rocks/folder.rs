@@ -251,7 +251,7 @@ impl DataFolder {
     ///
     /// It is done after each write, not once a second: a write that was acknowledged since the last
     /// check would be lost. Both calls together take about 4 µs and sync nothing; the sync before
-    /// most of them takes a hundred times as long.
+    /// them takes a hundred times as long.
     pub(super) fn check_writable(&self) -> io::Result<()> {
         let now = Timespec {
             tv_sec: 0,
