@@ -4,7 +4,7 @@
 use std::{cell::Cell, collections::BTreeMap, rc::Rc, time::Duration};
 
 use gridhook::{
-    event::{Lane, Seq, Timestamp},
+    event::{Seq, Timestamp},
     policy::{
         SubscriptionSettings,
         outcome::{Failure, RequestResult},

@@ -268,7 +268,7 @@ impl Sending {
             let is_such = |lane: &LaneReader| {
                 let is_live = lane.lane() == Lane::LIVE;
                 is_live == matches!(share, SendShare::Live)
-                    && !(skips_old && !settlement.log.is_fresh(lane))
+                    && (!skips_old || settlement.log.is_fresh(lane))
             };
             if let Some(lane) = self.find_lane(settlement, is_such) {
                 self.turn = turn;
