@@ -50,6 +50,7 @@ pub(super) struct ShardRun {
 
 impl ServedShards {
     /// This number of shards, none of which is served yet.
+    #[cfg(feature = "nats")]
     pub(crate) fn new(count: usize) -> Self {
         Self((0..count).map(|_| watch::Sender::new(None)).collect())
     }
