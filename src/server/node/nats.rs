@@ -1,7 +1,7 @@
 //! What a node has in NATS: it opens its streams and the bucket of records, and makes those that are
 //! missing as large as NATS has room for.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use super::{ClusterError, PAUSE_MAX, tenure::StreamLimits};
 use gridhook_cluster::{
@@ -174,6 +174,9 @@ pub(super) fn stored_shards(stored: &[StoredRecord]) -> Option<usize> {
     std::str::from_utf8(&record.value).ok()?.parse().ok()
 }
 
+/// How long the number of shards is read before the node joins: NATS may not answer yet.
+const CHECK_WAIT: Duration = Duration::from_secs(5);
+
 /// Refuses another number of shards than that of the cluster, before the data folder receives
 /// stores that no node can use. A cluster that cannot be read now is checked when the node joins.
 /// Blocks.
@@ -186,7 +189,8 @@ pub(super) fn check_shards(
         return Ok(());
     };
     let records = NatsRecords::open_bucket(&connection, &bucket_name(&cluster.name));
-    let Ok(stored) = connection.runtime().block_on(records.read()) else {
+    let read = async { tokio::time::timeout(CHECK_WAIT, records.read()).await };
+    let Ok(Ok(stored)) = connection.runtime().block_on(read) else {
         return Ok(());
     };
     match stored_shards(&stored) {
