@@ -6,10 +6,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use actix_web::{
     HttpMessage as _, HttpRequest, HttpResponse, Route,
     body::MessageBody,
-    http::{
-        Method,
-        header::{AUTHORIZATION, CONTENT_TYPE},
-    },
+    http::{Method, header::CONTENT_TYPE},
     web,
 };
 use futures_util::stream;
@@ -24,6 +21,7 @@ use gridhook_engine::control::{registry::TopicHandle, tokens::Token};
 use gridhook_policy::record::lease::{Lease, LeaseAction, LeaseResult};
 use gridhook_publish::{
     Refusal,
+    auth::has_access_token,
     http::{Publisher, method_not_allowed, pattern},
     namespace::paths_below_topic,
     refusal::SasProblem,
@@ -41,9 +39,6 @@ const LOOK_MAX: Duration = Duration::from_millis(250);
 
 /// The duration of a wait after which the client's key may have been replaced.
 const KEY_RECHECK_AFTER: Duration = Duration::from_secs(1);
-
-/// The beginning of an `Authorization` header with an access token.
-const ACCESS_TOKEN_SCHEME: &[u8] = b"Bearer ";
 
 /// The maximum size of a list of lock tokens.
 const BODY_BYTES: usize = 64 * 1024;
@@ -196,13 +191,6 @@ async fn begin_receive(
     })
 }
 
-/// Whether the request has an access token, which may expire while its client waits.
-fn has_access_token(request: &HttpRequest) -> bool {
-    let authorization = request.headers().get(AUTHORIZATION);
-    let scheme = authorization.and_then(|value| value.as_bytes().get(..ACCESS_TOKEN_SCHEME.len()));
-    scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(ACCESS_TOKEN_SCHEME))
-}
-
 /// Whether the access key is none of the resource's keys, or is not allowed.
 fn is_without_key(refusal: &Refusal) -> bool {
     matches!(
@@ -273,6 +261,7 @@ impl Poll {
                 topic.ensure_actor(&shared);
             });
         }
+        // An access token may expire while its client waits.
         let has_waited = began.elapsed() >= KEY_RECHECK_AFTER;
         if !events.is_empty() && has_waited && !has_access_token(&request) {
             let result = publisher.authenticate_consumer(&request).await;

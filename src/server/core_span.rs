@@ -27,7 +27,7 @@ pub(super) fn spanned_runtime(span: Span) -> Runtime {
 
 /// Enters a span until the thread ends. The span is that of a core, and is kept as long as its
 /// process.
-pub(super) fn stay_in(span: &Span) {
+fn stay_in(span: &Span) {
     if span.id() != Span::current().id() {
         std::mem::forget(span.clone().entered());
     }

@@ -60,7 +60,7 @@ use gridhook_config::Config;
 use gridhook_pull::{Peer, http::success_response};
 
 /// How long a request waits for an owner that takes it.
-const OWNER_WAIT: Duration = Duration::from_secs(5);
+pub(super) const OWNER_WAIT: Duration = Duration::from_secs(5);
 
 /// The longest time for the head of a response to other requests, some of which wait for events or
 /// for an endpoint.
@@ -369,6 +369,20 @@ where
                 },
             }
         }
+    }
+
+    /// The status and the body of the response to a request of the node itself.
+    pub(super) async fn call_owner(
+        &self,
+        request: Request<B>,
+        owner_wait: Duration,
+        bytes_max: usize,
+    ) -> Result<(hyper::StatusCode, Bytes), ForwardError> {
+        let response = self
+            .send_to_owner(request, ListenerSide::Operators, owner_wait)
+            .await?;
+        let (head, body) = self.read_whole(response, bytes_max).await?;
+        Ok((head.status, body))
     }
 
     /// The head and the whole body of a response, of at most this size.

@@ -329,18 +329,23 @@ async fn keys_are_returned_by_their_own_calls_only_and_made_anew() {
     }
 }
 
-#[actix_web::test]
-async fn the_window_of_duplicate_detection_is_set_kept_and_removed() {
-    let control = ControlFixture::new(ChaosMode::Disabled);
+/// Resource ids of a namespace topic, whose namespace is made, a topic and a domain.
+async fn topics_of_each_kind(control: &ControlFixture) -> [String; 3] {
     control
         .call("PUT", &place("plant"), json!({"location": "local"}))
         .await;
     let provider = place("").replace("namespaces/", "");
-    for topic in [
+    [
         place("plant/topics/heat"),
         format!("{provider}topics/orders"),
         format!("{provider}domains/shop"),
-    ] {
+    ]
+}
+
+#[actix_web::test]
+async fn the_window_of_duplicate_detection_is_set_kept_and_removed() {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    for topic in topics_of_each_kind(&control).await {
         let key = "duplicateDetectionHistoryTimeWindow";
         for (method, properties, window) in [
             ("PUT", json!({key: "PT20S"}), json!("PT20S")),
@@ -376,15 +381,7 @@ async fn the_window_of_duplicate_detection_is_set_kept_and_removed() {
 #[actix_web::test]
 async fn a_patch_keeps_the_event_types_that_were_put_one_by_one() {
     let control = ControlFixture::new(ChaosMode::Disabled);
-    control
-        .call("PUT", &place("plant"), json!({"location": "local"}))
-        .await;
-    let provider = place("").replace("namespaces/", "");
-    for topic in [
-        place("plant/topics/heat"),
-        format!("{provider}topics/orders"),
-        format!("{provider}domains/shop"),
-    ] {
+    for topic in topics_of_each_kind(&control).await {
         control.call("PUT", &topic, json!({"properties": {}})).await;
         let event_type = format!("{topic}/eventTypes/Order.Placed");
         let put = control

@@ -175,7 +175,7 @@ impl Authenticator {
             key::check_access_key(token, &scope.keys, called)?;
             return Ok(None);
         }
-        if scheme.eq_ignore_ascii_case(b"Bearer") {
+        if is_bearer(scheme) {
             let token_from_peer = request.extensions().get::<ForwardedToken>().cloned();
             let result = self.rules.bearer.authenticate_token(
                 token,
@@ -241,6 +241,16 @@ fn require_local_auth(scope: &KeyScope<'_>, called: &RequestAuthority) -> Result
         host: called.to_string(),
         why,
     })
+}
+
+/// Whether the request has an access token in its `Authorization` header.
+pub fn has_access_token(request: &HttpRequest) -> bool {
+    let authorization = request.headers().get(AUTHORIZATION);
+    authorization.is_some_and(|value| is_bearer(split_scheme(value.as_bytes()).0))
+}
+
+fn is_bearer(scheme: &[u8]) -> bool {
+    scheme.eq_ignore_ascii_case(b"Bearer")
 }
 
 /// The scheme of an `Authorization` header, and its value.

@@ -15,12 +15,12 @@ use tokio::{
 };
 use tracing::Span;
 
-use super::parts;
+use super::parts::MERGED_BYTES_MAX;
 use crate::{
     control_copy::FollowedControl,
     forward::{Hops, OutgoingRequest, RequestBody},
     forward_error::ForwardError,
-    front::hop::{ListenerSide, OfNode},
+    front::hop::OfNode,
     local_topics,
 };
 use gridhook_admin::{
@@ -284,15 +284,8 @@ async fn send_request(
     shard: &Rc<Hops>,
     outgoing: OutgoingRequest,
 ) -> Result<(StatusCode, bytes::Bytes), ForwardError> {
-    let exchange = async {
-        let response = shard
-            .send_to_owner(outgoing, ListenerSide::Operators, OWNER_RESPONSE_MAX)
-            .await?;
-        let status = response.response.status();
-        let (_, body) = parts::collect_body(shard, response).await?;
-        Ok((status, body))
-    };
-    timeout(OWNER_RESPONSE_MAX, exchange)
+    let call = shard.call_owner(outgoing, OWNER_RESPONSE_MAX, MERGED_BYTES_MAX);
+    timeout(OWNER_RESPONSE_MAX, call)
         .await
         .unwrap_or(Err(ForwardError::Late))
 }

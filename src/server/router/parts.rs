@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::{Routed, ThreadRouter, merged_response, not_forwarded, target_at, target_of};
 use crate::{
-    forward::{self, Hops, OwnerResponse, unavailable_response},
+    forward::{self, Hops, OWNER_WAIT, OwnerResponse, unavailable_response},
     forward_error::ForwardError,
     front::hop::{self, ListenerSide},
 };
@@ -26,16 +26,13 @@ use gridhook_admin::{
 };
 
 /// The maximum size of a response that is merged.
-const MERGED_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub(super) const MERGED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// How long a response that needs all shards waits for one.
 pub(super) const RESPONSE_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// How long a response waits for a shard that it can do without.
 const PART_MAX: Duration = Duration::from_secs(3);
-
-/// How long a request waits for the owner of a shard that the response needs.
-const OWNER_WAIT: Duration = Duration::from_secs(5);
 
 /// How long a request waits for the owner of a shard whose part the response can lack.
 const PART_OWNER_WAIT: Duration = Duration::from_millis(500);

@@ -18,13 +18,13 @@ use super::{
     ShardRouter,
     owner::{FOLLOWED, OWNER_RESPONSE_MAX, TOPICS},
 };
-use crate::{forward::Hops, forward_error::ForwardError, front::hop::ListenerSide};
+use crate::{
+    forward::{Hops, OWNER_WAIT},
+    forward_error::ForwardError,
+};
 use gridhook_admin::FollowDelay;
 use gridhook_cluster::shard_of;
 use gridhook_deliver::resource::PublishFailure;
-
-/// The longest wait for an owner. The attempt has a limit of its own.
-const OWNER_WAIT: Duration = Duration::from_secs(5);
 
 /// The maximum size of the reason why events were refused.
 const REASON_BYTES: usize = 64 * 1024;
@@ -141,12 +141,9 @@ impl OtherShards {
             .header(CONTENT_LENGTH, body.len())
             .body(body)
             .map_err(|_| ForwardError::Unforwardable)?;
-        let hops = &self.shards[shard];
-        let response = hops
-            .send_to_owner(request, ListenerSide::Operators, OWNER_WAIT)
-            .await?;
-        let (head, reason) = hops.read_whole(response, REASON_BYTES).await?;
-        Ok((head.status, reason))
+        self.shards[shard]
+            .call_owner(request, OWNER_WAIT, REASON_BYTES)
+            .await
     }
 }
 
