@@ -42,7 +42,7 @@ ifneq ($(filter pure,$(or $(NAME),pure)),)
 	$(CARGO) bench --locked --bench pure -- $(ARGS)
 endif
 ifneq ($(NAME),pure)
-	.ci/with-tools $(if $(filter destinations cluster,$(or $(NAME),cluster)),--tests) cargo bench --locked --bench gridhook -- $(NAME)
+	.ci/with-tools $(if $(filter destinations cluster slow-disk,$(or $(NAME),cluster)),--tests) cargo bench --locked --bench gridhook -- $(NAME)
 endif
 
 build: ## Build the binary

@@ -12,6 +12,8 @@ mod harness;
 mod support {
     pub(crate) mod azurite;
     pub(crate) mod certificates;
+    pub(crate) mod debian;
+    pub(crate) mod disk;
     pub(crate) mod edition;
     pub(crate) mod http;
     pub(crate) mod kafka;

@@ -131,6 +131,10 @@ impl Endpoint {
         )
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.at
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.at.port()
     }

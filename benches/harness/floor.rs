@@ -5,6 +5,7 @@
 //!   filter, no retry.
 //! - The *storing relay* answers once RocksDB has synced the event, sends it then, and removes it:
 //!   what delivery at least once needs of the parts, with nothing between either.
+//! - The *copy* moves the bytes and does nothing else: from socket to disk to socket ([`copy`]).
 //! - The *caller* is awc alone, as many requests at a time as a publisher has connections, to one
 //!   URL.
 //! - The *callers* are awc alone too, to as many URLs and over as many connections as are asked
@@ -25,7 +26,7 @@ use actix_web::{App, HttpResponse, HttpServer, web};
 use bytes::Bytes;
 
 use super::{
-    client,
+    client, copy,
     endpoint::distinct_url,
     load::{Shape, Target, body},
     store::Store,
@@ -47,7 +48,7 @@ pub(crate) struct Floor {
 impl Floor {
     /// Hands on to `url` what is posted to it, before it answers.
     pub(crate) fn relay(again: fn() -> Command, url: &str) -> (Self, Target) {
-        Self::relaying(again, &format!("relay {url}"))
+        Self::start_relay(again(), &format!("relay {url}"))
     }
 
     /// Stores in `folder` what is posted to it before it answers, and hands it on to `url` then.
@@ -56,11 +57,27 @@ impl Floor {
         url: &str,
         folder: &Path,
     ) -> (Self, Target) {
-        Self::relaying(again, &format!("relay {url} {}", folder.display()))
+        Self::storing_relay_under(&[], again, url, folder)
     }
 
-    fn relaying(again: fn() -> Command, role: &str) -> (Self, Target) {
-        let mut floor = Self::start(again, role);
+    /// Copies what is posted to it to a file in `folder`, and to the endpoint at `to`.
+    pub(crate) fn copy(again: fn() -> Command, to: SocketAddr, folder: &Path) -> (Self, Target) {
+        Self::start_relay(again(), &format!("copy {to} {}", folder.display()))
+    }
+
+    /// As [`Floor::storing_relay`], below the command `under`.
+    pub(crate) fn storing_relay_under(
+        under: &[&str],
+        again: fn() -> Command,
+        url: &str,
+        folder: &Path,
+    ) -> (Self, Target) {
+        let role = format!("relay {url} {}", folder.display());
+        Self::start_relay(wrap_command(under, again()), &role)
+    }
+
+    fn start_relay(command: Command, role: &str) -> (Self, Target) {
+        let mut floor = Self::start_command(command, role);
         let at = floor.hear().parse().expect("an address");
         (
             floor,
@@ -118,7 +135,11 @@ impl Floor {
     }
 
     fn start(again: fn() -> Command, role: &str) -> Self {
-        let child = again()
+        Self::start_command(again(), role)
+    }
+
+    fn start_command(mut command: Command, role: &str) -> Self {
+        let child = command
             .env(ROLE, role)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -160,6 +181,18 @@ impl Floor {
     }
 }
 
+/// The command below `under`, another command with its arguments; as it is if that is empty.
+fn wrap_command(under: &[&str], command: Command) -> Command {
+    let Some((program, arguments)) = under.split_first() else {
+        return command;
+    };
+    let mut wrapped = Command::new(program);
+    wrapped.args(arguments);
+    wrapped.arg(command.get_program());
+    wrapped.args(command.get_args());
+    wrapped
+}
+
 impl Drop for Floor {
     fn drop(&mut self) {
         // The process may have ended by itself.
@@ -179,6 +212,11 @@ pub(crate) fn is_one() -> bool {
         ["relay", url, folder] => {
             let store = Store::create(Path::new(folder));
             actix_rt::System::new().block_on(relay(url.to_owned(), Some(store)));
+        }
+        ["copy", to, folder] => {
+            let to = to.parse().expect("an address");
+            say(&copy::listen(to, Path::new(folder)).to_string());
+            wait_for_parent();
         }
         ["caller", url, at_a_time] => {
             let at_a_time = at_a_time.parse().expect("a number");
@@ -272,11 +310,15 @@ async fn relay(url: String, store: Option<Store>) {
         .expect("loopback has a free port");
     say(&server.addrs()[0].to_string());
     thread::spawn(|| {
-        // Nothing is sent here: the peer ends when this closes.
-        std::io::stdin().read_line(&mut String::new()).ok();
+        wait_for_parent();
         std::process::exit(0);
     });
     server.run().await.expect("a server");
+}
+
+/// Returns when the process that started this one is gone, or needs it no longer: it sends nothing.
+fn wait_for_parent() {
+    std::io::stdin().read_line(&mut String::new()).ok();
 }
 
 async fn caller(urls: Vec<String>, at_a_time: usize) {

@@ -26,6 +26,9 @@ pub(crate) const TYPE: &str = "Bench.Event";
 /// The beginning of all subjects.
 pub(crate) const SUBJECT: &str = "/bench";
 
+/// The time of all events.
+const TIME: &str = "2026-11-20T17:18:13Z";
+
 /// The byte before the stamp of an event, which is nowhere else.
 pub(crate) const MARK: u8 = b'~';
 
@@ -53,9 +56,23 @@ pub(crate) struct Target {
     pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
 }
 
-/// The size of a request and of its events.
+/// How a request carries its events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// An array in Event Grid's schema.
+    EventGrid,
+    /// One CloudEvent in structured mode.
+    Structured,
+    /// One CloudEvent in binary mode: its attributes are headers.
+    Binary,
+    /// A batch of CloudEvents.
+    Batch,
+}
+
+/// The form and the size of a request, and the size of its events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
+    pub(crate) form: Form,
     /// The number of events of a request.
     pub(crate) events: usize,
     /// The length of each event, with the two bytes around it.
@@ -66,6 +83,7 @@ pub(crate) struct Shape {
 
 impl Shape {
     pub(crate) const ONE: Self = Self {
+        form: Form::EventGrid,
         events: 1,
         bytes: 512,
         stamp: Some(PLAIN),
@@ -251,8 +269,8 @@ impl Request {
         let body = body(shape);
         let Target { at, path, key, .. } = target;
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: {at}\r\ncontent-type: application/json\r\naeg-sas-key: \
-             {key}\r\ncontent-length: {}\r\n\r\n",
+            "POST {path} HTTP/1.1\r\nhost: {at}\r\naeg-sas-key: {key}\r\n{}content-length: {}\r\n\r\n",
+            content_headers(shape.form),
             body.len()
         );
         let bytes = [head.as_bytes(), body.as_bytes()].concat();
@@ -261,8 +279,12 @@ impl Request {
                 .map(|at| at + mark.len())
                 .collect()
         };
+        let id_mark: &[u8] = match shape.form {
+            Form::Binary => b"ce-id: ",
+            Form::EventGrid | Form::Structured | Form::Batch => br#""id":""#,
+        };
         Self {
-            ids: places(br#""id":""#),
+            ids: places(id_mark),
             stamps: places(&[MARK]),
             bytes,
         }
@@ -289,20 +311,50 @@ fn write(place: &mut [u8], mut number: u64) {
     }
 }
 
+/// The headers that say what the body is, and in binary mode the attributes of the event.
+fn content_headers(form: Form) -> String {
+    let zeros = "0".repeat(DIGITS);
+    match form {
+        Form::EventGrid => "content-type: application/json\r\n".to_owned(),
+        Form::Structured => "content-type: application/cloudevents+json\r\n".to_owned(),
+        Form::Batch => "content-type: application/cloudevents-batch+json\r\n".to_owned(),
+        Form::Binary => format!(
+            "content-type: application/json\r\nce-specversion: 1.0\r\nce-id: {zeros}\r\nce-source: \
+             /bench\r\nce-type: {TYPE}\r\nce-subject: {SUBJECT}/0000\r\nce-time: {TIME}\r\n"
+        ),
+    }
+}
+
 /// A body of events that are filled up to the bytes they are to have.
 pub(crate) fn body(shape: Shape) -> String {
     let zeros = "0".repeat(DIGITS);
     let mark = char::from(MARK);
     let event = |pad: &str| {
-        format!(
-            r#"{{"id":"{zeros}","subject":"{SUBJECT}/0000","eventType":"{TYPE}","eventTime":"2026-11-20T17:18:13Z","dataVersion":"1","data":{{"at":"{mark}{zeros}","pad":"{pad}"}}}}"#
-        )
+        let data = format!(r#"{{"at":"{mark}{zeros}","pad":"{pad}"}}"#);
+        match shape.form {
+            Form::EventGrid => format!(
+                r#"{{"id":"{zeros}","subject":"{SUBJECT}/0000","eventType":"{TYPE}","eventTime":"{TIME}","dataVersion":"1","data":{data}}}"#
+            ),
+            Form::Structured | Form::Batch => format!(
+                r#"{{"specversion":"1.0","id":"{zeros}","source":"/bench","type":"{TYPE}","subject":"{SUBJECT}/0000","time":"{TIME}","data":{data}}}"#
+            ),
+            Form::Binary => data,
+        }
     };
-    let length = shape.bytes.saturating_sub(event("").len() + 2);
+    // In binary mode the headers of the attributes count.
+    let around = match shape.form {
+        Form::Binary => content_headers(Form::Binary).len(),
+        Form::EventGrid | Form::Structured | Form::Batch => 2,
+    };
+    let length = shape.bytes.saturating_sub(event("").len() + around);
     let events: Vec<String> = (1..=shape.events as u64)
         .map(|number| event(&pad(length, number)))
         .collect();
-    format!("[{}]", events.join(","))
+    let events = events.join(",");
+    match shape.form {
+        Form::EventGrid | Form::Batch => format!("[{events}]"),
+        Form::Structured | Form::Binary => events,
+    }
 }
 
 /// Letters that do not repeat themselves: what can be pressed to nothing costs a store nothing.

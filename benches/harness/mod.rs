@@ -12,6 +12,7 @@
 //! no figures.
 
 mod client;
+mod copy;
 mod disk;
 pub(crate) mod endpoint;
 mod floor;
@@ -43,7 +44,7 @@ pub(crate) struct Bench {
 type Run = fn(&Bench) -> Vec<Row>;
 
 /// All benches of the whole server, by name.
-pub(crate) const BENCHES: [(&str, Run); 15] = [
+pub(crate) const BENCHES: [(&str, Run); 17] = [
     ("single", rows::single::run),
     ("batches", rows::batches::run),
     ("fan-out", rows::fan_out::run),
@@ -55,7 +56,9 @@ pub(crate) const BENCHES: [(&str, Run); 15] = [
     ("endpoints", rows::endpoints::run),
     ("pull", rows::pull::run),
     ("destinations", rows::destinations::run),
-    ("duplicates", rows::duplicates::run),
+    ("features", rows::features::run),
+    ("neighbours", rows::neighbours::run),
+    ("slow-disk", rows::slow_disk::run),
     ("cluster", rows::cluster::run),
     ("backlog", rows::backlog::run),
     ("growth", growth::run),

@@ -45,7 +45,12 @@ impl Stage {
 
     /// Starts a server with further settings.
     pub(crate) fn with(settings: &[(&str, &str)]) -> Self {
-        Self::speaking(folder(), None, settings)
+        Self::speaking(folder(), None, settings, &[])
+    }
+
+    /// Starts a server below this command.
+    pub(crate) fn start_under(command: &[&str]) -> Self {
+        Self::speaking(folder(), None, &[], command)
     }
 
     /// Starts a server with https, TLS 1.3 only.
@@ -59,13 +64,14 @@ impl Stage {
             ("SERVER__TLS_KEY", &key),
             ("SERVER__TLS_MINIMUM_VERSION", "1.3"),
         ];
-        Self::speaking(folder, Some(authority.client()), &settings)
+        Self::speaking(folder, Some(authority.client()), &settings, &[])
     }
 
     fn speaking(
         folder: tempfile::TempDir,
         tls: Option<Arc<rustls::ClientConfig>>,
         settings: &[(&str, &str)],
+        under: &[&str],
     ) -> Self {
         let usual = [
             ("DELIVERY__VALIDATE", "false"),
@@ -76,6 +82,7 @@ impl Stage {
         if let Some(tls) = &tls {
             server.use_tls(Arc::clone(tls));
         }
+        server.run_under(under);
         server.restart();
         Self {
             server,
@@ -86,26 +93,21 @@ impl Stage {
 
     /// A topic that follows an edition.
     pub(crate) fn topic(&self, name: &str, edition: &str) -> Target {
-        let properties = json!({"inputSchema": "EventGridSchema", "edition": edition});
-        let key = self.server.topic_of(name, &properties);
+        self.topic_with(
+            name,
+            &json!({"inputSchema": "EventGridSchema", "edition": edition}),
+        )
+    }
+
+    /// A topic with these properties.
+    pub(crate) fn topic_with(&self, name: &str, properties: &Value) -> Target {
+        let key = self.server.topic_of(name, properties);
         Target {
             at: self.server.address(),
             path: events_path(name),
             key,
             tls: self.tls.clone(),
         }
-    }
-
-    /// Detects duplicates in a topic within this time.
-    pub(crate) fn detect_duplicates(&self, topic: &str, window: &str) {
-        let path = format!(
-            "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/{topic}"
-        );
-        self.server.command(
-            "PATCH",
-            &path,
-            &json!({"properties": {"duplicateDetectionHistoryTimeWindow": window}}),
-        );
     }
 
     /// A subscription with the filter that most have: a type, and what the subject begins with.

@@ -9,7 +9,7 @@ use crate::{
     harness::{
         Bench,
         endpoint::{DOWN, Endpoint, RETRIED},
-        load::{Amount, FAILS, PLAIN, Shape, Target, closed, open},
+        load::{Amount, FAILS, Shape, Target, closed, open},
         row::{Against, Row},
         stage::{Cost, Stage},
     },
@@ -30,9 +30,8 @@ const FILL_MAX: Duration = Duration::from_secs(900);
 
 /// The events of a backlog: smaller ones than usual, so that ten million of them fit on most disks.
 const LYING: Shape = Shape {
-    events: 100,
     bytes: 256,
-    stamp: Some(PLAIN),
+    ..Shape::HUNDRED
 };
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {

@@ -11,7 +11,7 @@ use crate::harness::{
     floor::Floor,
     load::Shape,
     row::{Against, Row},
-    stage::{Cost, Stage},
+    stage::{Cost, Stage, folder},
 };
 
 /// Enough to keep the journal busy.
@@ -19,21 +19,28 @@ const CONNECTIONS: usize = 16;
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let endpoint = Endpoint::start();
+    let folders = [folder(), folder()];
     let (relay, relayed) = Floor::relay(bench.again, &endpoint.url("/"));
+    let (storing, stored) =
+        Floor::storing_relay(bench.again, &endpoint.url("/"), folders[0].path());
+    let (copy, copied) = Floor::copy(bench.again, endpoint.address(), folders[1].path());
     let stage = Stage::start();
     let target = stage.topic("orders", "current");
     stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| {
         spec.batch(100)
     });
     let connections = CONNECTIONS.min(bench.scale.connections);
-    let (floors, figures) = pairs(
-        bench,
-        &endpoint,
-        (&relay, &relayed),
-        (&stage, &target),
-        Shape::HUNDRED,
-        connections,
-    );
+    let over = |floor, target_of_floor| {
+        pairs(
+            bench,
+            &endpoint,
+            (floor, target_of_floor),
+            (&stage, &target),
+            Shape::HUNDRED,
+            connections,
+        )
+    };
+    let (floors, figures) = over(&relay, &relayed);
     let of =
         |costs: &[Cost], figure: fn(&Cost) -> f64| costs.iter().map(figure).collect::<Vec<_>>();
     let row = Row {
@@ -61,5 +68,30 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         beside: Vec::new(),
         ..row.clone()
     };
-    vec![row, rate]
+    let (stored_floors, stored_figures) = over(&storing, &stored);
+    let over_storing = Row {
+        number: "2c",
+        what: "row 2a over a relay that stores",
+        floor_is: "the relay, which syncs each request to RocksDB first",
+        against: Against::Floor,
+        budget: 1.3,
+        stretch: 1.1,
+        figures: of(&stored_figures, Cost::each),
+        floors: of(&stored_floors, Cost::each),
+        beside: beside(&stored_floors, &stored_figures),
+        ..row.clone()
+    };
+    let (copied_floors, copied_figures) = over(&copy, &copied);
+    let over_copy = Row {
+        number: "2d",
+        what: "row 2a over a copy of the bytes",
+        floor_is: "the bytes copied from a socket to a synced file and to another socket",
+        budget: 4.0,
+        stretch: 3.0,
+        figures: of(&copied_figures, Cost::each),
+        floors: of(&copied_floors, Cost::each),
+        beside: beside(&copied_floors, &copied_figures),
+        ..over_storing.clone()
+    };
+    vec![row, rate, over_storing, over_copy]
 }

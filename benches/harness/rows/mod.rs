@@ -4,14 +4,16 @@ pub(crate) mod backlog;
 pub(crate) mod batches;
 pub(crate) mod cluster;
 pub(crate) mod destinations;
-pub(crate) mod duplicates;
 pub(crate) mod endpoints;
 pub(crate) mod fan_out;
+pub(crate) mod features;
 pub(crate) mod https;
 pub(crate) mod latency;
 pub(crate) mod many;
+pub(crate) mod neighbours;
 pub(crate) mod pull;
 pub(crate) mod single;
+pub(crate) mod slow_disk;
 pub(crate) mod steady;
 pub(crate) mod width;
 
