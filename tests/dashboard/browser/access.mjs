@@ -145,6 +145,15 @@ await scene({
     await settled(page);
   },
 
+  async 'the editor offers no change to an operator who may only read'() {
+    const { token } = await server.ask('POST', '/tokens', { name: 'reader', roles: ['read'] });
+    const reader = await visit(server, { token });
+    await show(reader.page, hash('edit', { topic: topicId('orders') }));
+    await reader.page.getByText('Changes need the role admin').waitFor();
+    check((await reader.page.getByRole('button', { name: 'Review' }).count()) === 0, 'a reader can review a change');
+    await reader.context.close();
+  },
+
   async 'another operator does not get what was typed'() {
     const { token } = await server.ask('POST', '/tokens', { name: 'other', roles: ['admin'] });
     await show(page, hash('edit', { topic: topicId('orders') }));

@@ -169,6 +169,16 @@ await scene({
       check(nodes < 6000, `${view} has ${nodes} elements`);
       watch.clean(view);
     }
+    const cutOff = page.getByText('The first 1,000 event subscriptions are listed');
+    await show(page, hash('topic', { id: topicId('topic-0') }));
+    check((await cutOff.count()) === 0, 'a whole list is said to be cut off');
+    await server.subscribe('topic-0', 'one-more', 'http://127.0.0.1:9/more');
+    for (const view of [hash('topic', { id: topicId('topic-0') }), hash('filter', { topic: topicId('topic-0') })]) {
+      await show(page, hash('overview'));
+      await show(page, view);
+      await cutOff.waitFor();
+    }
+    await server.ask('DELETE', subscriptionId('topic-0', 'one-more'));
     await context.close();
   },
 

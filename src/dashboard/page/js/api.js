@@ -242,16 +242,18 @@ export function withQuery(path, query) {
 /** A resource id as a path: names may have characters that a path may not. */
 export const pathOf = (id) => id.split('/').map(encodeURIComponent).join('/');
 
-/** All items of a paged list, at most about `most`: whole pages. */
+/** The items of a paged list, at most about `most`: whole pages. `hasMore` of the list says whether some are left. */
 export async function readAllPages(path, signal, most = 1000) {
   const items = [];
+  let hasMore = false;
   for (let next = path; next && items.length < most; ) {
     const page = await getJson(next, signal);
     items.push(...page.value);
     next = page.nextLink ? page.nextLink.replace(/^https?:\/\/[^/]+/, '') : null;
     if (next && prefix !== '/' && next.startsWith(prefix)) next = next.slice(prefix.length - 1);
+    hasMore = next !== null;
   }
-  return items;
+  return Object.assign(items, { hasMore });
 }
 
 /** The parts of a long operation: the server limits each, and returns where the next one begins. */

@@ -82,7 +82,7 @@ export function addressOf(all) {
 /** The topics of a domain or a namespace. */
 export const listInnerTopics = (id, signal) => readAllPages(`${pathOf(id)}/topics`, signal, 5000);
 
-/** The event subscriptions of a topic. */
+/** The first event subscriptions of a topic. */
 export const subscriptionsOf = (id, signal) => readAllPages(`${pathOf(id)}/eventSubscriptions`, signal, 1000);
 
 /** @returns {Promise<Schemas['Top']>} */

@@ -7,12 +7,13 @@ import {
   formatCommand as commandLine,
   formatCount,
   formatDuration,
+  formatNumber,
   formatPercent,
   formatRelative,
   formatCode,
 } from './format.js';
 import { printJson } from './json.js';
-import { createStore, useStore, zone } from './state.js';
+import { createStore, link, useStore, zone } from './state.js';
 
 /** A point in time: how long ago, and exactly on hover. In a log the exact time is shown, and the age on hover. */
 export function Time({ at, isLog = false }) {
@@ -114,6 +115,13 @@ export const ViewLink = ({ href, children, ...more }) =>
   isShown(href) ? html`<a href=${href} ...${more}>
     ${children}
   </a>` : html`<span>${children}</span>`;
+
+/** Says that more event subscriptions exist than are listed, if so. */
+export const FirstListed = ({ rows }) =>
+  rows?.hasMore && html`<p class="notice">
+    The first ${formatNumber(rows.length)} event subscriptions are listed.${' '}
+    <a href=${link('subscriptions')}>Subscriptions</a> finds the others by name.
+  </p>`;
 
 /** The placeholder while there is neither data nor an error. */
 export const Loading = () => html`<p class="loading" role="status">

@@ -1,5 +1,5 @@
 // Create or change an event subscription: a form and its JSON side by side, the changes before they are made, and the filter tried.
-import { callApi, getJson, pathOf, tagOf, withQuery } from '../api.js';
+import { callApi, getJson, hasRole, pathOf, tagOf, withQuery } from '../api.js';
 import { runAction } from '../actions.js';
 import { formatCommand, formatDuration, shortName, splitId, subscriptionId, topicArgument } from '../format.js';
 import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from '../html.js';
@@ -359,17 +359,19 @@ function Editor({ topic, id = '', read: first, parent }) {
         </section>`}
         <${Command} line=${line} parts=${[]} />
         <div class="acts">
-          <button type="submit" disabled=${Boolean(wrong) || (!id && !name)}>
-            Review
-          </button>
-          <button
-            type="button"
-            class="primary"
-            disabled=${!plan || Boolean(wrong) || since > 0 || (Boolean(id) && !patch)}
-            onClick=${save}
-          >
-            ${id ? 'Save' : 'Create'}
-          </button>
+          ${hasRole('admin') ? html`
+            <button type="submit" disabled=${Boolean(wrong) || (!id && !name)}>
+              Review
+            </button>
+            <button
+              type="button"
+              class="primary"
+              disabled=${!plan || Boolean(wrong) || since > 0 || (Boolean(id) && !patch)}
+              onClick=${save}
+            >
+              ${id ? 'Save' : 'Create'}
+            </button>
+          ` : html`<p class="notice">Changes need the role admin.</p>`}
           <a href=${id ? link('subscription', { id }) : link('topic', { id: topic })}>Cancel</a>
           ${since > 0 && html`<${Handshake} since=${since} />`}
         </div>

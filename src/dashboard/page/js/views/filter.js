@@ -7,7 +7,7 @@ import { usePoll } from '../poll.js';
 import { subscriptionsOf, listTopics } from '../resources.js';
 import { link, setParams, useParams } from '../state.js';
 import { Table } from '../table.js';
-import { Badge, Command, Failed, Field, Head, Loaded, Select, ViewLink } from '../ui.js';
+import { Badge, Command, Failed, Field, FirstListed, Head, Loaded, Select, ViewLink } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
@@ -48,6 +48,7 @@ export default function FilterBench() {
         options=${[['', 'none: a new filter'], ...(inside.data ?? []).map((one) => [one.id, one.name])]}
       />
     </div>`}
+    <${FirstListed} rows=${inside.data} />
     <${Failed} error=${resource.error ?? inside.error ?? list.error} />
     ${topic ? (!id || filter) && html`<${Bench} key=${`${topic} ${id}`} topic=${topic} id=${id} filter=${filter ?? {}} isOwn=${true} />` : html`<div class="empty">Choose a topic.</div>`}
   `;

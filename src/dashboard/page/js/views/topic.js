@@ -25,6 +25,7 @@ import {
   Copy,
   Facts,
   Failed,
+  FirstListed,
   Figure,
   Head,
   Time,
@@ -231,6 +232,7 @@ function Subscriptions({ id }) {
       }
     >
       ${(rows) => html`
+        <${FirstListed} rows=${rows} />
         <${Table}
           name="Event subscriptions"
           rows=${rows}
