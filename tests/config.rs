@@ -554,6 +554,17 @@ fn only_the_issuers_own_keys_are_accepted() {
     )
     .expect("good settings");
     assert_eq!(proxies.auth.trusted_proxies.len(), 2);
+    // Peers are compared as IPv4.
+    let mapped = load(
+        "",
+        &[(
+            "GRIDHOOK_AUTH__TRUSTED_PROXIES",
+            "::ffff:10.0.0.0/104, ::1/128",
+        )],
+        &[],
+    )
+    .expect("good settings");
+    assert_eq!(mapped.auth.trusted_proxies, proxies.auth.trusted_proxies);
     // As in a settings file.
     let bracketed = load(
         "",

@@ -668,9 +668,9 @@ fn assert_top_shows_one_subscription(server: &Server) {
     let lines: Vec<&str> = top.lines().take(4).map(str::trim_end).collect();
     expect![[r#"
         1 event subscription, 0 suspended, 0 held; 0 delivered/s, 0 failed/s
-        0 in flight, 0 in the backlog, 0 pending; sorted by dead letters
+        0 in flight, 0 in the backlog, 0 pending; sorted by events given up
 
-        SUBSCRIPTION    HEALTH  DELIV/S  REQ/S  FAIL/S  OK  BACKLOG  AGE  PENDING  IN FLIGHT  DEAD LETTERS"#]]
+        SUBSCRIPTION    HEALTH  DELIV/S  REQ/S  FAIL/S  OK  BACKLOG  AGE  PENDING  IN FLIGHT  GIVEN UP"#]]
     .assert_eq(&lines.join("\n"));
 }
 

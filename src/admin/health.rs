@@ -504,8 +504,8 @@ fn damage_messages(damage: &DamageSummary) -> Vec<String> {
         .collect();
     if damage.gaps.len() > GAPS_MAX {
         problems.push(format!(
-            "lost to damage: {} more ranges of events",
-            damage.gaps.len() - GAPS_MAX
+            "lost to damage: events of {} ranges in all",
+            damage.gaps.len()
         ));
     }
     let families: Vec<_> = damage.families.iter().map(|family| family.name()).collect();

@@ -9,6 +9,7 @@ use std::{
     cmp::Reverse,
     fs::{self, OpenOptions},
     io::{self, Write as _},
+    iter,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -18,12 +19,7 @@ use std::{
 use actix_web::{HttpRequest, web};
 use serde::Deserialize;
 
-use super::{
-    AdminError, Control,
-    metrics::{Activity, SeriesLimits, SeriesSelection},
-    query, session,
-    topic_filter::find_topic_by_id,
-};
+use super::{AdminError, Control, query, session, topic_filter::find_topic_by_id};
 use crate::{AdminResult, model::refuse_value, respond_json};
 use gridhook_api::history::{DestinationHistory, HistoryReport};
 use gridhook_engine::control::registry::SubscriptionSnapshot;
@@ -82,7 +78,6 @@ pub(super) struct Recorder(Mutex<RecorderState>);
 #[derive(Default)]
 struct RecorderState {
     history: History<Scope>,
-    selection: SeriesSelection,
     file: Option<PathBuf>,
 }
 
@@ -202,12 +197,12 @@ impl Control {
 
     /// Adds the present figures to the history.
     fn sample_history(&self) {
-        let mut state = self.history.lock();
         let now = self.clock.now();
-        let mut server = Sample::default();
-        let mut samples = Vec::new();
-        let mut activities = Vec::new();
         let topics = self.registry.list_topics();
+        let selection = self.exposition.select_series(&topics, now);
+        let mut server = Sample::default();
+        let mut topic_samples = Vec::new();
+        let mut subscription_samples = Vec::new();
         for topic in &topics {
             let mut of_topic = Sample::default();
             of_topic.counters[PUBLISHED] = topic.accepted_totals().count;
@@ -219,38 +214,23 @@ impl Control {
                 let sample = sample_of(&snapshot);
                 // Published events are counted by the topic.
                 add(&mut of_topic, &sample, DELIVERED);
-                let counters = &snapshot.counters;
-                activities.push(Activity {
-                    key,
-                    total: counters.matched + snapshot.backlog + counters.requests,
-                });
-                if state.selection.is_named(key) {
-                    samples.push((Scope::Subscription(key), sample));
+                if selection.is_named(key) {
+                    subscription_samples.push((Scope::Subscription(key), sample));
                 }
             }
             add(&mut server, &of_topic, PUBLISHED);
-            if state.selection.is_topic_named(topic.partition()) {
-                samples.push((Scope::Topic(topic.partition()), of_topic));
+            if selection.is_topic_named(topic.partition()) {
+                topic_samples.push((Scope::Topic(topic.partition()), of_topic));
             }
         }
-        samples.push((Scope::Server, server));
-        state
-            .history
-            .add_samples(now.since(Timestamp(0)).as_secs(), samples);
-        let partitions: Vec<_> = topics.iter().map(|topic| topic.partition()).collect();
-        let SeriesLimits {
-            subscriptions,
-            subscriptions_per_topic,
-            topics,
-        } = self.exposition.series_limits();
-        let bounds = SeriesLimits {
-            subscriptions: subscriptions.min(SUBSCRIPTIONS_MAX),
-            subscriptions_per_topic,
-            topics: topics.min(TOPICS_MAX),
-        };
-        state
-            .selection
-            .choose_series(&activities, &partitions, bounds, now);
+        drop(selection);
+        topic_samples.truncate(TOPICS_MAX);
+        subscription_samples.truncate(SUBSCRIPTIONS_MAX);
+        let samples = iter::once((Scope::Server, server))
+            .chain(topic_samples)
+            .chain(subscription_samples);
+        let seconds = now.since(Timestamp(0)).as_secs();
+        self.history.lock().history.add_samples(seconds, samples);
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Serialize;
 use serde_json::Value;
-use url::{Url, form_urlencoded};
+use url::Url;
 use utoipa::ToSchema;
 
 use super::{Control, model::value_of};
@@ -30,7 +30,9 @@ const SUFFIXES: [(&str, &str); 14] = [
     ("synapseAnalytics", "synapse"),
 ];
 
-/// The addresses of the cloud, since API version 2019-05-01
+/// The addresses of the cloud: those of API version 2022-09-01, which `az cloud register` and
+/// Terraform request, and those of 1.0, which `Add-AzEnvironment -ARMEndpoint` of PowerShell
+/// requests
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CloudEndpoints {
@@ -50,23 +52,15 @@ pub(super) struct CloudEndpoints {
     batch: String,
     /// Audience of tokens for a service of media, which does not exist here
     media: String,
-    /// Host name suffixes of other services, which do not exist here: no name of the domain
-    /// `invalid` has an address
-    suffixes: BTreeMap<&'static str, String>,
-}
-
-/// The addresses of the cloud, before API version 2019-05-01
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct EarlyCloudEndpoints {
     /// Address of a gallery, which does not exist here
     gallery_endpoint: String,
     /// Address of a directory service, which does not exist here
     graph_endpoint: String,
     /// Address of the dashboard
     portal_endpoint: String,
-    /// Sign-in of the cloud
-    authentication: CloudAuthentication,
+    /// Host name suffixes of other services, which do not exist here: no name of the domain
+    /// `invalid` has an address
+    suffixes: BTreeMap<&'static str, String>,
 }
 
 /// Sign-in of the cloud
@@ -83,26 +77,12 @@ struct CloudAuthentication {
     identity_provider: &'static str,
 }
 
-/// `GET /metadata/endpoints`. The form depends on `api-version`: a single cloud since 2022-09-01
-/// and without a version, a list of clouds since 2019-05-01, and fewer addresses before.
+/// `GET /metadata/endpoints`.
 pub(super) async fn get_endpoints(
     request: HttpRequest,
     control: web::Data<Control>,
 ) -> HttpResponse {
-    let mut query = form_urlencoded::parse(request.query_string().as_bytes());
-    let version = query
-        .find(|(key, _)| key.eq_ignore_ascii_case("api-version"))
-        .map(|(_, version)| version);
-    let mut response = HttpResponse::Ok();
-    match version.as_deref() {
-        Some(version) if version < "2019-05-01" => {
-            response.json(EarlyCloudEndpoints::from_request(&control, &request))
-        }
-        Some(version) if version < "2022-09-01" => {
-            response.json([CloudEndpoints::from_request(&control, &request)])
-        }
-        Some(_) | None => response.json(CloudEndpoints::from_request(&control, &request)),
-    }
+    HttpResponse::Ok().json(CloudEndpoints::from_request(&control, &request))
 }
 
 impl Control {
@@ -123,23 +103,14 @@ impl CloudEndpoints {
             graph_audience: address.clone(),
             microsoft_graph_resource_id: address.clone(),
             batch: address.clone(),
-            media: address,
+            media: address.clone(),
+            portal_endpoint: format!("{address}ui/"),
+            gallery_endpoint: address.clone(),
+            graph_endpoint: address,
             suffixes: SUFFIXES
                 .into_iter()
                 .map(|(key, name)| (key, format!("{name}.gridhook.invalid")))
                 .collect(),
-        }
-    }
-}
-
-impl EarlyCloudEndpoints {
-    fn from_request(control: &Control, request: &HttpRequest) -> Self {
-        let address = control_address(control, request);
-        Self {
-            portal_endpoint: format!("{address}ui/"),
-            gallery_endpoint: address.clone(),
-            graph_endpoint: address,
-            authentication: CloudAuthentication::from_request(control, request),
         }
     }
 }

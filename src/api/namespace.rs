@@ -8,9 +8,10 @@ use utoipa::ToSchema;
 
 use super::resource::{ReadOnly, SystemDataView};
 use gridhook_record::{
-    azure_properties::{Identity, TlsVersion},
+    azure_properties::Identity,
     ingress::{IpRule, PublicNetworkAccess, SchemaValidation},
     namespace::{AutoScaleConfiguration, NamespaceSku},
+    subscription::MinimumTlsVersion,
 };
 
 /// A namespace, without its keys.
@@ -67,7 +68,7 @@ pub struct NamespaceProperties {
     /// Addresses that publishers may use; default all
     pub inbound_ip_rules: Option<Vec<IpRule>>,
     /// Lowest TLS version, stored and returned; the server follows `server.tls_minimum_version`
-    pub minimum_tls_version_allowed: Option<TlsVersion>,
+    pub minimum_tls_version_allowed: Option<MinimumTlsVersion>,
     /// Limits of throughput units, stored and returned; no effect
     pub auto_scale_configuration: Option<AutoScaleConfiguration>,
 }

@@ -228,10 +228,10 @@ pub struct WebhookProperties {
     /// `delivery.response_timeout`
     #[schema(minimum = 1, maximum = 230)]
     pub response_timeout_in_seconds: Option<i64>,
-    /// Lowest TLS version towards the endpoint, `1.2` or `1.3`; a later
+    /// Lowest TLS version towards the endpoint; below 1.2 it is 1.2, and a later
     /// `delivery.tls_minimum_version` applies instead
     #[serde(default, deserialize_with = "value_unless_empty")]
-    #[schema(value_type = Option<String>, example = "1.2")]
+    #[schema(example = "1.2")]
     pub minimum_tls_version_allowed: Option<MinimumTlsVersion>,
     /// Tenant whose tokens the endpoint accepts; the server fetches them with `delivery.identity_…`
     #[serde(default, deserialize_with = "text_unless_empty")]

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::{
     Serve,
     client::ServerArgs,
+    format::count_with_noun,
     output::{CommandError, CommandOutcome, CommandResult, OutputArgs, read},
     progress::Progress,
     stream::follow_progress,
@@ -87,7 +88,8 @@ impl Fsck {
         }
         let progress = Progress::spinner();
         let mut watch = |CheckProgress { at, records }| {
-            progress.set_message(&format!("{records} records, checking {at}"));
+            let records = count_with_noun(records, "record");
+            progress.set_message(&format!("{records}, checking {at}"));
             ControlFlow::Continue(())
         };
         if !self.repair {

@@ -1,11 +1,16 @@
 //! Parsers of settings: each reads one kind of value, and its error is only the text of what is
 //! allowed. `layers` adds the origin and the value.
 
-use std::{fmt::Display, net::SocketAddr, str::FromStr, time::Duration};
+use std::{
+    fmt::Display,
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+    time::Duration,
+};
 
 use bytesize::ByteSize;
 use humantime_serde::re::humantime;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Deserializer, de::Error};
 use toml::Table;
 
@@ -240,14 +245,14 @@ readers! {
         if list == ["auto"] {
             return Ok(AutoSwitch::Auto);
         }
-        parse_items(list, expectation, |network| network.parse().ok()).map(AutoSwitch::Set)
+        parse_items(list, expectation, parse_network).map(AutoSwitch::Set)
     }
 
     /// Parses a possibly empty list of networks; from the environment, one string with commas.
     network_list(from) -> Vec<IpNet> {
         let expectation = "a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
         let list = items(from, ',', expectation)?;
-        parse_items(list, expectation, |network| network.parse().ok())
+        parse_items(list, expectation, parse_network)
     }
 
     /// Parses one audience or a list of them; from the environment, one string with commas.
@@ -468,6 +473,18 @@ fn parse_items<T, E: Error>(
 ) -> Result<Vec<T>, E> {
     let parsed: Option<_> = list.iter().map(|item| parse(item)).collect();
     parsed.ok_or_else(|| E::custom(expectation))
+}
+
+/// A network; one of IPv4-mapped IPv6 addresses as the IPv4 network that it is, because peers with
+/// these addresses count as IPv4.
+fn parse_network(text: &str) -> Option<IpNet> {
+    let net: IpNet = text.parse().ok()?;
+    match (net.addr().to_canonical(), net.prefix_len()) {
+        (IpAddr::V4(address), prefix @ 96..) => {
+            Some(Ipv4Net::new_assert(address, prefix - 96).into())
+        }
+        _ => Some(net),
+    }
 }
 
 /// A host, or all hosts below a domain.

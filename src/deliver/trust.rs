@@ -45,11 +45,19 @@ pub enum TrustRoots {
 
 static TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 
-/// The minimum version of TLS.
+/// The minimum version of TLS, with the names that Azure has. The versions before 1.2 are not
+/// implemented, so that a minimum below it is satisfied by 1.2.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
 )]
+#[schema(as = TlsVersion)]
 pub enum MinimumTlsVersion {
+    /// As TLS 1.2.
+    #[serde(rename = "1.0")]
+    Tls10,
+    /// As TLS 1.2.
+    #[serde(rename = "1.1")]
+    Tls11,
     /// TLS 1.2 and 1.3.
     #[default]
     #[serde(rename = "1.2")]
@@ -62,7 +70,7 @@ pub enum MinimumTlsVersion {
 impl MinimumTlsVersion {
     pub fn and_later(self) -> &'static [&'static SupportedProtocolVersion] {
         match self {
-            Self::Tls12 => rustls::ALL_VERSIONS,
+            Self::Tls10 | Self::Tls11 | Self::Tls12 => rustls::ALL_VERSIONS,
             Self::Tls13 => &TLS13,
         }
     }
@@ -141,7 +149,9 @@ impl TlsTrust {
     #[must_use]
     pub fn with_minimum(&self, version: MinimumTlsVersion) -> Self {
         match version {
-            MinimumTlsVersion::Tls12 => self.clone(),
+            MinimumTlsVersion::Tls10 | MinimumTlsVersion::Tls11 | MinimumTlsVersion::Tls12 => {
+                self.clone()
+            }
             MinimumTlsVersion::Tls13 => Self {
                 config: Arc::clone(&self.strict),
                 ..self.clone()

@@ -5,7 +5,7 @@
 
 use std::{fmt, net::IpAddr, time::Duration};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
@@ -141,10 +141,19 @@ impl TryFrom<String> for IpMask {
             .parse::<IpNet>()
             .ok()
             .or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
-        match net {
+        match net.map(canonical_network) {
             Some(net) => Ok(Self { text, net }),
             None => Err(InvalidNetwork(text)),
         }
+    }
+}
+
+/// A network of IPv4-mapped IPv6 addresses as the IPv4 network that it is, because clients with
+/// these addresses count as IPv4.
+fn canonical_network(net: IpNet) -> IpNet {
+    match (net.addr().to_canonical(), net.prefix_len()) {
+        (IpAddr::V4(address), prefix @ 96..) => Ipv4Net::new_assert(address, prefix - 96).into(),
+        _ => net,
     }
 }
 

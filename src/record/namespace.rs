@@ -11,11 +11,12 @@ use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::{
-    azure_properties::{Identity, TlsVersion},
+    azure_properties::Identity,
     ingress::IngressSettings,
     subscription::SystemData,
     topic::{AccessKeys, ArmScope},
 };
+use gridhook_deliver::MinimumTlsVersion;
 use gridhook_event::Name;
 
 /// The path segment for namespaces, in ARM's paths and in the publish path.
@@ -67,7 +68,7 @@ pub struct StoredNamespaceProperties {
     pub is_zone_redundant: Option<bool>,
     /// `minimumTlsVersionAllowed`: the TLS version is a setting of the server, or of a proxy in
     /// front of it.
-    pub minimum_tls_version_allowed: Option<TlsVersion>,
+    pub minimum_tls_version_allowed: Option<MinimumTlsVersion>,
     /// `autoScaleConfiguration`: throughput units have no effect.
     pub auto_scale_configuration: Option<AutoScaleConfiguration>,
 }

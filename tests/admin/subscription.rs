@@ -360,7 +360,7 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         also("azureActiveDirectoryTenantId", json!("t")),
         also("azureActiveDirectoryTenantId", json!("../t")),
         also("azureActiveDirectoryApplicationIdOrUri", json!("a b")),
-        also("minimumTlsVersionAllowed", json!("1.0")),
+        also("minimumTlsVersionAllowed", json!("1.4")),
         also("colour", json!("red")),
     ];
     let bodies: Vec<_> = bodies
@@ -403,7 +403,7 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         properties.destination.properties.azureActiveDirectoryApplicationIdOrUri is missing; azureActiveDirectoryTenantId needs it
         properties.destination.properties.azureActiveDirectoryTenantId is "../t"; expected up to 256 letters, digits and -.
         properties.destination.properties.azureActiveDirectoryApplicationIdOrUri is "a b"; expected up to 256 letters, digits and -._~:/
-        properties.destination.properties.minimumTlsVersionAllowed cannot be read: unknown variant `1.0`, expected `1.2` or `1.3`
+        properties.destination.properties.minimumTlsVersionAllowed cannot be read: unknown variant `1.4`, expected one of `1.0`, `1.1`, `1.2`, `1.3`
         properties.destination.properties.colour cannot be read: unknown field `colour`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `minimumTlsVersionAllowed`, `azureActiveDirectoryTenantId`, `azureActiveDirectoryApplicationIdOrUri`, `clientCertificate`, `proxy`, `signing`, `deliveryAttributeMappings`, `endpointBaseUrl`, `allowedRate`"#]].assert_eq(&text);
 }
 

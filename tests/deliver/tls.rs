@@ -176,10 +176,13 @@ async fn an_old_version_of_tls_is_refused() {
         )
         .await
     };
-    assert_eq!(
-        post(MinimumTlsVersion::Tls12).await.outcome,
-        Outcome::Delivered
-    );
+    for accepted in [
+        MinimumTlsVersion::Tls10,
+        MinimumTlsVersion::Tls11,
+        MinimumTlsVersion::Tls12,
+    ] {
+        assert_eq!(post(accepted).await.outcome, Outcome::Delivered);
+    }
     let response = post(MinimumTlsVersion::Tls13).await;
     assert_eq!(response.outcome, Outcome::Failed(Failure::SocketError));
     assert!(

@@ -251,7 +251,7 @@ fn a_store_is_sound_at_every_step_of_its_use() {
     assert_sound(&MemoryStore::new(), "empty");
     let (store, queue) = used();
     expect![[r#"
-        3 carried, 3 chunks, 2 cursors, 1 dead letters, 10 events, 2 ledger lines, 1 partitions, 2 pending deliveries
+        3 carried, 3 chunks, 2 cursors, 1 dead letter, 10 events, 2 ledger lines, 1 partition, 2 pending deliveries
         the store is sound"#]]
     .assert_eq(&look(&store).to_string());
     queue.wait(

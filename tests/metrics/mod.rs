@@ -62,15 +62,36 @@ fn samples(text: &str) -> Samples {
         .collect()
 }
 
-/// The figures of an event subscription.
-fn figures(server: &Server, topic: &str, name: &str) -> Value {
-    server
-        .command(
-            "GET",
-            &format!("{}/metrics", subscription(topic, name)),
-            &Value::Null,
-        )
-        .json()
+/// The metrics of the event subscription at a path, without the prefix of their names and without
+/// the labels of the event subscription.
+fn figures_at(server: &Server, path: &str) -> Samples {
+    let path = format!("{path}/metrics");
+    let text = server.command("GET", &path, &Value::Null).text();
+    let named = samples(&text).into_iter();
+    named
+        .map(|(name, value)| (without_subscription(&name), value))
+        .collect()
+}
+
+/// `gridhook_subscription_NAME{topic="…",subscription="…",LABELS}` as `NAME{LABELS}`.
+fn without_subscription(sample: &str) -> String {
+    let sample = sample.trim_start_matches("gridhook_subscription_");
+    let (name, labels) = sample.split_once('{').expect("labels");
+    let mut labels = labels.splitn(3, ',').skip(2);
+    labels
+        .next()
+        .map_or_else(|| name.to_owned(), |labels| format!("{name}{{{labels}"))
+}
+
+/// The metrics of an event subscription of a topic.
+fn figures(server: &Server, topic: &str, name: &str) -> Samples {
+    figures_at(server, &subscription(topic, name))
+}
+
+fn assert_figures(figures: &Samples, expected: &[(&str, f64)]) {
+    for (name, value) in expected {
+        assert_eq!(figures.get(*name), Some(value), "{name}: {figures:#?}");
+    }
 }
 
 fn wait_until_passed(server: &Server, topic: &str, name: &str, events: u64) {
@@ -116,65 +137,69 @@ fn the_figures_of_a_subscription_say_what_became_of_each_event_also_after_a_kill
         wait_until_passed(&server, "orders", name, 3);
     }
     wait_for("the dead letters to be in a file", LONG, || {
-        figures(&server, "orders", "buried")["counts"]["deadLetters"]["written"] == 3
+        figures(&server, "orders", "buried")["dead_letters_written_total"] == 3.0
     });
     let look = |server: &Server| {
-        let buried = figures(server, "orders", "buried");
-        let given_up = serde_json::json!({"UndeliverableDueToHttpBadRequest": 3});
-        assert_eq!(buried["counts"]["matched"], 3, "{buried}");
-        assert_eq!(buried["counts"]["deadLettered"], given_up, "{buried}");
-        assert_eq!(
-            buried["counts"]["attempts"],
-            serde_json::json!({"Delivered": 0, "BadRequest": 3})
+        assert_figures(
+            &figures(server, "orders", "buried"),
+            &[
+                ("matched_events_total", 3.0),
+                (
+                    "dead_lettered_events_total{reason=\"UndeliverableDueToHttpBadRequest\"}",
+                    3.0,
+                ),
+                ("attempts_total{outcome=\"Delivered\"}", 0.0),
+                ("attempts_total{outcome=\"BadRequest\"}", 3.0),
+                ("dead_letters_waiting", 0.0),
+            ],
         );
-        assert_eq!(buried["state"]["deadLettersWaiting"], 0);
-        let dropped = figures(server, "orders", "dropped");
-        assert_eq!(dropped["counts"]["dropped"], given_up, "{dropped}");
+        assert_figures(
+            &figures(server, "orders", "dropped"),
+            &[(
+                "dropped_events_total{reason=\"UndeliverableDueToHttpBadRequest\"}",
+                3.0,
+            )],
+        );
+        assert_figures(
+            &figures(server, "orders", "picky"),
+            &[
+                ("filtered_events_total", 3.0),
+                ("matched_events_total", 0.0),
+            ],
+        );
         let flaky = figures(server, "orders", "flaky");
-        assert_eq!(flaky["counts"]["delivered"], 3, "{flaky}");
-        assert_eq!(
-            flaky["counts"]["attempts"],
-            serde_json::json!({"Delivered": 3, "Busy": 2})
-        );
-        assert_eq!(
-            (&flaky["state"]["health"], &flaky["state"]["backlog"]),
-            (&"healthy".into(), &0.into())
-        );
-        let picky = figures(server, "orders", "picky");
-        assert_eq!(
-            (&picky["counts"]["filtered"], &picky["counts"]["matched"]),
-            (&3.into(), &0.into())
+        assert_figures(
+            &flaky,
+            &[
+                ("delivered_events_total", 3.0),
+                ("attempts_total{outcome=\"Delivered\"}", 3.0),
+                ("attempts_total{outcome=\"Busy\"}", 2.0),
+                ("suspended", 0.0),
+                ("backlog_events", 0.0),
+            ],
         );
         flaky
     };
     let flaky = look(&server);
-    assert_eq!(flaky["histograms"]["responseSeconds"]["count"], 5);
-    assert_eq!(flaky["histograms"]["batchEvents"]["sum"], 5.0);
-    assert_eq!(flaky["histograms"]["deliverySeconds"]["count"], 3);
-    let phase = |name: &str| {
-        flaky["histograms"]["phaseSeconds"][name]["count"]
-            .as_u64()
-            .expect("a number")
-    };
-    assert_eq!(
-        (phase("tls"), phase("first_byte"), phase("body")),
-        (0, 5, 5),
-        "{flaky}"
+    assert_figures(
+        &flaky,
+        &[
+            ("response_seconds_count", 5.0),
+            ("batch_events_sum", 5.0),
+            ("delivery_seconds_count", 3.0),
+            ("phase_seconds_count{phase=\"tls\"}", 0.0),
+            ("phase_seconds_count{phase=\"first_byte\"}", 5.0),
+            ("phase_seconds_count{phase=\"body\"}", 5.0),
+        ],
     );
-    assert!((1..=5).contains(&phase("connect")), "{flaky}");
+    let connections = flaky["phase_seconds_count{phase=\"connect\"}"];
+    assert!((1.0..=5.0).contains(&connections), "{flaky:#?}");
     server.kill_9();
     server.restart();
     // Events that were sent to nobody are passed again if this was not yet on disk.
     wait_until_passed(&server, "orders", "picky", 3);
-    let flaky = look(&server);
-    assert_eq!(
-        flaky["histograms"]["responseSeconds"]["count"], 0,
-        "measured since the start, and it says so"
-    );
-    assert!(
-        flaky["measuredSince"].as_str() < flaky["at"].as_str(),
-        "{flaky}"
-    );
+    // Measured since the process started, as the help says.
+    assert_figures(&look(&server), &[("response_seconds_count", 0.0)]);
 }
 
 #[test]

@@ -38,9 +38,23 @@ const TAKEN: &str = "200";
 
 #[actix_web::test]
 async fn a_rule_lets_its_addresses_in_and_no_others() {
-    let ingress = rules(&["10.1.0.0/16", "203.0.113.7", "2001:db8::/32"]);
+    let ingress = rules(&[
+        "10.1.0.0/16",
+        "203.0.113.7",
+        "2001:db8::/32",
+        "::ffff:198.51.100.7",
+        "::ffff:192.0.2.0/120",
+    ]);
     let endpoint = Endpoint::with(PublishLimits::default(), AuthRules::default(), &ingress);
-    for address in ["10.1.2.3", "203.0.113.7", "::ffff:10.1.2.3", "2001:db8::1"] {
+    for address in [
+        "10.1.2.3",
+        "203.0.113.7",
+        "::ffff:10.1.2.3",
+        "2001:db8::1",
+        // As the rules with IPv4-mapped addresses have them, and as sockets name them.
+        "198.51.100.7",
+        "::ffff:192.0.2.9",
+    ] {
         assert_eq!(
             response_summary(&endpoint, from(address)).await,
             TAKEN,
@@ -69,7 +83,7 @@ async fn a_rule_lets_its_addresses_in_and_no_others() {
             ..RejectionCounts::default()
         }
     );
-    assert_eq!(endpoint.stored(), 4);
+    assert_eq!(endpoint.stored(), 6);
 }
 
 #[actix_web::test]

@@ -413,7 +413,7 @@ fn a_subscription_that_is_deleted_while_dead_letters_wait_leaves_a_sound_store_a
         server.terminate();
         server.assert_sound();
         let (_, reported) = server.fsck();
-        !reported.contains("dead letters") && !reported.contains("cursors,")
+        !reported.contains(" dead letter") && !reported.contains(" cursor")
     });
     assert_eq!(files(&server), Vec::<PathBuf>::new());
 }

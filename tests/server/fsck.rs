@@ -40,7 +40,7 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
     let (status, reported) = server.fsck();
     assert_eq!(status.code(), Some(0), "{reported}");
     assert!(
-        reported.contains("1 cursors, ") && reported.contains(" 1 partitions\n"),
+        reported.contains("1 cursor, ") && reported.contains(" 1 partition\n"),
         "{reported}"
     );
     assert!(reported.ends_with("\nthe store is sound\n"), "{reported}");

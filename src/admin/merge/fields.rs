@@ -25,11 +25,11 @@ use gridhook_api::{
 
 /// The rules of the fields of a type, by the name of the field in Rust.
 #[derive(Debug)]
-pub(crate) struct MergedFields(pub(crate) &'static [(&'static str, FieldRule)]);
+pub(super) struct MergedFields(&'static [(&'static str, FieldRule)]);
 
 /// How a field is merged. A part that has no value changes nothing.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum FieldRule {
+pub(super) enum FieldRule {
     /// The value of the first part: all have the same, or it is of one shard.
     First,
     /// The sum of the numbers.
@@ -51,11 +51,7 @@ pub(crate) enum FieldRule {
     JobIds,
     /// The items of all parts.
     Items,
-    /// The items of all parts, those with the same value of the key merged.
-    ItemsBy(&'static str, &'static MergedFields),
     Fields(&'static MergedFields),
-    /// The fields of each value of a map.
-    FieldsOfEach(&'static MergedFields),
     /// The object with the largest number of this key.
     LargestBy(&'static str),
 }
@@ -63,13 +59,12 @@ pub(crate) enum FieldRule {
 /// A table of the fields of a type.
 macro_rules! merged_fields {
     ($table:ident: $type:ty = $pattern:ident { $($field:ident: $rule:expr),* $(,)? }) => {
-        pub(crate) static $table: $crate::merge::MergedFields =
-            $crate::merge::MergedFields(&[$((stringify!($field), $rule)),*]);
+        pub(super) static $table: MergedFields =
+            MergedFields(&[$((stringify!($field), $rule)),*]);
         // Every field of the type is in the table.
         const _: fn($type) = |$pattern { $($field: _),* }| {};
     };
 }
-pub(crate) use merged_fields;
 
 use FieldRule::{
     Any, Earliest, Fields, First, Items, JobIds, JobState, Largest, LargestBy, Latest,
@@ -264,7 +259,7 @@ impl FieldRule {
         match self {
             Self::First | Self::OfWorstHealth => {}
             Self::Sum => add(all, &more),
-            Self::SumOfEach => join_entries(all, more, add_value),
+            Self::SumOfEach => add_entries(all, more),
             Self::Largest => replace_if(more.as_f64() > all.as_f64(), all, more),
             Self::Smallest => replace_if(more.as_f64() < all.as_f64(), all, more),
             Self::Earliest => replace_if(instant_of(&more) < instant_of(all), all, more),
@@ -280,20 +275,10 @@ impl FieldRule {
                     all.extend(items_of(&more));
                 }
             }
-            Self::ItemsBy(key, fields) => {
-                join_items(all, &more, key, |all, more| {
-                    join_fields(&[fields], all, more)
-                });
-            }
             Self::Fields(fields) => {
                 if let (Value::Object(all), Value::Object(more)) = (all, more) {
                     join_fields(&[fields], all, more);
                 }
-            }
-            Self::FieldsOfEach(fields) => {
-                join_entries(all, more, |all, more| {
-                    Self::Fields(fields).join_values(all, more)
-                });
             }
         }
     }
@@ -305,10 +290,6 @@ fn replace_if(is_better: bool, all: &mut Value, more: Value) {
     }
 }
 
-fn add_value(all: &mut Value, more: Value) {
-    add(all, &more);
-}
-
 fn add(all: &mut Value, more: &Value) {
     if let (Some(a), Some(b)) = (all.as_u64(), more.as_u64()) {
         *all = a.saturating_add(b).into();
@@ -317,13 +298,13 @@ fn add(all: &mut Value, more: &Value) {
     }
 }
 
-fn join_entries(all: &mut Value, more: Value, join: impl Fn(&mut Value, Value)) {
+fn add_entries(all: &mut Value, more: Value) {
     let (Value::Object(all), Value::Object(more)) = (all, more) else {
         return;
     };
     for (key, value) in more {
         match all.get_mut(&key) {
-            Some(known) => join(known, value),
+            Some(known) => add(known, &value),
             None => drop(all.insert(key, value)),
         }
     }
@@ -331,22 +312,6 @@ fn join_entries(all: &mut Value, more: Value, join: impl Fn(&mut Value, Value)) 
 
 fn items_of(list: &Value) -> impl Iterator<Item = Value> {
     list.as_array().into_iter().flatten().cloned()
-}
-
-fn join_items(
-    all: &mut Value,
-    more: &Value,
-    key: &str,
-    join: impl Fn(&mut Map<String, Value>, Map<String, Value>),
-) {
-    let Value::Array(all) = all else { return };
-    for item in items_of(more) {
-        let same_item = all.iter_mut().find(|known| known.get(key) == item.get(key));
-        match (same_item, item) {
-            (Some(Value::Object(known)), Value::Object(item)) => join(known, item),
-            (_, item) => all.push(item),
-        }
-    }
 }
 
 fn text_of(value: &Value) -> &str {

@@ -17,7 +17,6 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-pub(super) use self::fields::{FieldRule, MergedFields, merged_fields};
 pub use self::metrics::merge_expositions;
 pub(super) use self::parts::id_of_shard;
 pub use self::parts::{

@@ -20,15 +20,12 @@ use super::{
     fields::{self, MergedFields, join_fields},
     pages::parse_instant,
 };
-use crate::metrics::METRICS;
 
 /// How the responses of the shards of a spread topic become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpreadMerge {
-    /// Figures, also without the shards that do not respond.
+    /// Figures or metrics, also without the shards that do not respond.
     Figures,
-    /// The metrics of an event subscription, also without the shards that do not respond.
-    Metrics,
     /// Operations that each shard carries out, with figures of what it did.
     Commands,
     /// Histories of events and lines of the ledger, in pages.
@@ -154,14 +151,13 @@ fn with_parameter(query: &str, name: &str, value: Option<&str>) -> String {
 
 impl SpreadMerge {
     pub fn needs_all(self) -> bool {
-        !matches!(self, Self::Figures | Self::Metrics)
+        self != Self::Figures
     }
 
     /// The tables of the types that responses of this kind have.
     fn field_tables(self) -> Vec<&'static MergedFields> {
         match self {
             Self::Figures => vec![&fields::SUBSCRIPTION_STATUS, &fields::TOPIC_STATUS],
-            Self::Metrics => vec![&METRICS],
             Self::Commands => vec![&fields::SUBSCRIPTION_STATUS],
             Self::Pages => vec![&fields::TRACE, &fields::LEDGER],
             // `events::merge_newest` merges them.
@@ -192,7 +188,7 @@ impl SpreadMerge {
         asked: &PartRequest,
     ) -> Option<PartRequest> {
         match self {
-            Self::Figures | Self::Metrics | Self::Commands => Some(asked.clone()),
+            Self::Figures | Self::Commands => Some(asked.clone()),
             Self::Pages => with_query(asked, query_for_shard(&asked.query, "continue", shard)?),
             Self::Events => {
                 let query = query_for_shard(&asked.query, events::POSITION, shard)?;

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{
-    FieldRule, MergedFields, ShardResponse, fields, fold_responses,
+    ShardResponse,
+    fields::{self, FieldRule, MergedFields},
+    fold_responses,
     pages::{parse_instant, top_in},
 };
 use crate::{

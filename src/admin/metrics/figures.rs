@@ -13,7 +13,7 @@ use gridhook_event::{Timestamp, chunk::RunningTotals};
 use gridhook_metrics::HistogramCounts;
 use gridhook_policy::{
     outcome::{Failure, Outcome, Reason},
-    record::{Counters, Health, HeldBy, OutcomeCounts, Rate, lease::StepKind},
+    record::{Counters, Health, HeldBy, OutcomeCounts, lease::StepKind},
 };
 use gridhook_subscription::SubscriptionMeasures;
 
@@ -167,8 +167,6 @@ gauges! {
     in_flight: u64 => sum,
     late_requests: u64 => sum,
     concurrency: u64 => sum,
-    events_max: u64 => Ord::max,
-    rate: Option<f64> => sum_rates,
     incarnation: u64 => Ord::max,
 }
 
@@ -186,12 +184,6 @@ fn sum_each(
 ) -> BTreeMap<&'static str, u64> {
     one.combine_with(&other, u64::saturating_add);
     one
-}
-
-fn sum_rates(one: Option<f64>, other: Option<f64>) -> Option<f64> {
-    one.into_iter()
-        .chain(other)
-        .reduce(|one, other| one + other)
 }
 
 fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
@@ -231,8 +223,6 @@ impl SubscriptionFigures {
             in_flight: census.in_flight as u64,
             late_requests: census.late_requests as u64,
             concurrency: census.endpoint.concurrency.into(),
-            events_max: census.endpoint.events_max.into(),
-            rate: census.endpoint.rate.map(Rate::per_second),
             incarnation: census.incarnation,
             ..SubscriptionGauges::default()
         };
@@ -338,14 +328,6 @@ impl SubscriptionGauges {
         self.unread_since
             .map(|since| now.since(since))
             .unwrap_or_default()
-    }
-
-    pub(super) fn health_name(&self) -> &'static str {
-        match (self.suspended, self.probing) {
-            (0, 0) => "healthy",
-            (0, _) => "probing",
-            _ => "suspended",
-        }
     }
 }
 

@@ -2,9 +2,8 @@
 //! subscription.
 //!
 //! A request collects the figures (`scrape`, `figures`) and writes them by tables of metric
-//! families (`families`, `server`) as Prometheus text or OpenMetrics. For one event subscription
-//! JSON is available too (`view`). `series` bounds how many topics and event subscriptions have
-//! series of their own in `/metrics`.
+//! families (`families`, `server`) as Prometheus text or OpenMetrics. `series` bounds how many
+//! topics and event subscriptions have series of their own in `/metrics`.
 //!
 //! Counters come from the stored records, so they are exact and survive a restart. Where they do
 //! not, the help text says "since the process started". A scrape sends no message to an actor,
@@ -17,7 +16,6 @@ pub(super) mod process;
 mod scrape;
 mod series;
 mod server;
-mod view;
 
 use std::{
     collections::BTreeMap,
@@ -34,11 +32,9 @@ use actix_web::{
 
 pub(super) use self::figures::CombineCounts;
 pub use self::series::SeriesLimits;
-pub(super) use self::series::{Activity, SeriesSelection};
-pub(super) use self::view::{METRICS, MetricsView};
-use self::{figures::SubscriptionFigures, scrape::NamedSubscription};
+use self::{figures::SubscriptionFigures, scrape::NamedSubscription, series::SeriesSelection};
 use super::{Control, admin_token::AdminToken, arm::Call, cluster::ClusterContext};
-use crate::{AdminResult, Source, respond_json};
+use crate::{AdminResult, Source};
 use gridhook_clock::Clock;
 use gridhook_dead_letter::totals::DeadLetterTotals;
 use gridhook_engine::control::{registry, system_events::SystemEvents};
@@ -150,10 +146,6 @@ impl Exposition {
             .permits_reader(token)
     }
 
-    pub(super) fn series_limits(&self) -> SeriesLimits {
-        self.bounds
-    }
-
     pub(super) fn publisher(&self) -> Option<&Publisher> {
         self.sources
             .publisher
@@ -200,35 +192,25 @@ impl Exposition {
     }
 }
 
-/// Response format of a metrics request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ExpositionFormat {
-    Json,
-    Text(TextFormat),
-}
-
-/// The first acceptable format by preference; [`None`] if `Accept` is missing or names no known
-/// format.
-fn negotiate_format(request: &HttpRequest) -> Option<ExpositionFormat> {
-    let accept = Accept::parse(request).ok()?;
-    accept.ranked().into_iter().find_map(|range| {
+/// The format that `Accept` prefers, by default that of Prometheus.
+fn text_format(request: &HttpRequest) -> TextFormat {
+    let Ok(accept) = Accept::parse(request) else {
+        return TextFormat::Prometheus;
+    };
+    let preferred = accept.ranked().into_iter().find_map(|range| {
         match (range.type_().as_str(), range.subtype().as_str()) {
-            ("application", "json") => Some(ExpositionFormat::Json),
-            ("application", "openmetrics-text") => {
-                Some(ExpositionFormat::Text(TextFormat::OpenMetrics))
-            }
-            ("text", "plain") => Some(ExpositionFormat::Text(TextFormat::Prometheus)),
+            ("application", "openmetrics-text") => Some(TextFormat::OpenMetrics),
+            ("text", "plain") => Some(TextFormat::Prometheus),
             _ => None,
         }
-    })
+    });
+    preferred.unwrap_or(TextFormat::Prometheus)
 }
 
-/// The text format of a response to this request.
-fn text_format(request: &HttpRequest) -> TextFormat {
-    match negotiate_format(request) {
-        Some(ExpositionFormat::Text(format)) => format,
-        Some(ExpositionFormat::Json) | None => TextFormat::Prometheus,
-    }
+fn respond_text(format: TextFormat, text: String) -> HttpResponse {
+    HttpResponse::Ok()
+        .content_type(format.content_type())
+        .body(text)
 }
 
 /// The metrics of a standby, which has neither topics nor a journal.
@@ -245,9 +227,7 @@ pub(super) fn standby_exposition(
     server::push_listeners(&mut text, listeners);
     server::push_certificates(&mut text, certificates);
     cluster::write_cluster(&mut text, cluster_context);
-    HttpResponse::Ok()
-        .content_type(format.content_type())
-        .body(text.finish())
+    respond_text(format, text.finish())
 }
 
 /// `GET /metrics`.
@@ -272,9 +252,7 @@ pub(super) async fn get_metrics(request: HttpRequest, control: web::Data<Control
         families::write_families(&mut text, &scrape.subscriptions, scrape.now);
         text.finish()
     });
-    Ok(HttpResponse::Ok()
-        .content_type(format.content_type())
-        .body(text.await?))
+    Ok(respond_text(format, text.await?))
 }
 
 /// `GET …/metrics` of an event subscription.
@@ -299,34 +277,13 @@ pub(super) async fn get_subscription_metrics(call: Call<'_>) -> AdminResult {
     if let Some(seq) = unread {
         figures.state.unread_since = topic.appended_at(seq).await?;
     }
-    let now = control.clock.now();
-    match negotiate_format(call.request()?).unwrap_or(ExpositionFormat::Json) {
-        ExpositionFormat::Json => {
-            let started = control.exposition.started;
-            respond_json(&MetricsView::new(
-                &topic.record(),
-                &record,
-                &figures,
-                started,
-                now,
-            ))
-        }
-        ExpositionFormat::Text(format) => {
-            let mut text = MetricsText::new(format);
-            let topic = topic.record().key();
-            let subscription = record.key();
-            families::write_families(
-                &mut text,
-                &[NamedSubscription {
-                    topic,
-                    subscription,
-                    figures,
-                }],
-                now,
-            );
-            Ok(HttpResponse::Ok()
-                .content_type(format.content_type())
-                .body(text.finish()))
-        }
-    }
+    let format = text_format(call.request()?);
+    let mut text = MetricsText::new(format);
+    let named_subscription = NamedSubscription {
+        topic: topic.record().key(),
+        subscription: record.key(),
+        figures,
+    };
+    families::write_families(&mut text, &[named_subscription], control.clock.now());
+    Ok(respond_text(format, text.finish()))
 }

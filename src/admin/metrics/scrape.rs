@@ -3,7 +3,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap, HashSet},
-    sync::{Arc, PoisonError},
+    sync::{Arc, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -104,14 +104,7 @@ impl Exposition {
         let topics = registry.list_topics();
         // Before the cursors, see `SubscriptionFigures::from_census`.
         let dead_letters = self.read_dead_letter_totals();
-        let mut selection = self
-            .selection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let activities = list_activities(&topics);
-        let partitions: Vec<PartitionId> = topics.iter().map(|topic| topic.partition()).collect();
-        selection.choose_series(&activities, &partitions, self.bounds, now);
-
+        let mut selection = self.select_series(&topics, now);
         let labels = label_topics(&topics, &selection);
         let mut series = SubscriptionSeries::default();
         for topic in &topics {
@@ -137,6 +130,22 @@ impl Exposition {
             process: ProcessFigures::read(),
         };
         PendingScrape { scrape, lookups }
+    }
+
+    /// Selects what has series of its own, here and in the history.
+    pub(crate) fn select_series(
+        &self,
+        topics: &[Arc<TopicHandle>],
+        now: Timestamp,
+    ) -> MutexGuard<'_, SeriesSelection> {
+        let activities = list_activities(topics);
+        let partitions: Vec<PartitionId> = topics.iter().map(|topic| topic.partition()).collect();
+        let mut selection = self
+            .selection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        selection.choose_series(&activities, &partitions, self.bounds, now);
+        selection
     }
 
     /// The dead-letter totals of all event subscriptions that have some, by the names of their

@@ -6,7 +6,7 @@ use super::{
     GET, GET_OR_HEAD, GridhookRoute, get, operation, post, route, route_to,
     shared::{
         FIGURES, HISTORY, INVALID_QUERY, NEWEST_DEAD_LETTERS, STORED_LIST, SUPERVISION, TAIL,
-        cloud_endpoints, validation,
+        validation,
     },
 };
 #[cfg(feature = "simulate")]
@@ -15,7 +15,8 @@ use crate::{
     auth::Access,
     clock, dead_letters, editions, health, history, jobs,
     merge::JsonMerge,
-    metadata, metrics,
+    metadata::{self, CloudEndpoints},
+    metrics,
     openapi::{
         self, Query,
         QueryType::{Number, Text},
@@ -100,13 +101,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
                 "cloudEndpoints",
                 "Get the addresses of this cloud, as Azure's clients expect them",
             )
-            .with(&[Query(
-                "api-version",
-                Text,
-                "API version: since 2022-09-01 a single cloud, since 2019-05-01 a list, before \
-                 that fewer addresses",
-            )])
-            .returns_json(200, "The addresses", cloud_endpoints),
+            .returns::<CloudEndpoints>(200, "The addresses"),
         )],
     ),
     // A link checker must not confirm an endpoint.

@@ -1,15 +1,11 @@
 //! Parameters, errors and descriptions that the rows of the table of routes share.
 
-use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::{
-    metadata,
-    openapi::{
-        Description, Errors, Query,
-        QueryType::{Flag, Number, OneOf, Text},
-        SchemaRegistry, any_text, describe,
-    },
+use crate::openapi::{
+    Description, Errors, Query,
+    QueryType::{Flag, Number, OneOf, Text},
+    SchemaRegistry, any_text, describe,
 };
 use gridhook_api::store::ProgressLine;
 
@@ -224,12 +220,6 @@ pub(super) const fn validation(id: &'static str) -> Description {
         (500, "Unknown whether the validation was stored"),
         (503, "Store temporarily unwritable"),
     ])
-}
-
-pub(super) fn cloud_endpoints(schemas: &mut SchemaRegistry) -> Value {
-    let cloud = schemas.reference_to::<metadata::CloudEndpoints>();
-    let early = schemas.reference_to::<metadata::EarlyCloudEndpoints>();
-    json!({"anyOf": [cloud, {"type": "array", "items": cloud}, early]})
 }
 
 /// A job on the store, whose response is sent line by line.

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::super::{
     Serve,
-    format::join,
+    format::{count_with_noun, join},
     output::{CommandError, CommandOutcome, CommandResult, OutputArgs, Program},
 };
 
@@ -68,8 +68,7 @@ fn format_findings(findings: &ClusterFindings) -> String {
     let problems = problems.map(|problem| format!("problem  {problem}"));
     let end = match findings.problems.len() {
         0 => "Nothing is wrong.".to_owned(),
-        1 => "1 problem.".to_owned(),
-        count => format!("{count} problems."),
+        count => format!("{}.", count_with_noun(count as u64, "problem")),
     };
     let lines = facts.chain(problems).chain([end]);
     join(lines, "\n")

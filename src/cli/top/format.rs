@@ -58,7 +58,7 @@ pub(super) fn format_page(report: &TopReport, by: &str, keys: Option<&str>) -> V
         "AGE",
         "PENDING",
         "IN FLIGHT",
-        "DEAD LETTERS",
+        "GIVEN UP",
     ];
     let mut table = TextTable::new(header);
     for line in &report.top {

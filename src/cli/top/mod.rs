@@ -60,7 +60,7 @@ fn sort_key(order: SortOrder) -> (char, &'static str) {
         SortOrder::Pending => ('p', "pending deliveries"),
         SortOrder::Failures => ('f', "failed requests"),
         SortOrder::InFlight => ('i', "requests in flight"),
-        SortOrder::DeadLetters => ('d', "dead letters"),
+        SortOrder::DeadLetters => ('d', "events given up"),
         SortOrder::ResponseP50 => ('5', "response time, p50"),
         SortOrder::ResponseP95 => ('9', "response time, p95"),
         SortOrder::ResponseP99 => ('r', "response time, p99"),

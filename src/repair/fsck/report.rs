@@ -189,12 +189,21 @@ fn add(found: &mut Vec<Finding>, omitted: &mut u64, finding: Finding) {
     }
 }
 
+/// A number of records with the name of their kind, which is a plural.
+fn format_kind_count(count: u64, kind: &str) -> String {
+    match kind.strip_suffix("ies") {
+        _ if count != 1 => format!("{count} {kind}"),
+        Some(stem) => format!("{count} {stem}y"),
+        None => format!("{count} {}", kind.trim_end_matches('s')),
+    }
+}
+
 impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts: Vec<String> = self
             .counts
             .iter()
-            .map(|(what, count)| format!("{count} {what}"))
+            .map(|(kind, count)| format_kind_count(*count, kind))
             .collect();
         writeln!(f, "{}", counts.join(", "))?;
         for Finding { problem, repair } in &self.findings {

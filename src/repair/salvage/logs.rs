@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::Salvage;
-use crate::fsck::CheckStop;
+use crate::{format_count, fsck::CheckStop};
 use gridhook_event::{PartitionId, Seq, chunk::Chunk};
 use gridhook_store::{
     Family,
@@ -43,8 +43,8 @@ impl Salvage<'_> {
             (unknown_partitions.first(), unknown_partitions.last())
         {
             let what = format!(
-                "removed: {} chunks of partitions {} to {}, which belong to no topic",
-                unknown_partitions.len(),
+                "removed: {} of partitions {} to {}, which belong to no topic",
+                format_count(unknown_partitions.len() as u64, "chunk"),
                 first.0,
                 last.0
             );

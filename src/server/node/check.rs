@@ -139,7 +139,7 @@ fn examine_servers(system: &NatsConnection, cluster: &Cluster, findings: &mut Cl
     findings.problems.extend(problems);
     if servers < cluster.replicas {
         findings.problems.push(format!(
-            "the NATS cluster has {servers} servers, and cluster.replicas is {}",
+            "the number of servers in the NATS cluster is {servers}, and cluster.replicas is {}",
             cluster.replicas
         ));
     }
@@ -151,7 +151,7 @@ fn try_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mut Cl
     let name = format!("GH_{}_check", cluster.name);
     if let Some(time) = findings.note(connection.try_stream(&name, cluster.replicas)) {
         findings.facts.push(format!(
-            "streams on {} NATS servers can be made, written and read",
+            "streams can be made, written and read with cluster.replicas = {}",
             cluster.replicas
         ));
         let now = clock.now();
@@ -191,7 +191,8 @@ fn examine_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mu
         let replicas = findings.note(connection.count_replicas(name)).flatten();
         if let Some(replicas) = replicas.filter(|replicas| *replicas != cluster.replicas) {
             findings.problems.push(format!(
-                "the stream {name} is on {replicas} NATS servers, and cluster.replicas is {}",
+                "the number of replicas of the stream {name} is {replicas}, and cluster.replicas \
+                 is {}",
                 cluster.replicas
             ));
         }

@@ -13,7 +13,7 @@ use crate::{
     auth::Access,
     delivery_request, explain,
     merge::SpreadMerge,
-    metrics::{self, MetricsView},
+    metrics,
     openapi::{
         Description, Query, QueryType::NumberFrom, READING, SchemaRegistry, any_text, describe,
         error_reference,
@@ -242,22 +242,18 @@ pub(super) static SUBSCRIPTION_ACTIONS: PathOperations<8> = [
             handler!(metrics::get_subscription_metrics),
             describe(
                 "metrics",
-                "Get the metrics of an event subscription, as JSON, Prometheus text or OpenMetrics",
+                "Get the metrics of an event subscription, as Prometheus text or OpenMetrics",
             )
             .returns_types(
                 "The metrics of the event subscription",
                 &[
-                    (
-                        "application/json",
-                        SchemaRegistry::reference_to::<MetricsView>,
-                    ),
                     ("text/plain", any_text),
                     ("application/openmetrics-text", any_text),
                 ],
             )
             .fails(READING),
         )
-        .in_parts(SpreadMerge::Metrics)],
+        .in_parts(SpreadMerge::Figures)],
     ),
     (
         "/explain",
