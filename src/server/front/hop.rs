@@ -4,7 +4,8 @@
 //! responds with the shard that it calls, the side that its client is on, a nonce of its own, and a
 //! proof that it knows the secret of the cluster; the owner confirms with a proof of its own, or
 //! refuses. Only a node that serves the shard confirms, and nothing of a request was sent before.
-//! The secret itself is never sent.
+//! The secret itself is never sent. Receive requests name several shards, and have connections that
+//! every node confirms.
 //! Both proofs contain the address that was called, so that a process that takes over
 //! the address of a former owner cannot use them.
 //!
@@ -17,7 +18,7 @@
 //! Each request of a client has a header with the address of its client, which counts as the peer
 //! of the request. Others are the node's own (`router::owner`). Three more headers are the node's,
 //! too: the record of the client's named token, whether other shards have a part of what the
-//! request is about, and how events are received from a part of a spread topic.
+//! request is about, and how events are received from the parts of a spread topic.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -29,6 +30,7 @@ use std::{
 
 use actix_web::{HttpMessage as _, dev::ServiceRequest};
 use data_encoding::HEXLOWER;
+use hyper::header::HeaderValue;
 use ring::hmac;
 use rustls::pki_types::ServerName;
 use tokio::{
@@ -40,10 +42,11 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::either::Either;
 
+use super::served_shards::ServedShards;
 use gridhook_admin::PartRecord;
 use gridhook_engine::control::tokens::{ForwardedToken, Token};
 use gridhook_publish::{OneOfShards, auth::host::LocalAddress};
-use gridhook_pull::NodeReceive;
+use gridhook_pull::node::{NodeReceive, NodeRequest};
 
 /// The header with the client of a forwarded request: its address, the address that it called, and
 /// http or https.
@@ -65,7 +68,7 @@ pub(crate) const RECORDED_IF_DONE_PART: &str = "recorded-if-done";
 /// The shard does not record the request, because another one does.
 pub(crate) const UNRECORDED_PART: &str = "unrecorded";
 
-/// The header of a receive request for a part of a spread topic, as [`NodeReceive`] writes it.
+/// The header of a receive request for parts of a spread topic: a [`NodeReceive`] as JSON.
 pub(crate) const RECEIVE_NAME: &str = "gridhook-forwarded-receive";
 
 /// Marks a request that a node makes itself.
@@ -73,10 +76,13 @@ pub(crate) const RECEIVE_NAME: &str = "gridhook-forwarded-receive";
 pub(crate) struct OfNode;
 
 /// The beginning of each handshake.
-const PROTOCOL: &str = "gridhook-node/2";
+const PROTOCOL: &str = "gridhook-node/3";
 
-/// The target of a node that sends no request and only watches.
+/// The text of [`HopTarget::Watch`].
 const WATCH: &str = "watch";
+
+/// The text of [`HopTarget::Pull`].
+const PULL: &str = "pull";
 
 /// The most connections of other nodes whose handshake has not ended, for each shard: a node opens
 /// one for each at the same time.
@@ -121,27 +127,42 @@ pub(crate) fn idle_timeout(of_clients: Duration) -> Duration {
 }
 
 /// What the requests of a connection have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HopTarget {
-    /// The number of the shard that serves them.
-    pub shard: usize,
-    /// The listener that their clients have called.
-    pub side: ListenerSide,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum HopTarget {
+    /// There are none: the node only watches whether the process runs.
+    Watch,
+    /// They receive events from the shards that each names, or cancel such requests.
+    Pull,
+    Shard {
+        /// The number of the shard that serves them.
+        shard: usize,
+        /// The listener that their clients have called.
+        side: ListenerSide,
+    },
 }
 
 impl HopTarget {
     /// The target that a node has named in its handshake.
     fn parse(text: &str) -> Option<Self> {
+        match text {
+            WATCH => return Some(Self::Watch),
+            PULL => return Some(Self::Pull),
+            _ => {}
+        }
         let (name, shard) = text.split_once('/')?;
         let sides = [ListenerSide::Publishers, ListenerSide::Operators];
-        Some(Self {
+        Some(Self::Shard {
             shard: shard.parse().ok()?,
             side: sides.into_iter().find(|side| side.name() == name)?,
         })
     }
 
     fn to_text(self) -> String {
-        format!("{}/{}", self.side.name(), self.shard)
+        match self {
+            Self::Watch => WATCH.to_owned(),
+            Self::Pull => PULL.to_owned(),
+            Self::Shard { shard, side } => format!("{}/{shard}", side.name()),
+        }
     }
 }
 
@@ -155,7 +176,7 @@ struct Handshake<'a> {
     address: &'a str,
     owner_nonce: &'a str,
     node_nonce: &'a str,
-    /// The [`HopTarget`], or [`WATCH`].
+    /// The text of the [`HopTarget`].
     target: &'a str,
 }
 
@@ -361,32 +382,24 @@ impl HopAcceptor {
         })
     }
 
-    /// The target of a node that has proved that it knows the secret; [`None`] to watch only.
-    fn check_target(
-        &self,
-        proof: &str,
-        handshake: &Handshake<'_>,
-    ) -> io::Result<Option<HopTarget>> {
+    /// The target of a node that has proved that it knows the secret.
+    fn check_target(&self, proof: &str, handshake: &Handshake<'_>) -> io::Result<HopTarget> {
         self.secret.check_proof(proof, Prover::Node, handshake)?;
-        if handshake.target == WATCH {
-            return Ok(None);
-        }
         let target = HopTarget::parse(handshake.target)
             .ok_or_else(|| io::Error::other("the node speaks another protocol"))?;
-        if target.shard >= self.shards {
-            return Err(io::Error::other(
+        match target {
+            HopTarget::Shard { shard, .. } if shard >= self.shards => Err(io::Error::other(
                 "the node calls a shard that the cluster does not have",
-            ));
+            )),
+            HopTarget::Watch | HopTarget::Pull | HopTarget::Shard { .. } => Ok(target),
         }
-        Ok(Some(target))
     }
 }
 
 /// A connection of a node that has proved that it knows the secret.
 pub(super) struct ProvenHop<T> {
     pub(super) stream: T,
-    /// [`None`] for a node that only watches.
-    pub(super) target: Option<HopTarget>,
+    pub(super) target: HopTarget,
     confirmation: String,
 }
 
@@ -463,13 +476,12 @@ impl OwnerConnector {
         }
     }
 
-    /// The other node's part of the handshake with the node at `address`, for requests to a target,
-    /// or to watch it.
+    /// The other node's part of the handshake with the node at `address`.
     pub(crate) async fn complete_handshake(
         &self,
         stream: TcpStream,
         address: &str,
-        target: Option<HopTarget>,
+        target: HopTarget,
     ) -> io::Result<OwnerStream> {
         let stream = match &self.tls {
             None => self
@@ -548,13 +560,13 @@ impl NodeSecret {
         &self,
         mut stream: T,
         address: &str,
-        target: Option<HopTarget>,
+        target: HopTarget,
     ) -> io::Result<T>
     where
         T: AsyncRead + AsyncWrite + Unpin,
     {
         let owner_nonce = read_owner_nonce(&mut stream).await?;
-        let target = target.map_or_else(|| WATCH.to_owned(), HopTarget::to_text);
+        let target = target.to_text();
         let node_nonce = make_nonce()?;
         let handshake = Handshake {
             address,
@@ -641,6 +653,24 @@ pub(crate) fn client_value(peer: SocketAddr, local: LocalAddress) -> String {
     )
 }
 
+/// The value of [`RECEIVE_NAME`].
+pub(crate) fn receive_value(receive: &NodeReceive) -> Option<HeaderValue> {
+    let value = serde_json::to_string(receive).ok()?;
+    HeaderValue::try_from(value).ok()
+}
+
+/// Takes over which of the shards of a receive request are served here.
+pub(super) fn adopt_receive(request: &mut ServiceRequest, shards: &ServedShards) {
+    let value = request.headers_mut().remove(RECEIVE_NAME).next();
+    let receive = value.and_then(|value| serde_json::from_slice(value.as_bytes()).ok());
+    if let Some(receive) = receive {
+        let receive: NodeReceive = receive;
+        let parts = shards.find_parts(&receive.shards);
+        let node_request = NodeRequest { receive, parts };
+        request.extensions_mut().insert(node_request);
+    }
+}
+
 /// Makes the client of a forwarded request its peer, and takes over what the node knows of it.
 pub(super) fn adopt_client(request: &mut ServiceRequest) {
     let token = request.headers_mut().remove(TOKEN_NAME).next();
@@ -656,10 +686,6 @@ pub(super) fn adopt_client(request: &mut ServiceRequest) {
         } else if part == RECORDED_IF_DONE_PART {
             request.extensions_mut().insert(PartRecord::IfDone);
         }
-    }
-    let receive = request.headers_mut().remove(RECEIVE_NAME).next();
-    if let Some(receive) = receive.and_then(|receive| NodeReceive::read(receive.to_str().ok()?)) {
-        request.extensions_mut().insert(receive);
     }
     let value = request.headers_mut().remove(CLIENT_NAME).next();
     if value.is_none() {

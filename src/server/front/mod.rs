@@ -39,7 +39,7 @@ use self::{
     client_stream::{ClientStream, secure_connection},
     connection::ClientConnection,
     connection_limit::ConnectionLimiter,
-    hop::{HandshakeSlots, HopAcceptor, ListenerSide},
+    hop::{HandshakeSlots, HopAcceptor, HopTarget, ListenerSide},
     http_service::ListenerServices,
     served_shards::ServedShards,
 };
@@ -194,8 +194,7 @@ impl ListenerSettings {
     }
 }
 
-/// A connection of another node for requests to a shard that is served here, and the side of its
-/// clients.
+/// A connection of another node for requests, and the side of its clients.
 type AcceptedHop = (ClientStream, ListenerSide);
 
 /// The owner's part of the handshake with a node, TLS included.
@@ -213,7 +212,8 @@ struct HopHandshake {
 }
 
 impl HopHandshake {
-    /// Accepts a connection once its shard is served. One of a node that only watches ends here.
+    /// Accepts a connection, one for requests to a shard once that is served. One of a node that only
+    /// watches ends here.
     async fn accept(self, stream: ClientConnection) -> Result<AcceptedHop, ()> {
         let signal = self.signal.clone();
         tokio::select! {
@@ -248,19 +248,28 @@ impl HopHandshake {
         drop(slot);
         // The client is a node of this cluster, and has no deadline.
         stage.expect_no_request();
-        let Some(target) = proven.target else {
-            let mut watched = proven.confirm(timeouts.head).await?;
-            watched.read_u8().await.ok();
-            return Err(());
+        let side = match proven.target {
+            HopTarget::Watch => {
+                let mut watched = proven.confirm(timeouts.head).await?;
+                watched.read_u8().await.ok();
+                return Err(());
+            }
+            HopTarget::Pull => {
+                stage.expect_pulls(shards);
+                ListenerSide::Publishers
+            }
+            HopTarget::Shard { shard, side } => {
+                let serving = timeout(SHARD_WAIT, shards.wait_until_served(shard));
+                let Some(Ok(Some(run))) = proven.wait_unless_gone(serving).await else {
+                    return Err(());
+                };
+                // The run then waits for the request that follows the confirmation.
+                stage.expect_requests_to_shard(run);
+                side
+            }
         };
-        let serving = timeout(SHARD_WAIT, shards.wait_until_served(target.shard));
-        let Some(Ok(Some(run))) = proven.wait_unless_gone(serving).await else {
-            return Err(());
-        };
-        // The run then waits for the request that follows the confirmation.
-        stage.expect_requests_to_shard(run);
         let stream = proven.confirm(timeouts.head).await?;
-        Ok((stream, target.side))
+        Ok((stream, side))
     }
 }
 

@@ -21,7 +21,7 @@ use super::{
     join::{load_connector, load_nats_tls, read_secret, shared_settings},
     nats::{nats_credentials, stored_shards, stream_names},
 };
-use crate::front::hop::OwnerConnector;
+use crate::front::hop::{HopTarget, OwnerConnector};
 
 /// The longest difference between the clocks of this machine and of the NATS servers.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
@@ -283,7 +283,9 @@ async fn try_connection(connector: &OwnerConnector, address: &str) -> io::Result
         let Ok(stream) = TcpStream::connect(address).await else {
             return Ok(());
         };
-        let hop = connector.complete_handshake(stream, address, None).await;
+        let hop = connector
+            .complete_handshake(stream, address, HopTarget::Watch)
+            .await;
         hop.map(drop)
     };
     timeout(CONNECT_TIMEOUT, connection).await.unwrap_or(Ok(()))

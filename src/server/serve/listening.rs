@@ -15,7 +15,7 @@ use crate::{
 };
 use gridhook_admin::{Control, health};
 use gridhook_metrics::ListenerCounters;
-use gridhook_pull::{LockTokenSealer, NodePolls};
+use gridhook_pull::LockTokenSealer;
 
 /// The server on the bound sockets.
 pub(super) struct Listening {
@@ -93,7 +93,6 @@ impl Listening {
             publisher: delivery.publisher.clone(),
             followed: delivery.followed.clone().map(web::Data::new),
             tokens,
-            polls: web::Data::new(NodePolls::default()),
             health: health.clone(),
             token: web::Data::new(recovered.token.clone()),
             cluster: ownership.map(|ownership| ownership.node.cluster_context.clone()),

@@ -419,7 +419,7 @@ fn a_node_accepts_forwarded_requests_from_nodes_of_its_cluster_only() {
         let mut stream = BufReader::new(stream);
         let mut greeting = String::new();
         stream.read_line(&mut greeting).expect("a line");
-        assert!(greeting.starts_with("gridhook-node/2 "), "{greeting}");
+        assert!(greeting.starts_with("gridhook-node/3 "), "{greeting}");
         stream
             .get_mut()
             .write_all(offered.as_bytes())
@@ -801,7 +801,7 @@ impl Impostor {
                     let mut proof = String::new();
                     stream
                         .get_mut()
-                        .write_all(format!("gridhook-node/2 {}\n", "a".repeat(32)).as_bytes())
+                        .write_all(format!("gridhook-node/3 {}\n", "a".repeat(32)).as_bytes())
                         .ok()?;
                     stream.read_line(&mut proof).ok()?;
                     shared.lock().expect("no panic").0 += 1;

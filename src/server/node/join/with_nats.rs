@@ -319,7 +319,8 @@ fn owner_handshake(connector: OwnerConnector) -> OwnerHandshake {
         let connector = connector.clone();
         Box::pin(async move {
             let side = ListenerSide::Operators;
-            let target = shard.map(|shard| HopTarget { shard, side });
+            let to_shard = |shard| HopTarget::Shard { shard, side };
+            let target = shard.map_or(HopTarget::Watch, to_shard);
             let stream = connector.complete_handshake(connection, &address, target);
             Ok(Box::new(stream.await?) as _)
         })
