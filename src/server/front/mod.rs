@@ -195,7 +195,7 @@ impl ListenerSettings {
 }
 
 /// A connection of another node for requests, and the side of its clients.
-type AcceptedHop = (ClientStream, ListenerSide);
+type NodeConnection = (ClientStream, ListenerSide);
 
 /// The owner's part of the handshake with a node, TLS included.
 ///
@@ -214,15 +214,15 @@ struct HopHandshake {
 impl HopHandshake {
     /// Accepts a connection, one for requests to a shard once that is served. One of a node that only
     /// watches ends here.
-    async fn accept(self, stream: ClientConnection) -> Result<AcceptedHop, ()> {
+    async fn accept(self, stream: ClientConnection) -> Result<NodeConnection, ()> {
         let signal = self.signal.clone();
         tokio::select! {
-            accepted = self.wait_for_shard(stream) => accepted,
+            connection = self.wait_for_shard(stream) => connection,
             () = signal.notified() => Err(()),
         }
     }
 
-    async fn wait_for_shard(self, stream: ClientConnection) -> Result<AcceptedHop, ()> {
+    async fn wait_for_shard(self, stream: ClientConnection) -> Result<NodeConnection, ()> {
         let Self {
             acceptor,
             tls,
@@ -241,17 +241,17 @@ impl HopHandshake {
             })
         };
         let slot = slots.take_slot();
-        let mut proven = tokio::select! {
-            proven = acceptor.check_node(connection, timeouts.head) => proven?,
+        let mut hop = tokio::select! {
+            hop = acceptor.check_node(connection, timeouts.head) => hop?,
             () = slot.notified() => return Err(()),
         };
         drop(slot);
         // The client is a node of this cluster, and has no deadline.
         stage.expect_no_request();
-        let side = match proven.target {
+        let side = match hop.target {
             HopTarget::Watch => {
-                let mut watched = proven.confirm(timeouts.head).await?;
-                watched.read_u8().await.ok();
+                let mut stream = hop.confirm(timeouts.head).await?;
+                stream.read_u8().await.ok();
                 return Err(());
             }
             HopTarget::Pull => {
@@ -260,7 +260,7 @@ impl HopHandshake {
             }
             HopTarget::Shard { shard, side } => {
                 let serving = timeout(SHARD_WAIT, shards.wait_until_served(shard));
-                let Some(Ok(Some(run))) = proven.wait_unless_gone(serving).await else {
+                let Some(Ok(Some(run))) = hop.wait_unless_gone(serving).await else {
                     return Err(());
                 };
                 // The run then waits for the request that follows the confirmation.
@@ -268,7 +268,7 @@ impl HopHandshake {
                 side
             }
         };
-        let stream = proven.confirm(timeouts.head).await?;
+        let stream = hop.confirm(timeouts.head).await?;
         Ok((stream, side))
     }
 }
@@ -280,7 +280,7 @@ type HttpServices = BoxServiceFactory<(), ClientStream, (), (), ()>;
 fn by_side(
     publishers: HttpServices,
     operators: HttpServices,
-) -> impl ServiceFactory<AcceptedHop, Config = (), Response = (), Error = (), InitError = ()> {
+) -> impl ServiceFactory<NodeConnection, Config = (), Response = (), Error = (), InitError = ()> {
     let factories = Rc::new((publishers, operators));
     fn_factory(move || {
         let factories = Rc::clone(&factories);
