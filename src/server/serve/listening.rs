@@ -10,8 +10,8 @@ use super::{
     recovered::Recovered,
 };
 use crate::{
-    ServerError, front::served_shards::ServedShard, listener::ListenerContext, node::Ownership,
-    running_server::RunningServer, startup,
+    ServerError, backup_schedule, front::served_shards::ServedShard, listener::ListenerContext,
+    node::Ownership, running_server::RunningServer,
 };
 use gridhook_admin::{Control, health};
 use gridhook_metrics::ListenerCounters;
@@ -131,7 +131,7 @@ impl Listening {
                 "this node serves the shard"
             );
         }
-        startup::start_backups(&recovered.parts, &recovered.backups);
+        backup_schedule::start_backups(&recovered.parts, &recovered.backups);
         delivery.notifier.notify_ready(&address.own_url);
         Ok(Self {
             health,
