@@ -1,14 +1,12 @@
 //! Pull delivery from the parts of a spread topic: which part is asked first, and which lock tokens
 //! go where.
 
-use std::time::Duration;
-
 use futures_util::FutureExt as _;
 use gridhook::{
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     policy::record::lease::{Lease, LeaseResult},
     pull::{
-        LockTokenSealer, NodePolls, NodeReceive,
+        LockTokenSealer, NodePolls,
         body::{LockTokensBody, SettleResponse},
         parts::{in_turn, merge_results, tokens_by_part},
     },
@@ -153,10 +151,7 @@ fn the_results_of_several_shards_are_in_the_order_of_the_tokens() {
 #[test]
 fn a_request_that_was_called_off_before_it_arrived_ends_at_once() {
     let polls = NodePolls::default();
-    let wait = |id| {
-        let longest = Duration::from_secs(60);
-        polls.begin_poll(Some(NodeReceive::Wait { id, longest }))
-    };
+    let wait = |id| polls.begin_poll(id);
     let is_called_off = |id| wait(id).called_off().now_or_never().is_some();
     assert!(!is_called_off(1));
     polls.cancel_polls(&[1, 2]);
@@ -167,18 +162,4 @@ fn a_request_that_was_called_off_before_it_arrived_ends_at_once() {
     polls.cancel_polls(&[5, 6]);
     let ends = [&first, &second].map(|poll| poll.called_off().now_or_never().is_some());
     assert_eq!(ends, [false, true]);
-}
-
-#[test]
-fn a_node_says_in_a_header_how_it_receives() {
-    for receive in [
-        NodeReceive::Look,
-        NodeReceive::Wait {
-            id: u64::MAX,
-            longest: Duration::from_millis(1500),
-        },
-    ] {
-        assert_eq!(NodeReceive::read(&receive.to_header()), Some(receive));
-    }
-    assert_eq!(["", "1", "1 x", "-1 5"].map(NodeReceive::read), [None; 4]);
 }

@@ -30,6 +30,7 @@ Examples:
   gridhook cluster status
   gridhook cluster ownership
   gridhook cluster move 0 node-b
+  gridhook cluster move control node-b
   gridhook cluster drain node-a
   gridhook cluster drain node-a --end
   gridhook cluster forget node-c
@@ -57,9 +58,9 @@ pub enum Request {
     Move {
         #[command(flatten)]
         client: ClientArgs,
-        /// Number of the shard
-        #[arg(value_parser = whole_number::<usize>(0..))]
-        shard: usize,
+        /// Number of the shard, or control for that of the control plane
+        #[arg(value_parser = ShardChoice::parse)]
+        shard: ShardChoice,
         /// Name of the next owner
         node: String,
     },
@@ -83,6 +84,35 @@ pub enum Request {
         #[arg(long)]
         yes: bool,
     },
+}
+
+/// The shard that an operator names.
+#[derive(Clone, Copy, Debug)]
+pub enum ShardChoice {
+    Number(usize),
+    Control,
+}
+
+impl ShardChoice {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "control" {
+            return Ok(Self::Control);
+        }
+        let number = whole_number(0..)(text).map(Self::Number);
+        number.map_err(|error| format!("{error}, or control"))
+    }
+
+    async fn find_number(self, client: &ClientArgs) -> ClientResult<usize> {
+        match self {
+            Self::Number(number) => Ok(number),
+            Self::Control => {
+                let server = client.server.build_client()?;
+                let view: ClusterView = server.get("/cluster/status").await?;
+                // The control plane is the last shard, or in the only one.
+                Ok(count_shards(&view).saturating_sub(1))
+            }
+        }
+    }
 }
 
 impl Cluster {
@@ -111,6 +141,7 @@ impl Request {
                 shard,
                 node,
             } => {
+                let shard = shard.find_number(&client).await?;
                 let body = json!({ "shard": shard, "node": node });
                 client
                     .post_and_format("/cluster/move", &body, format_records)

@@ -125,6 +125,11 @@ impl Publisher {
         self.end_of_polls.send_replace(true);
     }
 
+    /// Whether long polls end at once.
+    pub fn has_ended_polls(&self) -> bool {
+        *self.end_of_polls.borrow()
+    }
+
     /// Returns once long polls must end.
     pub async fn wait_for_end_of_polls(&self) {
         // `self` holds the sender, so it cannot be dropped meanwhile.

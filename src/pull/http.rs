@@ -1,30 +1,27 @@
 //! The routes of pull delivery: `POST …/topics/{topic}/eventsubscriptions/{subscription}:receive`,
 //! and four like it.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{future::pending, sync::Arc};
 
 use actix_web::{
-    HttpMessage as _, HttpRequest, HttpResponse, Route,
+    HttpRequest, HttpResponse, Route,
     body::MessageBody,
     http::{Method, header::CONTENT_TYPE},
     web,
 };
-use futures_util::stream;
-use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::{
-    LockTokenSealer, NodePolls, NodeReceive, Peer,
-    body::{InvalidParameter, LockTokensBody, ReceiveQuery, SettleResponse, write_received},
+    LockTokenSealer,
+    body::{InvalidParameter, LockTokensBody, ReceiveQuery, SettleResponse},
+    poll::{PartPoll, Poll},
 };
 use gridhook_engine::control::{registry::TopicHandle, tokens::Token};
 use gridhook_policy::record::lease::{Lease, LeaseAction, LeaseResult};
 use gridhook_publish::{
     Refusal,
-    auth::has_access_token,
     http::{Publisher, method_not_allowed, pattern},
     namespace::paths_below_topic,
-    refusal::SasProblem,
 };
 use gridhook_subscription::SharedState;
 
@@ -33,12 +30,6 @@ pub const METHOD: Method = Method::POST;
 
 /// The operations, as suffixes of the subscription's name.
 pub const OPERATIONS: [&str; 5] = ["receive", "acknowledge", "release", "reject", "renewLock"];
-
-/// How long a receive waits for another node that only checks whether there are events.
-const LOOK_MAX: Duration = Duration::from_millis(250);
-
-/// The duration of a wait after which the client's key may have been replaced.
-const KEY_RECHECK_AFTER: Duration = Duration::from_secs(1);
 
 /// The maximum size of a list of lock tokens.
 const BODY_BYTES: usize = 64 * 1024;
@@ -67,8 +58,7 @@ pub fn spelled_paths() -> impl Iterator<Item = (&'static str, String)> {
     })
 }
 
-/// Adds the operations to an app that has a `web::Data` of [`Publisher`], [`LockTokenSealer`] and
-/// [`NodePolls`].
+/// Adds the operations to an app that has a `web::Data` of [`Publisher`] and [`LockTokenSealer`].
 pub fn configure(config: &mut web::ServiceConfig) {
     for (operation, path) in spelled_paths() {
         let resource = web::resource(pattern(&path)).default_service(web::to(method_not_allowed));
@@ -86,15 +76,18 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// The subscription of a request.
-struct PullRequest {
-    topic: Arc<TopicHandle>,
-    shared: Arc<SharedState>,
-    token: Option<Arc<Token>>,
+pub(super) struct PullRequest {
+    pub(super) topic: Arc<TopicHandle>,
+    pub(super) shared: Arc<SharedState>,
+    pub(super) token: Option<Arc<Token>>,
 }
 
 impl PullRequest {
     /// Authenticates the request and finds its subscription.
-    async fn authenticate(publisher: &Publisher, request: &HttpRequest) -> Result<Self, Refusal> {
+    pub(super) async fn authenticate(
+        publisher: &Publisher,
+        request: &HttpRequest,
+    ) -> Result<Self, Refusal> {
         let (entered, token) = publisher.authenticate_consumer(request).await?;
         let name = request.match_info().get("subscription").unwrap_or_default();
         let Some(state) = entered.topic.find_shared_state(name) else {
@@ -125,162 +118,36 @@ fn no_subscription(topic: &TopicHandle, name: &str) -> Refusal {
 }
 
 /// The refusal of a request whose subscription was deleted in the meantime.
-fn deleted_subscription(topic: &TopicHandle, shared: &SharedState) -> Refusal {
+pub(super) fn deleted_subscription(topic: &TopicHandle, shared: &SharedState) -> Refusal {
     no_subscription(topic, shared.record().name.as_str())
 }
 
 async fn receive_events(
     publisher: web::Data<Publisher>,
     tokens: web::Data<LockTokenSealer>,
-    polls: web::Data<NodePolls>,
     request: HttpRequest,
 ) -> HttpResponse {
-    match begin_receive(&publisher, tokens, polls, &request).await {
-        Ok(response) => response,
+    match wait_for_events(&publisher, tokens, &request).await {
+        Ok(body) => success_response(body),
         Err(refusal) => publisher.refuse_in_namespace(&refusal),
     }
 }
 
-async fn begin_receive(
+/// The body of the response to a client that receives events.
+async fn wait_for_events(
     publisher: &web::Data<Publisher>,
     tokens: web::Data<LockTokenSealer>,
-    polls: web::Data<NodePolls>,
     request: &HttpRequest,
-) -> Result<HttpResponse, Refusal> {
+) -> Result<Vec<u8>, Refusal> {
     let pull = PullRequest::authenticate(publisher, request).await?;
     let query = ReceiveQuery::new(request.query_string());
-    let parameters = query
-        .max_events()
-        .and_then(|events| Ok((events, query.max_wait()?)));
-    let (events_max, wait) = parameters?;
-    let of_node = request.extensions().get::<NodeReceive>().copied();
-    let may_have_events = pull.shared.may_have_events(publisher.now());
-    let poll = Poll {
-        request: request.clone(),
-        publisher: publisher.clone(),
-        tokens,
-        polls,
-        pull,
-        peer: request.conn_data::<Peer>().cloned().unwrap_or_default(),
-        of_node,
-        events_max,
-    };
-    let longest = match of_node {
-        Some(NodeReceive::Wait { longest, .. }) => longest,
-        Some(NodeReceive::Look) if may_have_events => LOOK_MAX,
-        Some(NodeReceive::Look) => return Ok(success_response(write_received(&[]))),
-        None => wait,
-    };
-    let mut received = Box::pin(poll.receive_events(longest));
-    if !matches!(of_node, Some(NodeReceive::Wait { .. })) {
-        return Ok(success_response(received.await?));
-    }
-    let at_hand = if may_have_events {
-        timeout(LOOK_MAX, received.as_mut()).await.ok()
-    } else {
-        None
-    };
-    Ok(match at_hand {
-        Some(body) => success_response(body?),
-        // The node learns that nothing is at hand, and reads on. The status is sent by then, so a
-        // later refusal is a list without events; the next receive of the client is refused.
-        None => HttpResponse::Accepted().streaming(stream::once(async move {
-            let body = received.await.unwrap_or_else(|_| write_received(&[]));
-            Ok::<_, Infallible>(body.into())
-        })),
-    })
-}
-
-/// Whether the access key is none of the resource's keys, or is not allowed.
-fn is_without_key(refusal: &Refusal) -> bool {
-    matches!(
-        refusal,
-        Refusal::NotAuthorized { .. }
-            | Refusal::Sas {
-                problem: SasProblem::Signature,
-                ..
-            }
-    )
-}
-
-/// A client that waits for events.
-struct Poll {
-    request: HttpRequest,
-    publisher: web::Data<Publisher>,
-    tokens: web::Data<LockTokenSealer>,
-    polls: web::Data<NodePolls>,
-    pull: PullRequest,
-    peer: Peer,
-    of_node: Option<NodeReceive>,
-    events_max: u32,
-}
-
-impl Poll {
-    /// The body of the response.
-    async fn receive_events(self, longest: Duration) -> Result<Vec<u8>, Refusal> {
-        let Self {
-            request,
-            publisher,
-            tokens,
-            polls,
-            pull:
-                PullRequest {
-                    topic,
-                    shared,
-                    token,
-                },
-            peer,
-            of_node,
-            events_max,
-        } = self;
-        let began = Instant::now();
-        let poll = polls.begin_poll(of_node);
-        let mut waiting = shared.receive_events(events_max);
-        topic.ensure_actor(&shared);
-        // At a stop, and when the token is revoked, long polls return the events at hand.
-        let polling = async {
-            tokio::select! {
-                biased;
-                events = waiting.next_events() => events,
-                () = poll.called_off() => Vec::new(),
-                () = publisher.wait_for_end_of_polls() => Vec::new(),
-                () = peer.wait_until_gone() => Vec::new(),
-                () = publisher.wait_for_token_end(token.as_deref()) => Vec::new(),
-            }
-        };
-        let events = timeout(longest, polling).await.unwrap_or_default();
-        if events.is_empty() && shared.is_deleted() {
-            return Err(deleted_subscription(&topic, &shared));
-        }
-        if !events.is_empty() {
-            let leases: Vec<Lease> = events.iter().map(|(lease, _)| *lease).collect();
-            let topic = Arc::clone(&topic);
-            let shared = Arc::clone(&shared);
-            peer.unless_written(move || {
-                shared.take_back_leases(leases);
-                topic.ensure_actor(&shared);
-            });
-        }
-        // An access token may expire while its client waits.
-        let has_waited = began.elapsed() >= KEY_RECHECK_AFTER;
-        if !events.is_empty() && has_waited && !has_access_token(&request) {
-            let result = publisher.authenticate_consumer(&request).await;
-            if let Err(refusal) = result
-                && is_without_key(&refusal)
-            {
-                // Once only: if the connection failed meanwhile, another client may have them.
-                peer.run_undo();
-                return Err(refusal);
-            }
-        }
-        let is_spread = topic.record().is_spread();
-        let mut received = Vec::with_capacity(events.len());
-        for (lease, event) in events {
-            let token = tokens.seal_lease(shared.subscription_key, lease, is_spread);
-            received.push((token, lease.attempt, event));
-        }
-        Ok(write_received(&received))
-    }
+    let events_max = query.max_events()?;
+    let longest = query.max_wait()?;
+    let part = PartPoll::new(publisher.clone(), tokens, pull, pending());
+    let mut poll = Poll::new(request, events_max, vec![part]);
+    poll.begin();
+    poll.wait_at_most(longest).await;
+    poll.finish().await
 }
 
 /// What an operation does to the leases that it names.

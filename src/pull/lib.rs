@@ -4,8 +4,8 @@
 //! - [`body`] parses requests and builds responses.
 //! - [`Peer`] tracks whether a client is connected and received its response.
 //! - [`LockTokenSealer`] creates and verifies lock tokens.
-//! - [`parts`] is pull delivery from a spread topic, and [`NodePolls`] has the requests of the
-//!   nodes that ask its parts.
+//! - [`parts`] is pull delivery from a spread topic. [`node`] receives for another node from those
+//!   parts that this process serves.
 //!
 //! The subscription's core decides about locks; this module translates to HTTP. A waiting client
 //! costs an entry in the subscription's shared state and a timer.
@@ -15,13 +15,15 @@
 
 pub mod body;
 pub mod http;
+pub mod node;
 pub mod parts;
 mod peer;
+mod poll;
 mod polls;
 mod token;
 
 pub use self::{
     peer::Peer,
-    polls::{NodePolls, NodeReceive, OpenPoll},
+    polls::{NodePolls, OpenPoll},
     token::LockTokenSealer,
 };

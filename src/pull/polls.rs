@@ -1,8 +1,8 @@
-//! Receive requests of other nodes of a cluster, each for a part of a spread topic.
+//! The receive requests that wait for other nodes of a cluster, by number.
 //!
-//! A node waits at all parts, and calls the others off when one has events. It reads every
-//! response to its end all the same: the events of a request may have been locked before it was
-//! canceled.
+//! A node has a request at each owner of parts, and calls the others off when one has events. It
+//! reads every response to its end all the same: the events of a request may have been locked before
+//! it was canceled.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,40 +18,6 @@ const LATE_MAX: Duration = Duration::from_secs(5);
 /// The most requests in a set of those that were canceled before they arrived. Of more, the
 /// connections end.
 const EARLY_MAX: usize = 10_000;
-
-/// How a node receives from a part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeReceive {
-    Look,
-    /// Waits for events until it is canceled. The head of the response says that nothing is at
-    /// hand (202), or the response has events (200).
-    Wait {
-        /// The number that the node gave the request.
-        id: u64,
-        longest: Duration,
-    },
-}
-
-impl NodeReceive {
-    /// As text in a header.
-    pub fn to_header(self) -> String {
-        match self {
-            Self::Look => "look".to_owned(),
-            Self::Wait { id, longest } => format!("{id} {}", longest.as_millis()),
-        }
-    }
-
-    pub fn read(text: &str) -> Option<Self> {
-        if text == "look" {
-            return Some(Self::Look);
-        }
-        let (id, longest) = text.split_once(' ')?;
-        Some(Self::Wait {
-            id: id.parse().ok()?,
-            longest: Duration::from_millis(longest.parse().ok()?),
-        })
-    }
-}
 
 /// The requests of nodes.
 #[derive(Debug, Default)]
@@ -91,7 +57,8 @@ impl EarlyNumbers {
 /// A request that waits, until this is dropped.
 pub struct OpenPoll<'a> {
     polls: &'a NodePolls,
-    waiting: Option<(u64, Arc<Notify>)>,
+    id: u64,
+    called_off: Arc<Notify>,
 }
 
 impl NodePolls {
@@ -99,22 +66,18 @@ impl NodePolls {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn begin_poll(&self, receive: Option<NodeReceive>) -> OpenPoll<'_> {
-        let waiting = match receive {
-            Some(NodeReceive::Wait { id, .. }) => {
-                let called_off = Arc::new(Notify::new());
-                let mut polls = self.lock();
-                if polls.early.contains(id) {
-                    called_off.notify_one();
-                }
-                polls.waiting.insert(id, Arc::clone(&called_off));
-                Some((id, called_off))
-            }
-            Some(NodeReceive::Look) | None => None,
-        };
+    /// Has a request wait that a node gave this number.
+    pub fn begin_poll(&self, id: u64) -> OpenPoll<'_> {
+        let called_off = Arc::new(Notify::new());
+        let mut polls = self.lock();
+        if polls.early.contains(id) {
+            called_off.notify_one();
+        }
+        polls.waiting.insert(id, Arc::clone(&called_off));
         OpenPoll {
             polls: self,
-            waiting,
+            id,
+            called_off,
         }
     }
 
@@ -134,17 +97,12 @@ impl NodePolls {
 impl OpenPoll<'_> {
     /// Returns once the request is canceled.
     pub async fn called_off(&self) {
-        match &self.waiting {
-            Some((_, called_off)) => called_off.notified().await,
-            None => std::future::pending().await,
-        }
+        self.called_off.notified().await;
     }
 }
 
 impl Drop for OpenPoll<'_> {
     fn drop(&mut self) {
-        if let Some((id, _)) = &self.waiting {
-            self.polls.lock().waiting.remove(id);
-        }
+        self.polls.lock().waiting.remove(&self.id);
     }
 }

@@ -3,14 +3,21 @@
 //! The newest backup at the destination says when the next one is due, so no state is kept here. A
 //! failure is logged, counted and tried again; it does not affect readiness.
 
-use std::{io, ops::ControlFlow, sync::Arc, time::Duration};
+use std::{io, ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 
+use crate::{
+    ServerError, descriptors::DescriptorBudget, local_store::rocks_options, startup::ServerParts,
+};
 use gridhook_clock::Clock;
+use gridhook_config::Config;
+use gridhook_dead_letter::sink::FileFence;
 use gridhook_event::Timestamp;
 use gridhook_policy::backup::BackupSchedule;
 use gridhook_repair::backup::{BackupError, Backups};
+use gridhook_storage::{destination::backup_destination, record_decoders};
+use gridhook_store::rocks::RocksStore;
 
 /// The interval between two looks at the clock, which may be set.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(10);
@@ -95,4 +102,53 @@ pub(super) async fn stop(backups: &Backups) {
         actix_rt::time::sleep(STOP_POLL).await;
     }
     tracing::warn!("a backup still runs: it did not stop in time");
+}
+
+/// The node that makes backups of a cluster's store.
+pub(super) struct BackupOwner {
+    /// The identifier of the cluster.
+    pub(super) cluster_id: String,
+    pub(super) fence: FileFence,
+}
+
+/// Prepares backups. On a node they belong to its cluster. They hold the store weakly, so that a
+/// backup does not delay the end of the process.
+pub(super) fn build_backups(
+    config: &Config,
+    budget: &DescriptorBudget,
+    store: &Arc<RocksStore>,
+    clock: &Clock,
+    owner: Option<BackupOwner>,
+    process_dir: Option<PathBuf>,
+) -> Result<Arc<Backups>, ServerError> {
+    let (cluster_id, fence) = owner
+        .map(|BackupOwner { cluster_id, fence }| (cluster_id, fence))
+        .unzip();
+    let data_dir = config.server.data_dir.clone();
+    let destination = backup_destination(&config.backup, None)?;
+    let destination = destination.map(|destination| destination.with_fence(fence));
+    let backups = Backups::new(
+        Arc::downgrade(store),
+        data_dir,
+        rocks_options(config, budget),
+        record_decoders(),
+        clock.clone(),
+    );
+    // Whichever node is the owner makes the backups of a cluster.
+    let backups = backups
+        .with_process_dir(process_dir)
+        .with_destination(destination)
+        .owned_by(cluster_id);
+    let rate = config
+        .cluster
+        .as_ref()
+        .map_or(u64::MAX, |cluster| cluster.copy_rate);
+    Ok(Arc::new(backups.with_transfer_rate(rate)))
+}
+
+/// Starts scheduled backups, where the settings have a schedule.
+pub(super) fn start_backups(parts: &ServerParts, backups: &Arc<Backups>) {
+    if let Some(schedule) = parts.config.backup.schedule {
+        actix_rt::spawn(run(Arc::clone(backups), schedule, parts.clock.clone()));
+    }
 }

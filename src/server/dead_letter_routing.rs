@@ -1,18 +1,25 @@
-//! Routes dead letters from a subscription to the actor of their store, and supervises these
-//! actors.
+//! Starts the dead-letter stores, routes dead letters from a subscription to the actor of their
+//! store, and supervises these actors.
 
 use std::sync::Arc;
 
+use crate::{
+    ServerError, live_subscriptions::LiveSubscriptions, settings, startup::ServerParts,
+    system_topic::SystemTopic,
+};
+use gridhook_admin::DeadLetterHandle;
 use gridhook_clock::Clock;
 use gridhook_dead_letter as dead_letter;
 use gridhook_dead_letter::{
-    DeadLetterActor, DeadLetterStores, DeadLetterTarget, DeadLetters, WaitingDeadLetters,
+    DeadLetterActor, DeadLetterStores, DeadLetterTarget, DeadLetters, Redrives, WaitingDeadLetters,
+    sink::FileFence,
 };
 use gridhook_engine::{
     control::registry::Registry,
-    supervision::{Supervised, SupervisionHistory},
+    supervision::{Lifeline, Supervised, SupervisionHistory, supervise_actor},
 };
 use gridhook_event::Timestamp;
+use gridhook_journal as journal;
 use gridhook_policy::{dead_letter_store::NamedStores, property};
 use gridhook_subscription::SharedState;
 
@@ -119,4 +126,102 @@ impl Supervised for DeadLetterActorFactory {
                 .with_on_recovered(move || history.note_recovered(&clock)),
         )
     }
+}
+
+/// The dead-letter stores and their actors.
+pub(super) struct DeadLetterService {
+    pub(super) stores: DeadLetterStores,
+    pub(super) routing: DeadLetterRouting,
+    pub(super) handles: Vec<DeadLetterHandle>,
+    /// The actors run as long as this is held.
+    pub(super) lifeline: Lifeline,
+}
+
+/// Starts one actor for each dead-letter store, and routes the dead letters of the journal to them.
+pub(super) fn start_dead_letters(
+    parts: &ServerParts,
+    system_topic: Option<&Arc<SystemTopic>>,
+    fence: Option<&FileFence>,
+) -> Result<DeadLetterService, ServerError> {
+    let ServerParts {
+        config,
+        clock,
+        journal,
+        registry,
+        ..
+    } = parts;
+    let notifier = system_topic.map(SystemTopic::notifier);
+    let sinks = settings::open_sinks(config)?.into_iter();
+    let sinks = sinks.map(|(name, sink)| (name, sink.with_fence(fence.cloned())));
+    let sinks: Vec<_> = sinks.collect();
+    let routing = DeadLetterRouting {
+        registry: Arc::clone(registry),
+        named_stores: config.dead_letter.named_stores.clone(),
+    };
+    let options = dead_letter::WriterOptions::default();
+    let stores = DeadLetterStores::new(
+        journal,
+        clock,
+        sinks,
+        routing.target_lookup(),
+        notifier,
+        options,
+    );
+    let lifeline = Lifeline::new();
+    for (subscription_key, due) in journal.reader_pool().all_dead()? {
+        if let Some(shared) = registry.shared_state(subscription_key) {
+            routing.notify_stores(&stores, &shared, due);
+        }
+    }
+    let mut handles = Vec::new();
+    for (name, dead_letters) in stores.list_stores() {
+        let store = name.to_owned();
+        let history = Arc::new(SupervisionHistory::default());
+        let target = dead_letters.clone();
+        let factory = DeadLetterActorFactory {
+            store: store.clone(),
+            dead_letters: dead_letters.clone(),
+            history: Arc::clone(&history),
+            clock: clock.clone(),
+        };
+        actix_rt::spawn(supervise_actor(factory, lifeline.new_watch()));
+        let inject = Box::new(move |fault| target.inject_fault(fault));
+        handles.push(DeadLetterHandle {
+            store,
+            history,
+            inject,
+        });
+    }
+    Ok(DeadLetterService {
+        stores,
+        routing,
+        handles,
+        lifeline,
+    })
+}
+
+/// Resumes the redrives that the last process had not finished.
+pub(super) fn resume_redrives(
+    parts: &ServerParts,
+    stores: &DeadLetterStores,
+) -> Result<Redrives, journal::Error> {
+    let ServerParts {
+        config,
+        clock,
+        journal,
+        registry,
+        ..
+    } = parts;
+    let subscriptions = LiveSubscriptions {
+        registry: Arc::clone(registry),
+        limits: settings::publish_limits(config),
+    };
+    let redrives = Redrives::new(
+        journal.clone(),
+        clock.clone(),
+        stores.clone(),
+        Arc::new(subscriptions),
+    );
+    redrives.resume_redrives()?;
+    Ok(redrives)
 }

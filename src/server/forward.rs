@@ -112,8 +112,8 @@ pub(super) struct Forwarder {
     core: Option<CoreHealth>,
 }
 
-/// The connections to the owners of a shard, for requests with bodies of a type: those of clients
-/// stay on a thread.
+/// The connections to the owners of a shard, and to any node for receive requests. Their requests
+/// have bodies of a type: those of clients stay on a thread.
 pub(super) struct Hops<B = RequestBody> {
     forwarder: Forwarder,
     /// Those of all shards.
@@ -138,10 +138,38 @@ type IdleHops<B> = HashMap<HopKey, Vec<IdleHop<B>>>;
 /// The other end of a connection.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct HopKey {
-    shard: usize,
-    /// The address of an owner.
+    /// The address of a node.
     address: String,
-    side: ListenerSide,
+    target: HopTarget,
+}
+
+impl HopKey {
+    /// Whether the other end was called as an owner of a shard, and `owner` is another one of it.
+    fn is_former(&self, owner: &Self) -> bool {
+        match (self.target, owner.target) {
+            (
+                HopTarget::Shard { shard, .. },
+                HopTarget::Shard {
+                    shard: of_owner, ..
+                },
+            ) => shard == of_owner && self.address != owner.address,
+            _ => false,
+        }
+    }
+}
+
+/// A request that an owner gave no response to.
+struct Unanswered<B> {
+    why: ForwardError,
+    /// The request, if it was not sent.
+    unsent: Option<Request<B>>,
+}
+
+impl<B> From<ForwardError> for Unanswered<B> {
+    fn from(why: ForwardError) -> Self {
+        let unsent = None;
+        Self { why, unsent }
+    }
 }
 
 struct IdleHop<B> {
@@ -246,37 +274,37 @@ impl Forwarder {
         matches!(&*self.role.borrow(), Role::Standby { owner: Some(_) })
     }
 
-    /// The address of the owner, which may be this node.
-    fn owner_address_in(&self, role: &Role) -> Option<String> {
-        match role {
-            Role::Standby { owner } => owner
-                .as_ref()
-                .map(|NodeAddress { address, .. }| address.clone()),
-            Role::Owner(_) | Role::Draining(_) => Some(self.own.clone()),
+    /// The address of an owner that may act, as this node sees it.
+    pub(super) fn owner_address(&self) -> Option<String> {
+        let is_reachable = self.has_owner();
+        let role = self.role.borrow();
+        let address = owner_address_in(&role, &self.own).filter(|_| is_reachable);
+        address.map(str::to_owned)
+    }
+
+    /// Returns once the shard has an owner.
+    pub(super) async fn wait_until_owned(&self) {
+        let mut role = self.role.clone();
+        let owned = role.wait_for(|role| owner_address_in(role, &self.own).is_some());
+        if owned.await.is_err() {
+            std::future::pending::<()>().await;
         }
     }
 
-    async fn open_connection<B>(
-        &self,
-        address: &str,
-        side: ListenerSide,
-    ) -> io::Result<SendRequest<B>>
+    async fn open_connection<B>(&self, key: &HopKey) -> io::Result<SendRequest<B>>
     where
         B: Body<Data = Bytes> + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        let HopKey { address, target } = key;
         self.connector.wait_after_refusal(address).await;
         let stream = TcpStream::connect(address).await?;
         // Without it a request of two writes waits for an acknowledgement. Failing to set it is
         // harmless.
         stream.set_nodelay(true).ok();
-        let target = HopTarget {
-            shard: self.shard,
-            side,
-        };
         let stream = self
             .connector
-            .complete_handshake(stream, address, Some(target))
+            .complete_handshake(stream, address, *target)
             .await?;
         let (hop, connection) = handshake(TokioIo::new(stream))
             .await
@@ -287,14 +315,25 @@ impl Forwarder {
     }
 
     /// Returns once another node than the one at `address` owns the store.
-    pub(super) async fn wait_until_lost(self, address: String) {
+    pub(super) fn wait_until_lost(&self, address: String) -> impl Future<Output = ()> + use<> {
         let mut role = self.role.clone();
-        let is_lost = |role: &Role| self.owner_address_in(role).as_ref() != Some(&address);
-        let has_changed = role.wait_for(is_lost).await.is_ok();
-        if !has_changed {
-            // The node stops, and lets its requests finish.
-            std::future::pending::<()>().await;
+        let own = self.own.clone();
+        async move {
+            let is_lost = |role: &Role| owner_address_in(role, &own) != Some(&address);
+            let has_changed = role.wait_for(is_lost).await.is_ok();
+            if !has_changed {
+                // The node stops, and lets its requests finish.
+                std::future::pending::<()>().await;
+            }
         }
+    }
+}
+
+/// The address of the owner, which may be this node at `own`.
+fn owner_address_in<'a>(role: &'a Role, own: &'a str) -> Option<&'a str> {
+    match role {
+        Role::Standby { owner } => owner.as_ref().map(|NodeAddress { address, .. }| &**address),
+        Role::Owner(_) | Role::Draining(_) => Some(own),
     }
 }
 
@@ -335,40 +374,69 @@ where
         wait: Duration,
     ) -> Result<OwnerResponse<B>, ForwardError> {
         let until = Instant::now() + wait;
+        loop {
+            let connection = timeout_at(until, self.connect_to_owner(side)).await;
+            let (key, hop) = connection.map_err(|_| self.forwarder.connection_error())?;
+            let lost = self.forwarder.wait_until_lost(key.address.clone());
+            match self.send_request(key, hop, outgoing, lost).await {
+                Ok(response) => return Ok(response),
+                Err(unanswered) => outgoing = unanswered.unsent.ok_or(unanswered.why)?,
+            }
+        }
+    }
+
+    /// Sends a request that names its shards to a node, whichever it owns. The caller gives up when
+    /// it owns none of them.
+    pub(super) async fn send_to_node(
+        &self,
+        mut outgoing: Request<B>,
+        address: &str,
+    ) -> Result<OwnerResponse<B>, ForwardError> {
+        let key = HopKey {
+            address: address.to_owned(),
+            target: HopTarget::Pull,
+        };
+        loop {
+            let hop = match self.take_idle(&key) {
+                Some(hop) => hop,
+                None => self
+                    .forwarder
+                    .open_connection(&key)
+                    .await
+                    .map_err(|_| ForwardError::Unconnected)?,
+            };
+            let sending = self.send_request(key.clone(), hop, outgoing, std::future::pending());
+            match sending.await {
+                Ok(response) => return Ok(response),
+                Err(unanswered) => outgoing = unanswered.unsent.ok_or(unanswered.why)?,
+            }
+        }
+    }
+
+    /// Sends a request on a connection, until `lost` returns.
+    async fn send_request(
+        &self,
+        key: HopKey,
+        mut hop: SendRequest<B>,
+        outgoing: Request<B>,
+        lost: impl Future<Output = ()>,
+    ) -> Result<OwnerResponse<B>, Unanswered<B>> {
         let is_read = [hyper::Method::GET, hyper::Method::HEAD].contains(outgoing.method());
         let response_max = if is_read {
             self.forwarder.times.read_max
         } else {
             CHANGE_MAX
         };
-        loop {
-            let connection = timeout_at(until, self.connect_to_owner(side)).await;
-            let (address, mut hop) = connection.map_err(|_| self.forwarder.connection_error())?;
-            let lost = self.forwarder.clone().wait_until_lost(address.clone());
-            self.forwarder.counters.sent.add(1);
-            let result = tokio::select! {
-                result = hop.try_send_request(outgoing) => result,
-                () = sleep(response_max) => return Err(ForwardError::TimedOut),
-                () = lost => return Err(ForwardError::OwnerChanged),
-            };
-            match result {
-                Ok(response) => {
-                    return Ok(OwnerResponse {
-                        response,
-                        key: HopKey {
-                            shard: self.forwarder.shard,
-                            address,
-                            side,
-                        },
-                        hop,
-                    });
-                }
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) => outgoing = unsent,
-                    None => return Err(ForwardError::NoResponse),
-                },
-            }
-        }
+        self.forwarder.counters.sent.add(1);
+        let result = tokio::select! {
+            result = hop.try_send_request(outgoing) => result.map_err(|mut error| Unanswered {
+                why: ForwardError::NoResponse,
+                unsent: error.take_message(),
+            }),
+            () = sleep(response_max) => Err(Unanswered::from(ForwardError::TimedOut)),
+            () = lost => Err(Unanswered::from(ForwardError::OwnerChanged)),
+        };
+        result.map(|response| OwnerResponse { response, key, hop })
     }
 
     /// The status and the body of the response to a request of the node itself.
@@ -385,15 +453,25 @@ where
         Ok((head.status, body))
     }
 
-    /// The head and the whole body of a response, of at most this size.
+    /// The head and the whole body of an owner's response, of at most this size.
     pub(super) async fn read_whole(
+        &self,
+        response: OwnerResponse<B>,
+        bytes_max: usize,
+    ) -> Result<(Parts, Bytes), ForwardError> {
+        let lost = self.forwarder.wait_until_lost(response.key.address.clone());
+        self.read_until(response, bytes_max, lost).await
+    }
+
+    /// The head and the whole body of a response, unless `lost` returns before.
+    pub(super) async fn read_until(
         &self,
         owner_response: OwnerResponse<B>,
         bytes_max: usize,
+        lost: impl Future<Output = ()>,
     ) -> Result<(Parts, Bytes), ForwardError> {
         let OwnerResponse { response, key, hop } = owner_response;
         let (head, mut body) = response.into_parts();
-        let lost = self.forwarder.clone().wait_until_lost(key.address.clone());
         let mut lost = std::pin::pin!(lost);
         let mut whole = Vec::new();
         loop {
@@ -415,48 +493,55 @@ where
         Ok((head, whole.into()))
     }
 
-    /// A connection that the owner has accepted, and its address.
-    async fn connect_to_owner(&self, side: ListenerSide) -> (String, SendRequest<B>) {
+    /// A connection that the owner has accepted, and its other end.
+    async fn connect_to_owner(&self, side: ListenerSide) -> (HopKey, SendRequest<B>) {
         let mut role = self.forwarder.role.clone();
         loop {
+            let own = &self.forwarder.own;
             let owner = role
-                .wait_for(|role| self.forwarder.owner_address_in(role).is_some())
+                .wait_for(|role| owner_address_in(role, own).is_some())
                 .await;
             let owner = owner
                 .ok()
-                .and_then(|role| self.forwarder.owner_address_in(&role));
+                .and_then(|role| owner_address_in(&role, own).map(str::to_owned));
             // A node that stops has no owner any more.
             let Some(address) = owner else {
                 return std::future::pending().await;
             };
-            let key = HopKey {
-                shard: self.forwarder.shard,
-                address: address.clone(),
-                side,
-            };
-            while let Some(IdleHop { since, hop }) = self.idle().get_mut(&key).and_then(Vec::pop) {
-                if hop.is_ready() && since.elapsed() < self.forwarder.times.idle_max {
-                    return (address, hop);
-                }
+            let shard = self.forwarder.shard;
+            let target = HopTarget::Shard { shard, side };
+            let key = HopKey { address, target };
+            if let Some(hop) = self.take_idle(&key) {
+                return (key, hop);
             }
             let connection = tokio::select! {
-                result = self.forwarder.open_connection(&address, side) => result,
-                () = self.forwarder.clone().wait_until_lost(address.clone()) => continue,
+                result = self.forwarder.open_connection(&key) => result,
+                () = self.forwarder.wait_until_lost(key.address.clone()) => continue,
             };
             match connection {
-                Ok(hop) => return (address, hop),
+                Ok(hop) => return (key, hop),
                 Err(error) => {
-                    tracing::debug!(%error, address, "the owner has not accepted a connection");
+                    tracing::debug!(%error, address = key.address, "the owner has not accepted a connection");
                     sleep(CONNECT_PAUSE).await;
                 }
             }
         }
     }
 
+    /// An idle connection that can be used.
+    fn take_idle(&self, key: &HopKey) -> Option<SendRequest<B>> {
+        while let Some(IdleHop { since, hop }) = self.idle().get_mut(key).and_then(Vec::pop) {
+            if hop.is_ready() && since.elapsed() < self.forwarder.times.idle_max {
+                return Some(hop);
+            }
+        }
+        None
+    }
+
     fn keep_hop(&self, key: HopKey, hop: SendRequest<B>) {
         let mut idle = self.idle();
         // Former owners are not called again.
-        idle.retain(|known, _| known.shard != key.shard || known.address == key.address);
+        idle.retain(|known, _| !known.is_former(&key));
         let hops = idle.entry(key).or_default();
         if hops.len() >= IDLE_MAX {
             return;
@@ -530,7 +615,7 @@ impl Hops {
             .headers
             .get(header::CONTENT_LENGTH)
             .and_then(|size| size.to_str().ok()?.parse().ok());
-        let lost = self.forwarder.clone().wait_until_lost(key.address.clone());
+        let lost = self.forwarder.wait_until_lost(key.address.clone());
         let lost = async move {
             lost.await;
             "the owner of the store has changed"

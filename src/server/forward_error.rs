@@ -27,8 +27,6 @@ pub(crate) enum ForwardError {
     Unready,
     #[error("the owner has another version, which cannot be understood")]
     Unreadable,
-    #[error("the shard does not have the topic yet")]
-    NoTopicYet,
     #[error("the token cannot be forwarded")]
     Token,
     #[error("the record of the token cannot be forwarded")]

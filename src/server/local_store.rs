@@ -10,8 +10,18 @@ use std::{
     time::Duration,
 };
 
+use crate::{ServerError, descriptors::DescriptorBudget, file_modes, io_error, recovery};
+use gridhook_admin::health;
+use gridhook_config::Config;
 use gridhook_repair::seed::CLUSTER_ID;
-use gridhook_store::rocks::{OpenError, RocksOptions, RocksStore, received};
+use gridhook_storage::store_options;
+use gridhook_store::{
+    StoreError,
+    rocks::{OpenError, RocksOptions, RocksStore, STORE, received},
+};
+
+/// The exit status after an error of the store: `EX_IOERR` of `sysexits.h`.
+const EX_IOERR: i32 = 74;
 
 /// The interval between two checks whether the store is released.
 const CLOSE_POLL: Duration = Duration::from_millis(1);
@@ -186,4 +196,60 @@ fn close_last(mut store: Arc<RocksStore>) -> Result<(), Arc<RocksStore>> {
         std::thread::sleep(CLOSE_POLL);
     }
     Err(store)
+}
+
+/// Opens the store on a blocking thread, because the interim server runs on this one.
+pub(super) async fn open_store(
+    config: &Config,
+    budget: &DescriptorBudget,
+    health: &health::ServerHealth,
+) -> Result<Arc<LocalStore>, ServerError> {
+    let folder = config.server.data_dir.clone();
+    let options = rocks_options(config, budget);
+    let store = folder.join(STORE);
+    health.set_step(health::StartStep::with_progress(
+        "opening the store",
+        move || recovery::recovery_progress(&store),
+    ));
+    let opening = tokio::task::spawn_blocking(move || LocalStore::open(&folder, options));
+    let result = opening
+        .await
+        .map_err(|error| io_error("opening the store")(io::Error::other(error)))?;
+    let store = Arc::new(result?);
+    file_modes::narrow_modes(&config.server.data_dir).map_err(io_error("the data folder"))?;
+    Ok(store)
+}
+
+/// A store that cannot be opened, of a shard beside others.
+pub(super) fn build_unopened_store(
+    config: &Config,
+    budget: &DescriptorBudget,
+    error: &ServerError,
+) -> LocalStore {
+    let options = rocks_options(config, budget);
+    LocalStore::unopened(&config.server.data_dir, options, error.to_string())
+}
+
+/// The options of the store, with as many open tables as the descriptors allow.
+pub(super) fn rocks_options(config: &Config, budget: &DescriptorBudget) -> RocksOptions {
+    RocksOptions {
+        open_tables: budget.open_tables_max(),
+        is_beside_others: config
+            .cluster
+            .as_ref()
+            .is_some_and(|cluster| cluster.shards > 1),
+        ..store_options(&config.journal)
+    }
+}
+
+/// Ends the process. A failed sync must not be repeated: the kernel may have dropped the pages that
+/// it could not write.
+pub(super) fn exit_on_store_error(error: &StoreError) {
+    // Not `eprintln`, which panics where standard error is closed.
+    writeln!(
+        io::stderr(),
+        "gridhook: the store failed, and nothing more may be written: {error}"
+    )
+    .ok();
+    std::process::exit(EX_IOERR);
 }

@@ -28,7 +28,7 @@ use self::{
     stop::{RunEnd, Running},
 };
 use super::{
-    Launch, ProcessState, ServerError,
+    Launch, ProcessState, ServerError, dead_letter_routing,
     error::io_error,
     node::Ownership,
     reload::{Reload, ReloadSignals},
@@ -187,7 +187,7 @@ fn build_control(
         started,
         ..
     } = recovered;
-    let redrives = startup::resume_redrives(parts, &delivery.stores)?;
+    let redrives = dead_letter_routing::resume_redrives(parts, &delivery.stores)?;
     let cluster = ownership.map(|ownership| ownership.node.cluster_context.clone());
     let sources = MetricSources {
         cluster,

@@ -17,12 +17,15 @@ use std::{
             net::{SocketAddr, UnixDatagram},
         },
     },
+    rc::Rc,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use actix::ArbiterHandle;
 use tokio::sync::oneshot;
+
+use crate::Launch;
 
 /// The socket of the service manager. Its two environment variables are not settings of gridhook.
 pub(super) struct ServiceNotifier {
@@ -148,4 +151,23 @@ fn watchdog_period() -> Option<Duration> {
         || number("WATCHDOG_PID") == Some(std::process::id().into());
     let micros = number("WATCHDOG_USEC").filter(|micros| *micros > 0 && is_ours)?;
     Some(Duration::from_micros(micros))
+}
+
+/// Reports a standby, or a node whose cores have these threads, to the service manager, and serves
+/// its watchdog until the task is aborted.
+pub(super) fn notify_standby(url: &str, threads: ActorThreads) -> tokio::task::JoinHandle<()> {
+    let notifier = Rc::new(ServiceNotifier::from_environment());
+    notifier.notify_ready(url);
+    actix_rt::spawn(notifier.ping_watchdog(threads))
+}
+
+/// Connects to the service manager and starts its watchdog. The core of a shard leaves that to its
+/// process.
+pub(super) fn start_service_notifier(launch: &Launch) -> Rc<ServiceNotifier> {
+    if launch.core.is_some() {
+        return Rc::new(ServiceNotifier::disabled());
+    }
+    let notifier = Rc::new(ServiceNotifier::from_environment());
+    actix_rt::spawn(Rc::clone(&notifier).ping_watchdog(launch.threads.clone()));
+    notifier
 }

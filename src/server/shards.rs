@@ -41,17 +41,17 @@ use super::{
     forward::ForwardTimes,
     io_error,
     listener::{self, Front, HttpListener},
-    local_store::LocalStore,
+    local_store::{self, LocalStore},
     memory,
     node::{self, ClusterNode, Joined},
     reload::ReloadSignals,
     router::{OtherShards, ShardRouter},
     running_server::RunningServer,
     serve_until_stopped,
-    service_notifier::{ActorThreads, ServiceNotifier},
+    service_notifier::{self, ActorThreads, ServiceNotifier},
     settings,
     shutdown::{self, StopSignals},
-    startup, worker_threads,
+    worker_threads,
 };
 use gridhook_admin::health::{CoreHealth, ServerHealth, StartPhase, StartStep};
 use gridhook_cluster::membership::{Membership, MembershipEnd};
@@ -296,7 +296,7 @@ impl RunningCores {
         let responder = listener.serve_front(config, &plan.budget, front)?;
         listener::announce_url(&address.own_url);
         let signals = StopSignals::install()?;
-        let watchdog = startup::notify_standby(&address.own_url, threads);
+        let watchdog = service_notifier::notify_standby(&address.own_url, threads);
         let membership = nodes[0].membership.clone();
         let stop = watch::Sender::new(false);
         let ended_cores = start_cores(launches, nodes, stores, &stop);
@@ -381,16 +381,16 @@ async fn open_stores(
     health: &web::Data<ServerHealth>,
     stores: &mut Vec<Arc<LocalStore>>,
 ) -> Result<(), ServerError> {
-    let opening = launches
+    let openings = launches
         .iter()
-        .map(|core| startup::open_store(&core.inputs.config, &core.budget, health));
+        .map(|core| local_store::open_store(&core.inputs.config, &core.budget, health));
     // RocksDB needs some megabytes to open a store. The allocator keeps those of each thread.
-    let opened = stream::iter(opening).buffered(available_processors());
-    let results: Vec<_> = opened.collect().await;
+    let in_turn = stream::iter(openings).buffered(available_processors());
+    let results: Vec<_> = in_turn.collect().await;
     let has_any = results.iter().any(Result::is_ok);
     for (result, core) in results.into_iter().zip(launches) {
         let store = match result {
-            Err(error) if has_any => Arc::new(startup::build_unopened_store(
+            Err(error) if has_any => Arc::new(local_store::build_unopened_store(
                 &core.inputs.config,
                 &core.budget,
                 &error,

@@ -1,8 +1,6 @@
 //! The steps of the phases of a start, in the order in which `serve` calls them.
 
 use std::{
-    io::{self, Write},
-    path::PathBuf,
     rc::Rc,
     sync::{Arc, OnceLock},
     time::Duration,
@@ -11,59 +9,39 @@ use std::{
 use actix_web::web;
 
 use super::{
-    Launch, ServerError, backup_schedule, certificates, chaos,
+    ServerError, certificates, chaos,
     client_listeners::ClientListeners,
-    dead_letter_routing::{DeadLetterActorFactory, DeadLetterRouting},
-    descriptors::DescriptorBudget,
-    file_modes, io_error, issuer,
-    live_subscriptions::LiveSubscriptions,
-    local_store::LocalStore,
+    dead_letter_routing::DeadLetterRouting,
+    io_error, issuer,
     local_topics::NamespaceTopics,
-    memory, recovery,
+    memory,
     router::OtherShards,
     serve::{Bound, Delivery, JournalTarget, Recovered},
-    service_notifier::{ActorThreads, ServiceNotifier},
     settings,
     system_topic::SystemTopic,
     timekeeping::{self, Timekeeper},
 };
 use gridhook_admin as admin;
-use gridhook_admin::{
-    ChaosTargets, Control, DeadLetterHandle, admin_token, health, metrics::MetricSources,
-};
+use gridhook_admin::{ChaosTargets, Control, admin_token, health, metrics::MetricSources};
 use gridhook_clock::{Clock, OwnerClock};
 use gridhook_compute::Compute;
 use gridhook_config::{Config, Secret};
-use gridhook_dead_letter as dead_letter;
-use gridhook_dead_letter::{DeadLetterStores, Redrives, sink::FileFence};
+use gridhook_dead_letter::DeadLetterStores;
 use gridhook_declared::Declared;
 use gridhook_deliver::ClientOptions;
-use gridhook_engine::{
-    control::{
-        audit::{AuditLimits, AuditTrail},
-        expiry, filter_versions,
-        registry::{self, Registry},
-        validation::EndpointValidator,
-    },
-    supervision::{Lifeline, SupervisionHistory, supervise_actor},
+use gridhook_engine::control::{
+    audit::{AuditLimits, AuditTrail},
+    expiry, filter_versions,
+    registry::{self, Registry},
+    validation::EndpointValidator,
 };
-use gridhook_journal as journal;
 use gridhook_journal::{Journal, WriterThreads};
 use gridhook_publish::{
     auth::{Authenticator, host::ReachedUrls},
     http::Publisher,
 };
-use gridhook_repair::backup::Backups;
-use gridhook_storage::{destination::backup_destination, record_decoders, store_options};
-use gridhook_store::{
-    StoreError,
-    rocks::{RocksOptions, RocksStore, STORE},
-};
 use gridhook_subscription::{ReadBudget, SharedState, SubscriptionContext};
 use gridhook_telemetry::trace::{self, TraceExporter, Tracer};
-
-/// The exit status after an error of the store: `EX_IOERR` of `sysexits.h`.
-const EX_IOERR: i32 = 74;
 
 /// The interval of saving the clock and of returning free memory.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -75,50 +53,6 @@ pub(super) struct ServerParts {
     pub(super) journal: Journal,
     pub(super) registry: Arc<Registry>,
     pub(super) compute: Compute,
-}
-
-/// Opens the store on a blocking thread, because the interim server runs on this one.
-pub(super) async fn open_store(
-    config: &Config,
-    budget: &DescriptorBudget,
-    health: &health::ServerHealth,
-) -> Result<Arc<LocalStore>, ServerError> {
-    let folder = config.server.data_dir.clone();
-    let options = rocks_options(config, budget);
-    let store = folder.join(STORE);
-    health.set_step(health::StartStep::with_progress(
-        "opening the store",
-        move || recovery::recovery_progress(&store),
-    ));
-    let opening = tokio::task::spawn_blocking(move || LocalStore::open(&folder, options));
-    let result = opening
-        .await
-        .map_err(|error| io_error("opening the store")(io::Error::other(error)))?;
-    let store = Arc::new(result?);
-    file_modes::narrow_modes(&config.server.data_dir).map_err(io_error("the data folder"))?;
-    Ok(store)
-}
-
-/// A store that cannot be opened, of a shard beside others.
-pub(super) fn build_unopened_store(
-    config: &Config,
-    budget: &DescriptorBudget,
-    error: &ServerError,
-) -> LocalStore {
-    let options = rocks_options(config, budget);
-    LocalStore::unopened(&config.server.data_dir, options, error.to_string())
-}
-
-/// The options of the store, with as many open tables as the descriptors allow.
-fn rocks_options(config: &Config, budget: &DescriptorBudget) -> RocksOptions {
-    RocksOptions {
-        open_tables: budget.open_tables_max(),
-        is_beside_others: config
-            .cluster
-            .as_ref()
-            .is_some_and(|cluster| cluster.shards > 1),
-        ..store_options(&config.journal)
-    }
 }
 
 /// Starts the clock and the task that saves it for the next process. `owner` is the clock of the
@@ -172,59 +106,6 @@ pub(super) fn share_token(token: &admin_token::AdminToken) {
     }
 }
 
-/// The node that makes backups of a cluster's store.
-pub(super) struct BackupOwner {
-    /// The identifier of the cluster.
-    pub(super) cluster_id: String,
-    pub(super) fence: FileFence,
-}
-
-/// Prepares backups. On a node they belong to its cluster. They hold the store weakly, so that a
-/// backup does not delay the end of the process.
-pub(super) fn build_backups(
-    config: &Config,
-    budget: &DescriptorBudget,
-    store: &Arc<RocksStore>,
-    clock: &Clock,
-    owner: Option<BackupOwner>,
-    process_dir: Option<PathBuf>,
-) -> Result<Arc<Backups>, ServerError> {
-    let (cluster_id, fence) = owner
-        .map(|BackupOwner { cluster_id, fence }| (cluster_id, fence))
-        .unzip();
-    let data_dir = config.server.data_dir.clone();
-    let destination = backup_destination(&config.backup, None)?;
-    let destination = destination.map(|destination| destination.with_fence(fence));
-    let backups = Backups::new(
-        Arc::downgrade(store),
-        data_dir,
-        rocks_options(config, budget),
-        record_decoders(),
-        clock.clone(),
-    );
-    // Whichever node is the owner makes the backups of a cluster.
-    let backups = backups
-        .with_process_dir(process_dir)
-        .with_destination(destination)
-        .owned_by(cluster_id);
-    let rate = config
-        .cluster
-        .as_ref()
-        .map_or(u64::MAX, |cluster| cluster.copy_rate);
-    Ok(Arc::new(backups.with_transfer_rate(rate)))
-}
-
-/// Starts scheduled backups, where the settings have a schedule.
-pub(super) fn start_backups(parts: &ServerParts, backups: &Arc<Backups>) {
-    if let Some(schedule) = parts.config.backup.schedule {
-        actix_rt::spawn(backup_schedule::run(
-            Arc::clone(backups),
-            schedule,
-            parts.clock.clone(),
-        ));
-    }
-}
-
 /// Recovers the journal and starts its writer. Appended events go to the registry of `registry`,
 /// once it is set.
 pub(super) fn start_journal(
@@ -249,90 +130,6 @@ pub(super) fn start_journal(
         }),
         on_failure,
     )?)
-}
-
-/// Ends the process. A failed sync must not be repeated: the kernel may have dropped the pages that
-/// it could not write.
-pub(super) fn exit_on_store_error(error: &StoreError) {
-    // Not `eprintln`, which panics where standard error is closed.
-    writeln!(
-        io::stderr(),
-        "gridhook: the store failed, and nothing more may be written: {error}"
-    )
-    .ok();
-    std::process::exit(EX_IOERR);
-}
-
-/// The dead-letter stores and their actors.
-pub(super) struct DeadLetterService {
-    pub(super) stores: DeadLetterStores,
-    pub(super) routing: DeadLetterRouting,
-    pub(super) handles: Vec<DeadLetterHandle>,
-    /// The actors run as long as this is held.
-    pub(super) lifeline: Lifeline,
-}
-
-/// Starts one actor for each dead-letter store, and routes the dead letters of the journal to them.
-pub(super) fn start_dead_letters(
-    parts: &ServerParts,
-    system_topic: Option<&Arc<SystemTopic>>,
-    fence: Option<&FileFence>,
-) -> Result<DeadLetterService, ServerError> {
-    let ServerParts {
-        config,
-        clock,
-        journal,
-        registry,
-        ..
-    } = parts;
-    let notifier = system_topic.map(SystemTopic::notifier);
-    let sinks = settings::open_sinks(config)?.into_iter();
-    let sinks = sinks.map(|(name, sink)| (name, sink.with_fence(fence.cloned())));
-    let sinks: Vec<_> = sinks.collect();
-    let routing = DeadLetterRouting {
-        registry: Arc::clone(registry),
-        named_stores: config.dead_letter.named_stores.clone(),
-    };
-    let options = dead_letter::WriterOptions::default();
-    let stores = DeadLetterStores::new(
-        journal,
-        clock,
-        sinks,
-        routing.target_lookup(),
-        notifier,
-        options,
-    );
-    let lifeline = Lifeline::new();
-    for (subscription_key, due) in journal.reader_pool().all_dead()? {
-        if let Some(shared) = registry.shared_state(subscription_key) {
-            routing.notify_stores(&stores, &shared, due);
-        }
-    }
-    let mut handles = Vec::new();
-    for (name, dead_letters) in stores.list_stores() {
-        let store = name.to_owned();
-        let history = Arc::new(SupervisionHistory::default());
-        let target = dead_letters.clone();
-        let factory = DeadLetterActorFactory {
-            store: store.clone(),
-            dead_letters: dead_letters.clone(),
-            history: Arc::clone(&history),
-            clock: clock.clone(),
-        };
-        actix_rt::spawn(supervise_actor(factory, lifeline.new_watch()));
-        let inject = Box::new(move |fault| target.inject_fault(fault));
-        handles.push(DeadLetterHandle {
-            store,
-            history,
-            inject,
-        });
-    }
-    Ok(DeadLetterService {
-        stores,
-        routing,
-        handles,
-        lifeline,
-    })
 }
 
 /// Starts the export of traces, where the settings name a collector.
@@ -371,25 +168,6 @@ pub(super) fn build_subscription_context(
         read_budget: ReadBudget::new(parts.config.limits.read_bytes),
         compute: parts.compute.clone(),
     }
-}
-
-/// Reports a standby, or a node whose cores have these threads, to the service manager, and serves
-/// its watchdog until the task is aborted.
-pub(super) fn notify_standby(url: &str, threads: ActorThreads) -> tokio::task::JoinHandle<()> {
-    let notifier = Rc::new(ServiceNotifier::from_environment());
-    notifier.notify_ready(url);
-    actix_rt::spawn(notifier.ping_watchdog(threads))
-}
-
-/// Connects to the service manager and starts its watchdog. The core of a shard leaves that to its
-/// process.
-pub(super) fn start_service_notifier(launch: &Launch) -> Rc<ServiceNotifier> {
-    if launch.core.is_some() {
-        return Rc::new(ServiceNotifier::disabled());
-    }
-    let notifier = Rc::new(ServiceNotifier::from_environment());
-    actix_rt::spawn(Rc::clone(&notifier).ping_watchdog(launch.threads.clone()));
-    notifier
 }
 
 pub(super) fn start_validation(
@@ -473,32 +251,6 @@ pub(super) fn attach_journal(health: &health::ServerHealth, journal: &Journal) {
     let journal = journal.clone();
     health.attach_damage(move || damage.read_summary());
     health.attach_journal(move || journal.writer_state());
-}
-
-/// Resumes the redrives that the last process had not finished.
-pub(super) fn resume_redrives(
-    parts: &ServerParts,
-    stores: &DeadLetterStores,
-) -> Result<Redrives, journal::Error> {
-    let ServerParts {
-        config,
-        clock,
-        journal,
-        registry,
-        ..
-    } = parts;
-    let subscriptions = LiveSubscriptions {
-        registry: Arc::clone(registry),
-        limits: settings::publish_limits(config),
-    };
-    let redrives = Redrives::new(
-        journal.clone(),
-        clock.clone(),
-        stores.clone(),
-        Arc::new(subscriptions),
-    );
-    redrives.resume_redrives()?;
-    Ok(redrives)
 }
 
 /// The sources of `/metrics`, without the cluster.

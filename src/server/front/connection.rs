@@ -38,7 +38,10 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-use super::{connection_limit::ConnectionPermit, served_shards::ShardRun};
+use super::{
+    connection_limit::ConnectionPermit,
+    served_shards::{ServedShards, ShardRun},
+};
 use gridhook_pull::Peer;
 
 /// The deadlines of a connection.
@@ -81,12 +84,27 @@ impl BusyCount {
         self.0.load(Ordering::Acquire)
     }
 
+    /// Counts one more until the guard is dropped.
+    pub(super) fn hold(&self) -> BusyGuard {
+        self.add();
+        BusyGuard(self.clone())
+    }
+
     fn add(&self) {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
 
     fn remove(&self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Counts a part of a request of another node for its shard.
+pub(super) struct BusyGuard(BusyCount);
+
+impl Drop for BusyGuard {
+    fn drop(&mut self) {
+        self.0.remove();
     }
 }
 
@@ -104,6 +122,8 @@ pub(super) struct RequestStage {
     is_busy: Cell<bool>,
     /// What the requests of another node are for.
     shard: OnceCell<HopShard>,
+    /// The shards among which each receive request of another node names its own.
+    pulled_shards: OnceCell<ServedShards>,
     head_until: Cell<Option<Instant>>,
     stuck_until: Cell<Option<Instant>>,
     /// The last part of a response was handed to the HTTP library, and may not have been written
@@ -124,7 +144,7 @@ impl RequestStage {
         }
     }
 
-    /// Records that no request will come, and none is awaited.
+    /// Records that no request will come, and none is awaited. The connection is idle then.
     pub(super) fn expect_no_request(&self) {
         self.head_until.set(None);
         self.set_busy(false);
@@ -132,13 +152,27 @@ impl RequestStage {
 
     /// Expects requests to a shard, which counts the busy connections for it.
     pub(super) fn expect_requests_to_shard(&self, run: ShardRun) {
-        self.set_busy(false);
         self.busy.replace(run.busy());
+        self.expect_requests();
+        let data = run.app_data();
+        self.shard.set(HopShard { run, data }).ok();
+    }
+
+    /// Expects receive requests of another node.
+    pub(super) fn expect_pulls(&self, shards: ServedShards) {
+        self.expect_requests();
+        self.pulled_shards.set(shards).ok();
+    }
+
+    fn expect_requests(&self) {
         self.set_busy(true);
         self.head_until
             .set(Some(Instant::now() + self.timeouts.head));
-        let data = run.app_data();
-        self.shard.set(HopShard { run, data }).ok();
+    }
+
+    /// The shards among which each receive request of another node names its own.
+    pub(super) fn pulled_shards(&self) -> Option<&ServedShards> {
+        self.pulled_shards.get()
     }
 
     /// What the requests of another node are for.
@@ -214,6 +248,7 @@ impl ClientConnection {
             busy: RefCell::new(busy),
             is_busy: Cell::new(false),
             shard: OnceCell::new(),
+            pulled_shards: OnceCell::new(),
             head_until: Cell::new(Some(until)),
             stuck_until: Cell::new(None),
             spent: Cell::new(false),

@@ -205,6 +205,9 @@ fn begin_request(request: &mut ServiceRequest, is_hop: bool) -> Option<Rc<Reques
         if let Some(shard) = stage.shard() {
             request.add_data_container(Rc::clone(&shard.data));
         }
+        if let Some(shards) = stage.pulled_shards() {
+            hop::adopt_receive(request, shards);
+        }
         stage.request_started();
         defer_continue(request, stage);
     }

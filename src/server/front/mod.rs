@@ -39,7 +39,7 @@ use self::{
     client_stream::{ClientStream, secure_connection},
     connection::ClientConnection,
     connection_limit::ConnectionLimiter,
-    hop::{HandshakeSlots, HopAcceptor, ListenerSide},
+    hop::{HandshakeSlots, HopAcceptor, HopTarget, ListenerSide},
     http_service::ListenerServices,
     served_shards::ServedShards,
 };
@@ -194,9 +194,8 @@ impl ListenerSettings {
     }
 }
 
-/// A connection of another node for requests to a shard that is served here, and the side of its
-/// clients.
-type AcceptedHop = (ClientStream, ListenerSide);
+/// A connection of another node for requests, and the side of its clients.
+type NodeConnection = (ClientStream, ListenerSide);
 
 /// The owner's part of the handshake with a node, TLS included.
 ///
@@ -213,16 +212,17 @@ struct HopHandshake {
 }
 
 impl HopHandshake {
-    /// Accepts a connection once its shard is served. One of a node that only watches ends here.
-    async fn accept(self, stream: ClientConnection) -> Result<AcceptedHop, ()> {
+    /// Accepts a connection, one for requests to a shard once that is served. One of a node that only
+    /// watches ends here.
+    async fn accept(self, stream: ClientConnection) -> Result<NodeConnection, ()> {
         let signal = self.signal.clone();
         tokio::select! {
-            accepted = self.wait_for_shard(stream) => accepted,
+            connection = self.wait_for_shard(stream) => connection,
             () = signal.notified() => Err(()),
         }
     }
 
-    async fn wait_for_shard(self, stream: ClientConnection) -> Result<AcceptedHop, ()> {
+    async fn wait_for_shard(self, stream: ClientConnection) -> Result<NodeConnection, ()> {
         let Self {
             acceptor,
             tls,
@@ -241,26 +241,35 @@ impl HopHandshake {
             })
         };
         let slot = slots.take_slot();
-        let mut proven = tokio::select! {
-            proven = acceptor.check_node(connection, timeouts.head) => proven?,
+        let mut hop = tokio::select! {
+            hop = acceptor.check_node(connection, timeouts.head) => hop?,
             () = slot.notified() => return Err(()),
         };
         drop(slot);
         // The client is a node of this cluster, and has no deadline.
         stage.expect_no_request();
-        let Some(target) = proven.target else {
-            let mut watched = proven.confirm(timeouts.head).await?;
-            watched.read_u8().await.ok();
-            return Err(());
+        let side = match hop.target {
+            HopTarget::Watch => {
+                let mut stream = hop.confirm(timeouts.head).await?;
+                stream.read_u8().await.ok();
+                return Err(());
+            }
+            HopTarget::Pull => {
+                stage.expect_pulls(shards);
+                ListenerSide::Publishers
+            }
+            HopTarget::Shard { shard, side } => {
+                let serving = timeout(SHARD_WAIT, shards.wait_until_served(shard));
+                let Some(Ok(Some(run))) = hop.wait_unless_gone(serving).await else {
+                    return Err(());
+                };
+                // The run then waits for the request that follows the confirmation.
+                stage.expect_requests_to_shard(run);
+                side
+            }
         };
-        let serving = timeout(SHARD_WAIT, shards.wait_until_served(target.shard));
-        let Some(Ok(Some(run))) = proven.wait_unless_gone(serving).await else {
-            return Err(());
-        };
-        // The run then waits for the request that follows the confirmation.
-        stage.expect_requests_to_shard(run);
-        let stream = proven.confirm(timeouts.head).await?;
-        Ok((stream, target.side))
+        let stream = hop.confirm(timeouts.head).await?;
+        Ok((stream, side))
     }
 }
 
@@ -271,7 +280,7 @@ type HttpServices = BoxServiceFactory<(), ClientStream, (), (), ()>;
 fn by_side(
     publishers: HttpServices,
     operators: HttpServices,
-) -> impl ServiceFactory<AcceptedHop, Config = (), Response = (), Error = (), InitError = ()> {
+) -> impl ServiceFactory<NodeConnection, Config = (), Response = (), Error = (), InitError = ()> {
     let factories = Rc::new((publishers, operators));
     fn_factory(move || {
         let factories = Rc::clone(&factories);

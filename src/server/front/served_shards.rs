@@ -2,7 +2,7 @@
 //!
 //! The shards of a process share a listener for nodes and its threads. What a core would have on
 //! threads of its own ends with its run all the same: the connections for the shard, the requests on
-//! them, and the tasks that these have started.
+//! them, the tasks that these have started, and the shard's part in a receive request of several.
 
 use std::{
     cell::RefCell,
@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use actix_web::dev::Extensions;
+use actix_web::{dev::Extensions, web};
 use tokio::{
     sync::watch,
     task::{JoinHandle, LocalSet},
@@ -24,7 +24,12 @@ use tokio::{
 use tracing::{Instrument as _, Span};
 
 use super::connection::BusyCount;
-use crate::running_server::{ACCEPT_WAIT, FINISH_MAX, FINISH_POLL};
+use crate::{
+    node::WriteStall,
+    running_server::{ACCEPT_WAIT, FINISH_MAX, FINISH_POLL},
+};
+use gridhook_publish::http::Publisher;
+use gridhook_pull::{LockTokenSealer, node::ServedPart};
 
 /// The longest wait for the tasks of a run to end. One computes for so long only without a pause.
 const TASKS_END_MAX: Duration = Duration::from_secs(1);
@@ -81,6 +86,15 @@ impl ServedShards {
         }
     }
 
+    /// Those of these shards that are served now, in this order, for a receive request.
+    pub(super) fn find_parts(&self, shards: &[usize]) -> Vec<ServedPart> {
+        let find_part = |shard: &usize| {
+            let run = self.0.get(*shard)?.borrow().clone()?;
+            run.receive_part(*shard)
+        };
+        shards.iter().filter_map(find_part).collect()
+    }
+
     /// Waits until a shard is served. Returns [`None`] for a number that no shard has.
     pub(super) async fn wait_until_served(&self, shard: usize) -> Option<ShardRun> {
         let mut run = self.0.get(shard)?.subscribe();
@@ -132,6 +146,27 @@ impl ShardRun {
         let mut data = Extensions::new();
         (self.add_data)(&mut data);
         Rc::new(data)
+    }
+
+    /// The shard for a receive request of another node; [`None`] while its writes wait.
+    fn receive_part(&self, shard: usize) -> Option<ServedPart> {
+        let data = self.app_data();
+        let stall = data.get::<WriteStall>();
+        if stall.is_some_and(|stall| stall.reason().is_some()) {
+            return None;
+        }
+        let busy = self.busy.hold();
+        let mut has_ended = self.has_ended.clone();
+        let end = async move {
+            has_ended.wait_for(|has_ended| *has_ended).await.ok();
+            drop(busy);
+        };
+        Some(ServedPart {
+            shard,
+            publisher: data.get::<web::Data<Publisher>>()?.clone(),
+            tokens: data.get::<web::Data<LockTokenSealer>>()?.clone(),
+            end: Box::pin(end),
+        })
     }
 
     /// The number of connections with a request.

@@ -3,6 +3,7 @@
 use std::{net::TcpListener, sync::Arc};
 
 use actix_server::ServerBuilder;
+use actix_web::web;
 use rustls::ServerConfig;
 
 use super::{BoundSocket, ConnectionMaxima, listener_settings, role_of, services::ListenerRoutes};
@@ -17,6 +18,8 @@ use crate::{
 };
 use gridhook_admin::ListenerRole;
 use gridhook_config::Config;
+use gridhook_pull as pull;
+use gridhook_pull::NodePolls;
 
 /// The listener for the nodes of a cluster, this one among them, and the shards that are served
 /// there.
@@ -65,18 +68,26 @@ impl NodeListener {
             ..settings
         };
         let is_divided = config.server.admin_listen.is_some();
-        let publishers = node_services(config, role_of(is_divided, ListenerSide::Publishers));
-        let operators = node_services(config, ListenerRole::Operators);
+        let polls = web::Data::new(NodePolls::default());
+        let role = role_of(is_divided, ListenerSide::Publishers);
+        let publishers = node_services(config, role, polls.clone());
+        let operators = node_services(config, ListenerRole::Operators, polls);
         let result = settings.add_nodes_to(server, acceptor, shards, publishers, operators);
         result.map_err(io_error("cannot listen"))
     }
 }
 
 /// The services of a listener with this role, and those for nodes.
-fn node_services(config: &Config, role: ListenerRole) -> ConfigureServices {
+fn node_services(
+    config: &Config,
+    role: ListenerRole,
+    polls: web::Data<NodePolls>,
+) -> ConfigureServices {
     let routes = ListenerRoutes::new(config, role);
     Arc::new(move |cfg| {
+        cfg.app_data(polls.clone());
         router::owner::configure(cfg);
+        pull::node::configure(cfg);
         routes.configure(cfg);
     })
 }

@@ -18,7 +18,6 @@ pub(crate) struct ListenerContext {
     pub(crate) publisher: web::Data<Publisher>,
     pub(crate) followed: Option<web::Data<FollowedControl>>,
     pub(crate) tokens: web::Data<pull::LockTokenSealer>,
-    pub(crate) polls: web::Data<pull::NodePolls>,
     pub(crate) health: web::Data<health::ServerHealth>,
     pub(crate) token: web::Data<admin_token::AdminToken>,
     pub(crate) cluster: Option<web::Data<ClusterContext>>,
@@ -33,7 +32,6 @@ impl ListenerContext {
             publisher,
             followed,
             tokens,
-            polls,
             health,
             token,
             cluster,
@@ -42,7 +40,6 @@ impl ListenerContext {
         data.add(control);
         data.add(publisher);
         data.add(tokens);
-        data.add(polls);
         data.add(health);
         data.add(token);
         if let Some(followed) = followed {

@@ -3,7 +3,11 @@
 //! It makes a stream and a bucket of its own in NATS, uses them as a node does, and removes them.
 //! What the cluster has there is only read.
 
-use std::{collections::BTreeSet, io, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    time::Duration,
+};
 
 use tokio::{net::TcpStream, time::timeout};
 
@@ -18,10 +22,10 @@ use gridhook_event::Timestamp;
 use gridhook_journal::changelog::nats::{NatsConnection, NatsError, ServerProblems, SyncReports};
 
 use super::{
-    join::{load_connector, load_nats_tls, read_secret, shared_settings},
+    join::{ADMIN_TOKEN, load_connector, load_nats_tls, read_secret, shared_settings},
     nats::{nats_credentials, stored_shards, stream_names},
 };
-use crate::front::hop::OwnerConnector;
+use crate::front::hop::{HopTarget, NodeSecret, OwnerConnector};
 
 /// The longest difference between the clocks of this machine and of the NATS servers.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
@@ -52,7 +56,7 @@ impl ClusterFindings {
 /// Looks at the files, the NATS servers and the records of a cluster.
 pub(crate) fn examine_cluster(cluster: &Cluster, config: &Config) -> ClusterFindings {
     let mut findings = ClusterFindings::default();
-    findings.note(read_secret(&cluster.secret_file));
+    let secret = findings.note(read_secret(&cluster.secret_file));
     check_node_address(cluster, &mut findings);
     let tls = match load_nats_tls(cluster, config, &mut Vec::new()) {
         Ok(tls) => tls,
@@ -97,7 +101,7 @@ pub(crate) fn examine_cluster(cluster: &Cluster, config: &Config) -> ClusterFind
     if let Some(connection) = connections.first() {
         try_streams(connection, cluster, &mut findings);
         examine_streams(connection, cluster, &mut findings);
-        examine_records(connection, cluster, config, &mut findings);
+        examine_records(connection, cluster, config, secret.as_ref(), &mut findings);
     }
     findings
 }
@@ -208,6 +212,7 @@ fn examine_records(
     connection: &NatsConnection,
     cluster: &Cluster,
     config: &Config,
+    secret: Option<&NodeSecret>,
     findings: &mut ClusterFindings,
 ) {
     let bucket = bucket_name(&cluster.name);
@@ -224,9 +229,15 @@ fn examine_records(
         return;
     };
     check_shards(&stored, cluster, findings);
-    let settings = shared_settings(cluster, config);
     let records = ClusterRecords::from_stored(&stored, count_with_control(cluster.shards));
     let nodes = &records.nodes;
+    let is_accepted = examine_owners(connection, &records, cluster, config, findings);
+    let mut settings = secret.map_or_else(BTreeMap::new, |secret| {
+        shared_settings(cluster, config, secret)
+    });
+    if !is_accepted {
+        settings.remove(ADMIN_TOKEN);
+    }
     for (name, node) in nodes.iter().filter(|(name, _)| **name != cluster.node) {
         for (setting, there) in &node.value.settings {
             if let Some(here) = settings.get(setting).filter(|here| *here != there) {
@@ -237,7 +248,6 @@ fn examine_records(
             }
         }
     }
-    examine_owners(connection, &records, cluster, config, findings);
     let names: Vec<&str> = nodes.keys().map(String::as_str).collect();
     findings
         .facts
@@ -245,18 +255,19 @@ fn examine_records(
 }
 
 /// Connects to the owners of shards, as this node does to forward a request. Those that do not run
-/// are no problem of the set-up.
+/// are no problem of the set-up. Returns whether the others accept this node.
 fn examine_owners(
     connection: &NatsConnection,
     records: &ClusterRecords,
     cluster: &Cluster,
     config: &Config,
     findings: &mut ClusterFindings,
-) {
+) -> bool {
     // The files are checked before.
     let Ok(connector) = load_connector(cluster, config) else {
-        return;
+        return false;
     };
+    let mut is_accepted = true;
     let mut tried = BTreeSet::new();
     for ownership in &records.shards {
         let owner = ownership.value.owner_id.as_ref();
@@ -269,6 +280,7 @@ fn examine_owners(
         let address = &owner.address;
         let trial = try_connection(&connector, address);
         if let Err(error) = connection.runtime().block_on(trial) {
+            is_accepted = false;
             findings.problems.push(format!(
                 "the node {} at {address} and this node do not accept each other: {error}; give all \
                  nodes the same cluster.secret_file, and TLS to all or to none",
@@ -276,6 +288,7 @@ fn examine_owners(
             ));
         }
     }
+    is_accepted
 }
 
 /// Fails if the node at `address` runs, and the two do not accept each other.
@@ -284,7 +297,9 @@ async fn try_connection(connector: &OwnerConnector, address: &str) -> io::Result
         let Ok(stream) = TcpStream::connect(address).await else {
             return Ok(());
         };
-        let hop = connector.complete_handshake(stream, address, None).await;
+        let hop = connector
+            .complete_handshake(stream, address, HopTarget::Watch)
+            .await;
         hop.map(drop)
     };
     timeout(CONNECT_TIMEOUT, connection).await.unwrap_or(Ok(()))

@@ -141,7 +141,7 @@ impl ClusterNode {
             };
             if let Some(NodeAddress { address, .. }) = owner {
                 let hops = Hops::new(self.build_forwarder(FETCH_TIMES));
-                let lost = hops.forwarder().clone().wait_until_lost(address.clone());
+                let lost = hops.forwarder().wait_until_lost(address.clone());
                 let outcome = tokio::select! {
                     result = self.fetch_from(&hops, &address) => result,
                     () = lost => Err(broken_transfer("the owner has changed")),

@@ -54,7 +54,7 @@ use super::{
     client_listeners::ClientListeners,
     forward::{ForwardTimes, Forwarder},
     front::{
-        hop::{NodeSecret, OwnerConnector},
+        hop::{HopAcceptor, NodeSecret, OwnerConnector},
         served_shards::{AddShardData, ServedShard, ServedShards},
     },
     io_error,
@@ -332,9 +332,7 @@ impl ClusterNode {
             .map_err(io_error("cluster.node_listen"))?;
         Ok(NodeListener {
             listener,
-            acceptor: self
-                .secret
-                .hop_acceptor(&self.address, self.served_shards.count()),
+            acceptor: HopAcceptor::new(&self.secret, &self.address, self.served_shards.count()),
             tls: self.tls.clone(),
             shards: self.served_shards.clone(),
         })

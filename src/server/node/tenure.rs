@@ -12,7 +12,9 @@ use std::{
 use tokio::sync::watch;
 
 use super::{ClusterNode, EndGuard, SYNC_INTERVAL};
-use crate::{ServerError, serve::StartEnd, shutdown::StopSignals, startup::exit_on_store_error};
+use crate::{
+    ServerError, local_store::exit_on_store_error, serve::StartEnd, shutdown::StopSignals,
+};
 use gridhook_clock::Lease;
 use gridhook_cluster::{GivenUp, Role, ShardProgress};
 use gridhook_dead_letter::sink::FileFence;

@@ -1,11 +1,7 @@
-//! Receive requests that a thread cancels at the owner of a shard: one request for all that end
-//! while the one before is in flight.
+//! Receive requests that a thread cancels at other nodes: one request for all that end while the one
+//! before is in flight.
 
-use std::{
-    cell::{Cell, RefCell},
-    rc::Rc,
-    time::Duration,
-};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
@@ -19,45 +15,57 @@ const POLLS_MAX: usize = 1_000;
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct EndedPolls {
-    shard: Rc<Hops>,
-    ids: RefCell<Vec<u64>>,
-    is_sending: Cell<bool>,
+    hops: Rc<Hops>,
+    /// The numbers of those that no request cancels yet, by the address of their node. A node is
+    /// among them while requests are sent to it.
+    ids: RefCell<BTreeMap<String, Vec<u64>>>,
 }
 
 impl EndedPolls {
-    pub(super) fn new(shard: Rc<Hops>) -> Rc<Self> {
-        Rc::new(Self {
-            shard,
-            ids: RefCell::default(),
-            is_sending: Cell::new(false),
-        })
+    pub(super) fn new(hops: Rc<Hops>) -> Rc<Self> {
+        let ids = RefCell::default();
+        Rc::new(Self { hops, ids })
     }
 
-    pub(super) fn cancel_poll(self: &Rc<Self>, id: u64) {
-        self.ids.borrow_mut().push(id);
-        if !self.is_sending.replace(true) {
-            actix_rt::spawn(Rc::clone(self).send_all());
+    pub(super) fn cancel_poll(self: &Rc<Self>, address: &str, id: u64) {
+        let mut ids = self.ids.borrow_mut();
+        if let Some(waiting) = ids.get_mut(address) {
+            waiting.push(id);
+            return;
         }
+        ids.insert(address.to_owned(), vec![id]);
+        actix_rt::spawn(Rc::clone(self).send_all(address.to_owned()));
     }
 
-    async fn send_all(self: Rc<Self>) {
+    async fn send_all(self: Rc<Self>, address: String) {
         loop {
-            let mut ids = self.ids.take();
+            let ids = self.take_ids(&address);
             if ids.is_empty() {
-                break;
+                return;
             }
-            let later = ids.split_off(ids.len().min(POLLS_MAX));
-            self.ids.borrow_mut().extend(later);
-            self.send(&ids).await;
+            self.send(&address, &ids).await;
         }
-        self.is_sending.set(false);
     }
 
-    /// Repeats a request that has failed, as long as the owner may have those that it is about.
-    async fn send(&self, ids: &[u64]) {
+    /// The polls that the next request to a node cancels. Without any, the node is forgotten.
+    fn take_ids(&self, address: &str) -> Vec<u64> {
+        let mut by_node = self.ids.borrow_mut();
+        let Some(ids) = by_node.get_mut(address) else {
+            return Vec::new();
+        };
+        let rest = ids.split_off(ids.len().min(POLLS_MAX));
+        let next = std::mem::replace(ids, rest);
+        if next.is_empty() {
+            by_node.remove(address);
+        }
+        next
+    }
+
+    /// Repeats a request that has failed, as long as the node may have those that it is about.
+    async fn send(&self, address: &str, ids: &[u64]) {
         let until = Instant::now() + owner::OWNER_RESPONSE_MAX;
-        while self.shard.forwarder().has_owner() && Instant::now() < until {
-            if owner::cancel_polls(&self.shard, ids).await.is_ok() {
+        while Instant::now() < until {
+            if owner::cancel_polls(&self.hops, address, ids).await.is_ok() {
                 return;
             }
             sleep(RETRY_PAUSE).await;

@@ -87,7 +87,7 @@ impl ShardRouter {
         let control = shards.last().expect("a cluster has a control plane");
         let identities = Rc::new(Identities::new(Rc::clone(control)));
         let router = ThreadRouter {
-            ended_polls: shards.iter().cloned().map(EndedPolls::new).collect(),
+            ended_polls: EndedPolls::new(Rc::clone(control)),
             shards,
             identities,
             control_copy: self.control_copy.clone(),
@@ -111,8 +111,7 @@ impl ShardRouter {
 
 struct ThreadRouter {
     shards: Vec<Rc<Hops>>,
-    /// The ended polls of each shard, by its number.
-    ended_polls: Vec<Rc<EndedPolls>>,
+    ended_polls: Rc<EndedPolls>,
     identities: Rc<Identities>,
     control_copy: ControlCopy,
     /// The part at which the next receive request begins. The first one is random, so that threads

@@ -249,12 +249,22 @@ pub(super) async fn take_back(shard: &Rc<Hops>, tokens: &[String]) -> Result<(),
         .map(drop)
 }
 
-/// Cancels receive requests that wait at a shard.
-pub(super) async fn cancel_polls(shard: &Rc<Hops>, ids: &[u64]) -> Result<(), ForwardError> {
+/// Cancels receive requests that wait at a node.
+pub(super) async fn cancel_polls(
+    hops: &Hops,
+    address: &str,
+    ids: &[u64],
+) -> Result<(), ForwardError> {
     let body = serde_json::to_vec(ids).map_err(|_| ForwardError::Unforwardable)?;
-    send_request(shard, pull_request("DELETE", body)?)
+    let outgoing = pull_request("DELETE", body)?;
+    let exchange = async {
+        let response = hops.send_to_node(outgoing, address).await?;
+        let whole = hops.read_until(response, MERGED_BYTES_MAX, std::future::pending());
+        whole.await.map(drop)
+    };
+    timeout(OWNER_RESPONSE_MAX, exchange)
         .await
-        .map(drop)
+        .unwrap_or(Err(ForwardError::Late))
 }
 
 /// A request with JSON about pull delivery.

@@ -32,10 +32,10 @@ pub(super) const MERGED_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub(super) const RESPONSE_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// How long a response waits for a shard that it can do without.
-const PART_MAX: Duration = Duration::from_secs(3);
+pub(super) const PART_MAX: Duration = Duration::from_secs(3);
 
 /// How long a request waits for the owner of a shard whose part the response can lack.
-const PART_OWNER_WAIT: Duration = Duration::from_millis(500);
+pub(super) const PART_OWNER_WAIT: Duration = Duration::from_millis(500);
 
 /// The whole response of a shard.
 pub(super) struct Part {

@@ -1,10 +1,12 @@
 //! Pull delivery from a spread topic.
 //!
-//! - A receive request goes to one part after the other. A part without events at hand reports it,
-//!   and the request waits there while it goes to the next part; the first with events ends the
-//!   wait, and the others are canceled.
+//! - A receive request goes to one node after the other, for all parts that it owns. A node without
+//!   events at hand reports it, and the request waits there while it goes to the next node; the
+//!   first with events ends the wait, and the others are canceled.
+//! - A node says which of the parts it does not serve. The request goes to their owners then, as it
+//!   does when the owner of a part changes in the wait.
 //! - What was locked for a client that does not get it is given back, and does not count as a
-//!   delivery. So no response of a part is dropped unread.
+//!   delivery. So no response of a node is dropped unread.
 //! - A lock token goes to the shard that it names.
 
 use std::{
@@ -16,8 +18,12 @@ use std::{
 };
 
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web::Bytes};
-use futures_util::future::join_all;
-use hyper::header::HeaderValue;
+use futures_util::{
+    StreamExt as _,
+    future::{join_all, select_all},
+    stream::FuturesUnordered,
+};
+use hyper::HeaderMap;
 use serde_json::{json, to_string};
 use tokio::{
     sync::{mpsc, watch},
@@ -26,27 +32,27 @@ use tokio::{
 
 use super::{Routed, ThreadRouter, not_forwarded, owner, parts, target_at, target_of};
 use crate::{
-    forward::{self, unavailable_response},
+    forward::{self, OwnerResponse, unavailable_response},
     forward_error::ForwardError,
     front::hop::{self, ListenerSide},
 };
 use gridhook_pull::{
-    NodeReceive, Peer,
+    LockTokenSealer, Peer,
     body::{LockTokensBody, ReceiveQuery, SettleResponse},
     http::success_response,
+    node::{ABSENT_NAME, NodeReceive, NodeWait},
     parts::{PartEvent, PartEvents, in_turn, merge_results, tokens_by_part},
 };
 
-/// The longest time in which a part reports whether events are at hand. Then the request goes to the
+/// The longest time in which a node reports whether events are at hand. Then the request goes to the
 /// next one.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
-/// The pause before a part without an owner is tried again.
+/// The pause before parts are asked again that were not served, or whose wait has ended early.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 struct Receive {
     request: HttpRequest,
-    side: ListenerSide,
     leader: usize,
     events_max: usize,
     until: Instant,
@@ -54,60 +60,85 @@ struct Receive {
     bearer: RefCell<Option<String>>,
 }
 
-enum PartResponse {
-    /// The part has no events now. Another response may follow.
+/// What the requests have in common that wait for a client.
+struct Polls {
+    receive: Rc<Receive>,
+    /// Its sender is dropped when the requests are canceled.
+    cancellation: watch::Receiver<()>,
+    /// The responses, each with the turn of its node.
+    responses: mpsc::UnboundedSender<(usize, NodeResponse)>,
+}
+
+impl Polls {
+    fn note_waiting(&self, turn: usize) {
+        self.responses.send((turn, NodeResponse::Waits)).ok();
+    }
+
+    async fn wait_until_canceled(&self) {
+        self.cancellation.clone().changed().await.ok();
+    }
+}
+
+/// The parts of a topic that a node owns.
+struct OwnedParts {
+    /// The address of the node; [`None`] for parts without an owner.
+    address: Option<String>,
+    shards: Vec<usize>,
+}
+
+enum NodeResponse {
+    /// The node has no events now. Another response may follow.
     Waits,
     Events(Received),
     Refused(HttpResponse),
 }
 
-/// Events that are locked, each with the shard of its part. They are given back when this is
-/// dropped.
+/// Events that are locked. They are given back when this is dropped.
 struct Received {
     router: Rc<ThreadRouter>,
-    events: Vec<(usize, PartEvent)>,
+    leader: usize,
+    events: Vec<PartEvent>,
 }
 
 impl Received {
-    /// Adds the events of a response beside that of another part.
-    fn add_response(&mut self, part_response: PartResponse) {
-        match part_response {
-            PartResponse::Events(mut part) => self.events.append(&mut part.events),
-            PartResponse::Refused(_) | PartResponse::Waits => {}
+    /// Adds the events of a response beside that of another node.
+    fn add_response(&mut self, response: NodeResponse) {
+        match response {
+            NodeResponse::Events(mut others) => self.events.append(&mut others.events),
+            NodeResponse::Refused(_) | NodeResponse::Waits => {}
         }
     }
 
     /// Adds the events of the responses that are here.
-    fn add_queued(&mut self, responses: &mut mpsc::UnboundedReceiver<(usize, PartResponse)>) {
-        while let Ok((_, part_response)) = responses.try_recv() {
-            self.add_response(part_response);
+    fn add_queued(&mut self, responses: &mut mpsc::UnboundedReceiver<(usize, NodeResponse)>) {
+        while let Ok((_, response)) = responses.try_recv() {
+            self.add_response(response);
         }
     }
 
     /// The first `events_max` events, and a function that gives them back.
     fn take_events(&mut self, events_max: usize) -> (PartEvents, impl FnOnce() + use<>) {
         let rest = self.events.split_off(events_max.min(self.events.len()));
-        let batch = std::mem::replace(&mut self.events, rest);
+        let value = std::mem::replace(&mut self.events, rest);
         let router = Rc::clone(&self.router);
-        let tokens = tokens_of(&batch);
-        let value = batch.into_iter().map(|(_, event)| event).collect();
+        let tokens = tokens_of(&value, self.leader);
         (PartEvents { value }, move || router.give_back(tokens))
     }
 }
 
 impl Drop for Received {
     fn drop(&mut self) {
-        self.router.give_back(tokens_of(&self.events));
+        self.router.give_back(tokens_of(&self.events, self.leader));
     }
 }
 
-fn tokens_of(events: &[(usize, PartEvent)]) -> BTreeMap<usize, Vec<String>> {
+/// The lock tokens of events, by the shards that they name.
+fn tokens_of(events: &[PartEvent], leader: usize) -> BTreeMap<usize, Vec<String>> {
     let mut tokens: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-    for (shard, event) in events {
-        tokens
-            .entry(*shard)
-            .or_default()
-            .push(event.broker_properties.lock_token.clone());
+    for event in events {
+        let token = &event.broker_properties.lock_token;
+        let shard = LockTokenSealer::part_of(token).unwrap_or(leader);
+        tokens.entry(shard).or_default().push(token.clone());
     }
     tokens
 }
@@ -129,22 +160,20 @@ impl ThreadRouter {
                 .await;
         };
         let events_max = events_max as usize;
-        let until = Instant::now() + wait;
-        let bearer = RefCell::default();
         let receive = Rc::new(Receive {
             request: request.clone(),
-            side,
             leader,
             events_max,
-            until,
-            bearer,
+            until: Instant::now() + wait,
+            bearer: RefCell::default(),
         });
         let peer = request.conn_data::<Peer>().cloned().unwrap_or_default();
         let mut received = Received {
             router: Rc::clone(self),
+            leader,
             events: Vec::new(),
         };
-        self.poll_shards(&receive, &mut received, &peer).await?;
+        self.poll_nodes(&receive, &mut received, &peer).await?;
         if peer.is_gone() {
             return Err(unavailable_response(ForwardError::ClientGone));
         }
@@ -157,10 +186,10 @@ impl ThreadRouter {
         ))
     }
 
-    /// Receives the events that the parts have now. If there are none, waits at every part until one
+    /// Receives the events that the nodes have now. If there are none, waits at every node until one
     /// has events, the time is over or the client is gone. Once there are events, other nodes are
     /// not asked for more.
-    async fn poll_shards(
+    async fn poll_nodes(
         self: &Rc<Self>,
         receive: &Rc<Receive>,
         received: &mut Received,
@@ -175,27 +204,26 @@ impl ThreadRouter {
         let (sender, mut responses) = mpsc::unbounded_channel();
         // Dropping the sender cancels the requests.
         let (_sender, cancellation) = watch::channel(());
+        let polls = Rc::new(Polls {
+            receive: Rc::clone(receive),
+            cancellation,
+            responses: sender,
+        });
         let mut is_over = false;
-        for shard in in_turn(turn, &is_near) {
-            let count = received.events.len();
-            if count >= receive.events_max || (is_over && (count == 0 || !is_near[shard])) {
+        let owners = self.group_by_owner(&in_turn(turn, &is_near));
+        for (turn, parts) in owners.into_iter().enumerate() {
+            if received.events.len() >= receive.events_max {
                 break;
             }
-            if is_over {
-                self.look(shard, receive, received).await;
-                continue;
-            }
-            let router = Rc::clone(self);
-            let poll = router.poll(
-                shard,
-                Rc::clone(receive),
-                cancellation.clone(),
-                sender.clone(),
-            );
-            actix_rt::spawn(poll);
-            if self.shards[shard].forwarder().has_owner() {
-                let response = receive_response(&mut responses, Some(shard), received);
-                is_over = timeout(LOOK_MAX, response).await.unwrap_or(Ok(false))?;
+            let has_owner = parts.address.is_some();
+            if !is_over {
+                actix_rt::spawn(Rc::clone(self).poll_node(turn, parts, Rc::clone(&polls)));
+                if has_owner {
+                    let response = receive_response(&mut responses, Some(turn), received);
+                    is_over = timeout(LOOK_MAX, response).await.unwrap_or(Ok(false))?;
+                }
+            } else if is_near[parts.shards[0]] {
+                self.look(&parts, receive, received).await;
             }
         }
         if !is_over {
@@ -206,23 +234,45 @@ impl ThreadRouter {
         Ok(())
     }
 
-    /// Takes what a part has at hand.
-    async fn look(self: &Rc<Self>, shard: usize, receive: &Receive, received: &mut Received) {
-        if !self.shards[shard].forwarder().has_owner() {
-            return;
+    /// The parts of each owner, in this order of shards.
+    fn group_by_owner(&self, shards: &[usize]) -> Vec<OwnedParts> {
+        let mut owners: Vec<OwnedParts> = Vec::new();
+        for shard in shards {
+            let address = self.shards[*shard].forwarder().owner_address();
+            match owners.iter_mut().find(|known| known.address == address) {
+                Some(known) => known.shards.push(*shard),
+                None => owners.push(OwnedParts {
+                    address,
+                    shards: vec![*shard],
+                }),
+            }
         }
+        owners
+    }
+
+    /// Takes what a node has at hand.
+    async fn look(self: &Rc<Self>, parts: &OwnedParts, receive: &Receive, received: &mut Received) {
+        let Some(address) = &parts.address else {
+            return;
+        };
         let left = receive.events_max - received.events.len();
-        let exchange = self.request_events(shard, receive, NodeReceive::Look, left, || {});
-        if let Ok(Ok(part_response)) = timeout(LOOK_MAX, exchange).await {
-            received.add_response(part_response);
+        let exchange = async {
+            let response = self
+                .request_events(address, &parts.shards, receive, None, left)
+                .await?;
+            self.read_events(parts.shards[0], response, receive.leader)
+                .await
+        };
+        if let Ok(Ok(Some(response))) = timeout(LOOK_MAX, exchange).await {
+            received.add_response(response);
         }
     }
 
-    /// Waits until a part has events, or returns for another reason.
+    /// Waits until a node has events, or returns for another reason.
     async fn wait_for_events(
         &self,
         receive: &Receive,
-        responses: &mut mpsc::UnboundedReceiver<(usize, PartResponse)>,
+        responses: &mut mpsc::UnboundedReceiver<(usize, NodeResponse)>,
         received: &mut Received,
         peer: &Peer,
     ) -> Routed<()> {
@@ -242,72 +292,110 @@ impl ThreadRouter {
         }
     }
 
-    /// Waits at a part, whichever node owns it, until it responds or is canceled.
-    async fn poll(
-        self: Rc<Self>,
-        shard: usize,
-        receive: Rc<Receive>,
-        mut cancellation: watch::Receiver<()>,
-        to: mpsc::UnboundedSender<(usize, PartResponse)>,
-    ) {
-        loop {
-            let longest = receive.until.saturating_duration_since(Instant::now());
-            if longest.is_zero() {
-                return;
+    /// Waits at a node until it has events, refuses the client, or is canceled. Parts that it does
+    /// not serve, or whose wait ends before, are asked again.
+    async fn poll_node(self: Rc<Self>, turn: usize, parts: OwnedParts, polls: Rc<Polls>) {
+        let OwnedParts { address, shards } = parts;
+        let Some(address) = address else {
+            let owners = shards
+                .iter()
+                .map(|shard| Box::pin(self.shards[*shard].forwarder().wait_until_owned()));
+            tokio::select! {
+                _ = select_all(owners) => {}
+                () = polls.wait_until_canceled() => return,
             }
-            let id = fastrand::u64(..);
-            let note_waiting = || drop(to.send((shard, PartResponse::Waits)));
-            let exchange = self.request_events(
-                shard,
-                &receive,
-                NodeReceive::Wait { id, longest },
-                receive.events_max,
-                note_waiting,
-            );
-            let mut exchange = pin!(exchange);
-            let (part_response, is_over) = tokio::select! {
-                part_response = &mut exchange => (part_response, false),
-                _ = cancellation.changed() => (self.cancel_poll(shard, id, exchange).await, true),
-            };
-            match part_response {
-                Ok(part_response) => {
-                    // If the client has its response, this drops the events, which gives them back.
-                    to.send((shard, part_response)).ok();
-                    return;
-                }
-                Err(_) if is_over => return,
-                Err(_) => {
-                    note_waiting();
-                    tokio::select! {
-                        () = sleep(RETRY_PAUSE) => {}
-                        _ = cancellation.changed() => return,
-                    }
-                }
+            self.ask_again(turn, shards, polls);
+            return;
+        };
+        let receive = &polls.receive;
+        let longest = receive.until.saturating_duration_since(Instant::now());
+        if longest.is_zero() {
+            return;
+        }
+        let id = fastrand::u64(..);
+        let waiting = RefCell::new(shards.clone());
+        let exchange = async {
+            let wait = Some(NodeWait { id, longest });
+            let response = self
+                .request_events(&address, &shards, receive, wait, receive.events_max)
+                .await?;
+            if response.response.status() == hyper::StatusCode::ACCEPTED {
+                polls.note_waiting(turn);
+                let absent = absent_shards(response.response.headers());
+                waiting.borrow_mut().retain(|shard| !absent.contains(shard));
+                self.ask_again(turn, absent, Rc::clone(&polls));
+            }
+            self.read_events(shards[0], response, receive.leader).await
+        };
+        let mut exchange = pin!(exchange);
+        let mut losses: FuturesUnordered<_> = shards
+            .iter()
+            .map(|shard| {
+                let forwarder = self.shards[*shard].forwarder();
+                forwarder.wait_until_lost(address.clone())
+            })
+            .collect();
+        let response = tokio::select! {
+            response = &mut exchange => response,
+            () = polls.wait_until_canceled() => {
+                self.cancel_poll(&address, id, exchange, losses).await
+            }
+            _ = losses.next() => self.cancel_poll(&address, id, exchange, losses).await,
+        };
+        match response {
+            // If the client has its response, this drops the events, which gives them back.
+            Ok(Some(response)) => drop(polls.responses.send((turn, response))),
+            Ok(None) | Err(_) => {
+                polls.note_waiting(turn);
+                self.ask_again(turn, waiting.take(), Rc::clone(&polls));
             }
         }
     }
 
-    /// Cancels a request, and returns its response.
-    async fn cancel_poll(
-        &self,
-        shard: usize,
-        id: u64,
-        exchange: Pin<&mut impl Future<Output = Result<PartResponse, ForwardError>>>,
-    ) -> Result<PartResponse, ForwardError> {
-        self.ended_polls[shard].cancel_poll(id);
-        timeout(owner::OWNER_RESPONSE_MAX, exchange)
-            .await
-            .unwrap_or(Err(ForwardError::Late))
+    /// Waits at the owners of these parts after a pause, unless that is canceled.
+    fn ask_again(self: &Rc<Self>, turn: usize, shards: Vec<usize>, polls: Rc<Polls>) {
+        if shards.is_empty() {
+            return;
+        }
+        let router = Rc::clone(self);
+        actix_rt::spawn(async move {
+            tokio::select! {
+                () = sleep(RETRY_PAUSE) => {}
+                () = polls.wait_until_canceled() => return,
+            }
+            for parts in router.group_by_owner(&shards) {
+                let poll = Rc::clone(&router).poll_node(turn, parts, Rc::clone(&polls));
+                actix_rt::spawn(poll);
+            }
+        });
     }
 
+    /// Cancels a request, and returns its response, unless the node loses all parts before.
+    async fn cancel_poll(
+        &self,
+        address: &str,
+        id: u64,
+        exchange: Pin<&mut impl Future<Output = Result<Option<NodeResponse>, ForwardError>>>,
+        losses: FuturesUnordered<impl Future<Output = ()>>,
+    ) -> Result<Option<NodeResponse>, ForwardError> {
+        self.ended_polls.cancel_poll(address, id);
+        tokio::select! {
+            response = timeout(owner::OWNER_RESPONSE_MAX, exchange) => {
+                response.unwrap_or(Err(ForwardError::Late))
+            }
+            () = losses.for_each(std::future::ready) => Err(ForwardError::OwnerChanged),
+        }
+    }
+
+    /// Requests events of parts from a node.
     async fn request_events(
-        self: &Rc<Self>,
-        shard: usize,
+        &self,
+        address: &str,
+        shards: &[usize],
         receive: &Receive,
-        mode: NodeReceive,
+        wait: Option<NodeWait>,
         events_max: usize,
-        note_waiting: impl FnOnce(),
-    ) -> Result<PartResponse, ForwardError> {
+    ) -> Result<OwnerResponse, ForwardError> {
         let request = &receive.request;
         let target = target_at(
             request.path(),
@@ -315,46 +403,50 @@ impl ThreadRouter {
         );
         let mut outgoing = forward::outgoing_whole(request, &target, Bytes::new())
             .ok_or(ForwardError::Unforwardable)?;
+        let node_receive = NodeReceive {
+            shards: shards.to_vec(),
+            leader: receive.leader,
+            wait,
+        };
         let headers = outgoing.headers_mut();
         headers.insert(
             hop::RECEIVE_NAME,
-            HeaderValue::from_str(&mode.to_header()).map_err(|_| ForwardError::Unforwardable)?,
+            hop::receive_value(&node_receive).ok_or(ForwardError::Unforwardable)?,
         );
         // The router reads the body, so it must not be compressed.
         headers.remove(hyper::header::ACCEPT_ENCODING);
-        if shard != self.control() {
-            *receive.bearer.borrow_mut() = self.identities.identify_caller(headers).await?;
-        }
-        let longest = match mode {
-            NodeReceive::Look => LOOK_MAX,
-            NodeReceive::Wait { longest, .. } => longest,
+        *receive.bearer.borrow_mut() = self.identities.identify_caller(headers).await?;
+        self.shards[receive.leader]
+            .send_to_node(outgoing, address)
+            .await
+    }
+
+    /// The response to a client of the owner of a shard, if it says anything: one that has no
+    /// events, or serves none of the parts, does not.
+    async fn read_events(
+        self: &Rc<Self>,
+        shard: usize,
+        response: OwnerResponse,
+        leader: usize,
+    ) -> Result<Option<NodeResponse>, ForwardError> {
+        let hops = &self.shards[shard];
+        let status = StatusCode::from_u16(response.response.status().as_u16());
+        let (StatusCode::OK | StatusCode::ACCEPTED) = status.unwrap_or(StatusCode::BAD_GATEWAY)
+        else {
+            let refusal = hops.relay_response(response, None);
+            return Ok(Some(NodeResponse::Refused(refusal)));
         };
-        let response = self.shards[shard]
-            .send_to_owner(outgoing, receive.side, longest)
-            .await?;
-        match StatusCode::from_u16(response.response.status().as_u16()) {
-            Ok(status @ (StatusCode::OK | StatusCode::ACCEPTED)) => {
-                if status == StatusCode::ACCEPTED {
-                    note_waiting();
-                }
-                let (_, body) = parts::collect_body(&self.shards[shard], response).await?;
-                let events: PartEvents =
-                    serde_json::from_slice(&body).map_err(|_| ForwardError::Unreadable)?;
-                Ok(PartResponse::Events(Received {
-                    router: Rc::clone(self),
-                    events: events
-                        .value
-                        .into_iter()
-                        .map(|event| (shard, event))
-                        .collect(),
-                }))
-            }
-            Ok(StatusCode::NOT_FOUND) if shard != receive.leader => Err(ForwardError::NoTopicYet),
-            Ok(StatusCode::SERVICE_UNAVAILABLE) => Err(ForwardError::Unready),
-            _ => Ok(PartResponse::Refused(
-                self.shards[shard].relay_response(response, None),
-            )),
-        }
+        let whole = hops.read_until(response, parts::MERGED_BYTES_MAX, std::future::pending());
+        let (_, body) = whole.await?;
+        let events: PartEvents =
+            serde_json::from_slice(&body).map_err(|_| ForwardError::Unreadable)?;
+        let received = Received {
+            router: Rc::clone(self),
+            leader,
+            events: events.value,
+        };
+        let has_events = !received.events.is_empty();
+        Ok(has_events.then_some(NodeResponse::Events(received)))
     }
 
     /// Gives events back to their parts.
@@ -458,29 +550,36 @@ impl ThreadRouter {
     }
 }
 
-/// Receives a response that ends the wait, and returns whether there was one: a part may say
+/// Receives a response that ends the wait, and returns whether there was one: a node may say
 /// before that it waits.
 async fn receive_response(
-    responses: &mut mpsc::UnboundedReceiver<(usize, PartResponse)>,
-    part: Option<usize>,
+    responses: &mut mpsc::UnboundedReceiver<(usize, NodeResponse)>,
+    node: Option<usize>,
     received: &mut Received,
 ) -> Routed<bool> {
-    while let Some((shard, part_response)) = responses.recv().await {
-        match part_response {
-            PartResponse::Waits if Some(shard) == part => return Ok(false),
-            PartResponse::Waits => {}
-            PartResponse::Events(_) => {
-                received.add_response(part_response);
+    while let Some((turn, response)) = responses.recv().await {
+        match response {
+            NodeResponse::Waits if Some(turn) == node => return Ok(false),
+            NodeResponse::Waits => {}
+            NodeResponse::Events(_) => {
+                received.add_response(response);
                 return Ok(true);
             }
-            PartResponse::Refused(response) => {
+            NodeResponse::Refused(refusal) => {
                 received.add_queued(responses);
                 let has_events = !received.events.is_empty();
-                return if has_events { Ok(true) } else { Err(response) };
+                return if has_events { Ok(true) } else { Err(refusal) };
             }
         }
     }
     Ok(true)
+}
+
+/// The shards that have no part in a response.
+fn absent_shards(headers: &HeaderMap) -> Vec<usize> {
+    let value = headers.get(ABSENT_NAME);
+    let shards = value.and_then(|value| serde_json::from_slice(value.as_bytes()).ok());
+    shards.unwrap_or_default()
 }
 
 /// The query with another `maxEvents`.

@@ -17,11 +17,11 @@ use tokio::{
 
 use super::{
     Routed, ThreadRouter,
-    parts::{ClientRequest, collect_body, no_response},
+    parts::{ClientRequest, PART_MAX, PART_OWNER_WAIT, collect_body, no_response},
     target_of,
 };
 use crate::{
-    forward::{OwnerResponse, ResponseBody},
+    forward::{OWNER_WAIT, OwnerResponse, ResponseBody},
     forward_error::ForwardError,
     front::hop::ListenerSide,
 };
@@ -29,12 +29,6 @@ use gridhook_admin::merge::add_work;
 use gridhook_api::{resource::ErrorResponse, store::ProgressLine};
 
 const LINES: &str = "application/x-ndjson";
-
-/// The longest wait for the owner of a shard.
-const OWNER_WAIT: Duration = Duration::from_secs(1);
-
-/// The longest wait for the first bytes of a shard's response.
-const LINES_WAIT: Duration = Duration::from_secs(3);
 
 /// The pause before a shard is followed again whose stream has ended, because its owner changes.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
@@ -70,21 +64,22 @@ impl ThreadRouter {
         request: &HttpRequest,
         body: Bytes,
         side: ListenerSide,
+        owner_wait: Duration,
     ) -> Result<OwnerResponse, ForwardError> {
-        // Each shard of work in turn has an owner, or the work ends before it.
         let client_request = ClientRequest::recorded_by(request, side, Some(0));
-        self.send_part(shard, client_request, target_of(request), body, OWNER_WAIT)
+        self.send_part(shard, client_request, target_of(request), body, owner_wait)
             .await
     }
 
-    /// Opens a shard's lines that the response can do without: gives up after [`LINES_WAIT`].
+    /// Opens a shard's lines that the response can do without: gives up after [`PART_MAX`].
     async fn open_lines(
         &self,
         shard: usize,
         request: &HttpRequest,
         side: ListenerSide,
     ) -> Result<OwnerResponse, ForwardError> {
-        timeout(LINES_WAIT, self.open(shard, request, Bytes::new(), side))
+        let response = self.open(shard, request, Bytes::new(), side, PART_OWNER_WAIT);
+        timeout(PART_MAX, response)
             .await
             .unwrap_or(Err(ForwardError::Late))
     }
@@ -199,7 +194,7 @@ impl ThreadRouter {
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let first = self
-            .open(0, &request, body.clone(), side)
+            .open(0, &request, body.clone(), side, OWNER_WAIT)
             .await
             .map_err(|why| no_response(0, why))?;
         if !first.response.status().is_success() {
@@ -255,7 +250,7 @@ impl Work {
                 let body = self.body.clone();
                 match self
                     .router
-                    .open(shard, &self.request, body, self.side)
+                    .open(shard, &self.request, body, self.side, OWNER_WAIT)
                     .await
                 {
                     Ok(response) if response.response.status().is_success() => {
@@ -298,7 +293,7 @@ impl Work {
     async fn explain_refusal(&self, refusal: OwnerResponse) -> String {
         let status = refusal.response.status();
         let body = collect_body(&self.router.shards[self.shard], refusal);
-        let whole_body = timeout(LINES_WAIT, body).await.ok();
+        let whole_body = timeout(PART_MAX, body).await.ok();
         let error = whole_body
             .and_then(Result::ok)
             .and_then(|(_, body)| serde_json::from_slice::<ErrorResponse>(&body).ok());

@@ -9,11 +9,11 @@ use crate::{
     Arbiters, Launch, ServerError, ShardCore,
     certificates::{self, ShownCertificates},
     control_copy::FollowedControl,
+    dead_letter_routing::{self, DeadLetterService},
     issuer::{self, KeySetSource, TokenAccess},
     node::Ownership,
-    service_notifier::ServiceNotifier,
-    settings,
-    startup::{self, DeadLetterService},
+    service_notifier::{self, ServiceNotifier},
+    settings, startup,
     system_topic::{self, SystemTopic},
 };
 use gridhook_admin::ChaosTargets;
@@ -88,7 +88,7 @@ impl Delivery {
             routing,
             handles,
             lifeline,
-        } = startup::start_dead_letters(parts, system_topic.as_ref(), fence.as_ref())?;
+        } = dead_letter_routing::start_dead_letters(parts, system_topic.as_ref(), fence.as_ref())?;
         targets.dead_letters = handles;
         let (tracer, exporter) = startup::start_tracing(parts, address)?;
         let failed_auth = Arc::new(settings::failed_auth_limiter(&parts.config));
@@ -114,7 +114,7 @@ impl Delivery {
             stores.clone(),
         );
         let arbiters = Arbiters::start(launch.delivery_threads, &launch.threads);
-        let notifier = startup::start_service_notifier(launch);
+        let notifier = service_notifier::start_service_notifier(launch);
         let followed = match launch.core.as_ref().filter(|core| !core.has_control()) {
             Some(shard) => Some(shard.follow_control(Arc::clone(&parts.registry)).await),
             None => {

@@ -10,12 +10,12 @@ use super::{
     recovered::Recovered,
 };
 use crate::{
-    ServerError, front::served_shards::ServedShard, listener::ListenerContext, node::Ownership,
-    running_server::RunningServer, startup,
+    ServerError, backup_schedule, front::served_shards::ServedShard, listener::ListenerContext,
+    node::Ownership, running_server::RunningServer,
 };
 use gridhook_admin::{Control, health};
 use gridhook_metrics::ListenerCounters;
-use gridhook_pull::{LockTokenSealer, NodePolls};
+use gridhook_pull::LockTokenSealer;
 
 /// The server on the bound sockets.
 pub(super) struct Listening {
@@ -93,7 +93,6 @@ impl Listening {
             publisher: delivery.publisher.clone(),
             followed: delivery.followed.clone().map(web::Data::new),
             tokens,
-            polls: web::Data::new(NodePolls::default()),
             health: health.clone(),
             token: web::Data::new(recovered.token.clone()),
             cluster: ownership.map(|ownership| ownership.node.cluster_context.clone()),
@@ -132,7 +131,7 @@ impl Listening {
                 "this node serves the shard"
             );
         }
-        startup::start_backups(&recovered.parts, &recovered.backups);
+        backup_schedule::start_backups(&recovered.parts, &recovered.backups);
         delivery.notifier.notify_ready(&address.own_url);
         Ok(Self {
             health,

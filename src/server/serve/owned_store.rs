@@ -7,10 +7,10 @@ use actix_rt::task::JoinHandle;
 
 use super::bound::{Bound, ClientSockets};
 use crate::{
-    Launch, ProcessState, ServerError, listener,
+    Launch, ProcessState, ServerError, listener, local_store,
     node::{self, Ownership, Standing},
+    service_notifier,
     shutdown::StopSignals,
-    startup,
 };
 use gridhook_admin::health;
 use gridhook_clock::Clock;
@@ -46,7 +46,7 @@ impl<'a> OwnedStore<'a> {
             None => Arc::clone(
                 state
                     .store
-                    .insert(startup::open_store(config, budget, &bound.health).await?),
+                    .insert(local_store::open_store(config, budget, &bound.health).await?),
             ),
         };
         let Some(cluster) = &config.cluster else {
@@ -54,7 +54,7 @@ impl<'a> OwnedStore<'a> {
             node::check_unreplicated(&*local)?;
             let target = JournalTarget {
                 store: Arc::clone(&local) as _,
-                on_failure: Box::new(startup::exit_on_store_error),
+                on_failure: Box::new(local_store::exit_on_store_error),
             };
             return Ok(Some(Self {
                 local,
@@ -90,7 +90,7 @@ impl<'a> OwnedStore<'a> {
         let signals = state.signals.insert(signals);
         let watchdog = launch.core.is_none().then(|| {
             listener::announce_url(&bound.address.own_url);
-            startup::notify_standby(&bound.address.own_url, launch.threads.clone())
+            service_notifier::notify_standby(&bound.address.own_url, launch.threads.clone())
         });
         let standing = node.stand_by(&Clock::system(), signals).await?;
         watchdog.iter().for_each(JoinHandle::abort);

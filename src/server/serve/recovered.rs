@@ -9,10 +9,11 @@ use super::{
 };
 use crate::{
     Launch, ServerError,
+    backup_schedule::{self, BackupOwner},
     descriptors::DescriptorBudget,
     node::Ownership,
     settings,
-    startup::{self, BackupOwner, ServerParts},
+    startup::{self, ServerParts},
     timekeeping::Timekeeper,
 };
 use gridhook_admin::{ChaosTargets, admin_token::AdminToken, health};
@@ -64,8 +65,14 @@ impl Recovered {
         });
         let process_dir = launch.core.as_ref().map(|core| core.process_dir.clone());
         let lease = ownership.map(|ownership| ownership.tenure.lease.clone());
-        let backups =
-            startup::build_backups(config, budget, local, &clock, backup_owner, process_dir)?;
+        let backups = backup_schedule::build_backups(
+            config,
+            budget,
+            local,
+            &clock,
+            backup_owner,
+            process_dir,
+        )?;
         let client = ClientOptions {
             lease,
             ..settings::client_options(config, &address.bound, budget)?

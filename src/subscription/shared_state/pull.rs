@@ -11,7 +11,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    pin::Pin,
     sync::Arc,
+    task::{Context, Poll},
 };
 
 use tokio::sync::oneshot;
@@ -101,9 +103,11 @@ pub struct WaitingClient {
 
 impl WaitingClient {
     /// Returns events once there are any. None are returned if the client must ask again.
-    pub async fn next_events(&mut self) -> Received {
+    pub fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
         // The sender is dropped when the subscription is deleted.
-        (&mut self.answer).await.unwrap_or_default()
+        Pin::new(&mut self.answer)
+            .poll(cx)
+            .map(Result::unwrap_or_default)
     }
 }
 

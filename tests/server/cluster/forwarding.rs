@@ -419,7 +419,7 @@ fn a_node_accepts_forwarded_requests_from_nodes_of_its_cluster_only() {
         let mut stream = BufReader::new(stream);
         let mut greeting = String::new();
         stream.read_line(&mut greeting).expect("a line");
-        assert!(greeting.starts_with("gridhook-node/2 "), "{greeting}");
+        assert!(greeting.starts_with("gridhook-node/3 "), "{greeting}");
         stream
             .get_mut()
             .write_all(offered.as_bytes())
@@ -452,6 +452,46 @@ fn a_node_accepts_forwarded_requests_from_nodes_of_its_cluster_only() {
         matches!(kind, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut)),
         "{kind:?}"
     );
+}
+
+/// Strangers who say nothing do not keep nodes out: beyond a limit the oldest of them end.
+#[test]
+fn connections_without_a_proof_make_room_for_a_node() {
+    if !has_nats() {
+        return;
+    }
+    const UNPROVEN: usize = 64;
+    let cluster = Cluster::start(1, &[CALM]);
+    let address = node_address(&cluster.nodes[0]);
+    let connect = || {
+        let stream = TcpStream::connect(address).expect("a connection");
+        stream.set_read_timeout(Some(LONG)).expect("a socket");
+        let mut stream = BufReader::new(stream);
+        let mut greeting = String::new();
+        stream.read_line(&mut greeting).expect("a line");
+        stream
+    };
+    let mut strangers: Vec<_> = (0..UNPROVEN + 6).map(|_| connect()).collect();
+    assert_eq!(strangers[0].read(&mut [0]).expect("the end"), 0);
+    assert!(handshake(address, address, "publishers/0", LONG).1);
+    let last = strangers.last_mut().expect("a connection");
+    let timeout = Some(Duration::from_millis(10));
+    last.get_mut().set_read_timeout(timeout).expect("a socket");
+    assert!(last.read(&mut [0]).is_err(), "it stays open");
+}
+
+#[test]
+fn connections_between_nodes_end_with_the_shard_that_they_are_for() {
+    if !has_nats() {
+        return;
+    }
+    let cluster = Cluster::start(1, &[CALM]);
+    let address = node_address(&cluster.nodes[0]);
+    let (mut connection, confirmed) = handshake(address, address, "publishers/0", LONG);
+    assert!(confirmed);
+    operator(&cluster.nodes[1], &["cluster", "drain", "a"]).expect("it is asked");
+    assert_eq!(connection.read(&mut [0]).expect("the end"), 0);
+    wait_for("another owner", LONG, || cluster.owner() != 0);
 }
 
 /// The address at which other nodes call the node of the first record.
@@ -801,7 +841,7 @@ impl Impostor {
                     let mut proof = String::new();
                     stream
                         .get_mut()
-                        .write_all(format!("gridhook-node/2 {}\n", "a".repeat(32)).as_bytes())
+                        .write_all(format!("gridhook-node/3 {}\n", "a".repeat(32)).as_bytes())
                         .ok()?;
                     stream.read_line(&mut proof).ok()?;
                     shared.lock().expect("no panic").0 += 1;

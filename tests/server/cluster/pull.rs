@@ -12,7 +12,7 @@ use gridhook::pull::LockTokenSealer;
 use serde_json::{Value, json};
 
 use super::{
-    CALM, Cluster, LONG,
+    CALM, Cluster, LONG, NAMES,
     clients::{Clients, LOCK, lock, pulls},
     shards::{SHARDS, Sharded},
 };
@@ -549,8 +549,65 @@ fn sent_to_owners(node: &Server) -> usize {
         .expect("a number")
 }
 
+/// The nodes that own the shards with topics.
+fn owners(node: &Server) -> Vec<String> {
+    let view = node
+        .command("GET", "/cluster/ownership", &Value::Null)
+        .json();
+    let name = |shard: usize| {
+        view["value"][shard]["ownerName"]
+            .as_str()
+            .unwrap_or_default()
+    };
+    (0..usize::from(SHARDS))
+        .map(|shard| name(shard).to_owned())
+        .collect()
+}
+
 #[test]
-fn a_client_that_waits_costs_a_request_to_each_shard_and_one_that_ends_it() {
+fn clients_wait_on_while_half_of_the_shards_of_a_node_move_away() {
+    if !has_nats() {
+        return;
+    }
+    let plant = Plant::start(&[CALM]);
+    let nodes = plant.nodes();
+    let index_of = |name: &str| NAMES.iter().position(|known| *known == name);
+    let from = index_of(&owners(&nodes[0])[0]).expect("an owner");
+    let [to, third] = [(from + 1) % 3, (from + 2) % 3];
+    thread::scope(|scope| {
+        let wait = || (plant.receive(third, 5), Instant::now());
+        let clients = [scope.spawn(wait), scope.spawn(wait)];
+        // Most of the time they wait in all shards by then.
+        thread::sleep(Duration::from_millis(50));
+        operator(&nodes[0], &["cluster", "move", "0", NAMES[to]]).expect("it is asked");
+        wait_for("the move", LONG, || owners(&nodes[third])[0] == NAMES[to]);
+        let mut published = BTreeSet::new();
+        let began = Instant::now();
+        for (round, node) in [from, to].into_iter().enumerate() {
+            assert!(clients.iter().filter(|client| client.is_finished()).count() <= round);
+            published.extend(plant.publish(&[node], &format!("moved-{round}"), 1));
+            wait_for("a client to receive the event", LONG, || {
+                clients.iter().filter(|client| client.is_finished()).count() > round
+            });
+        }
+        let mut received = Vec::new();
+        for client in clients {
+            let (events, at) = client.join().expect("a client");
+            assert!(at.duration_since(began) < Duration::from_secs(5));
+            received.extend(events);
+        }
+        assert_eq!(ids(&received), published);
+        assert!(
+            received.iter().all(|(.., count)| *count == 1),
+            "{received:?}"
+        );
+        let failed = plant.settle(from, "acknowledge", &tokens(&received));
+        assert_eq!(failed["failedLockTokens"], json!([]));
+    });
+}
+
+#[test]
+fn a_client_that_waits_costs_a_request_to_each_node_and_one_that_ends_it() {
     if !has_nats() {
         return;
     }
@@ -566,18 +623,21 @@ fn a_client_that_waits_costs_a_request_to_each_shard_and_one_that_ends_it() {
         sent_to_owners(node) - before - reads * (before - first)
     };
     let clients: Vec<TcpStream> = (0..POLLS).map(|_| plant.wait_at(node)).collect();
-    let shards = usize::from(SHARDS);
+    let nodes = plant.nodes().len();
     wait_for("the clients to wait in all shards", LONG, || {
-        sent() >= POLLS * shards
+        sent() >= POLLS * nodes
     });
+    // A client that waits sends nothing more.
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(sent(), POLLS * nodes);
     drop(clients);
     let mut last = 0;
     wait_for("no more requests", LONG, || {
         let now = sent();
         let is_same = now == std::mem::replace(&mut last, now);
-        is_same && now > POLLS * shards
+        is_same && now > POLLS * nodes
     });
-    assert!(last <= 2 * POLLS * shards, "{last} requests");
+    assert!(last <= 2 * POLLS * nodes, "{last} requests");
 }
 
 #[test]

@@ -363,6 +363,12 @@ fn an_operator_moves_shards_and_drains_a_node() {
         error.contains("there is no shard 7; expected 0 to 6"),
         "{error}"
     );
+    let error = operator(&nodes[1], &["cluster", "move", "all", "a"]).expect_err("no number");
+    assert!(error.contains("or control"), "{error}");
+    let control = usize::from(SHARDS);
+    let next = if owner(control) == "b" { "c" } else { "b" };
+    operator(&nodes[0], &["cluster", "move", "control", next]).expect("it is asked");
+    wait_for("the control plane to move", LONG, || owner(control) == next);
     operator(&nodes[1], &["cluster", "drain", "c"]).expect("it is asked");
     wait_for("the others to own all", START, || {
         shares(&nodes[0]) == [3, 3]
