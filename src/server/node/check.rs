@@ -19,7 +19,7 @@ use gridhook_journal::changelog::nats::{NatsConnection, NatsError, ServerProblem
 
 use super::{
     join::{load_connector, load_nats_tls, read_secret, shared_settings},
-    nats::{nats_credentials, stored_shards, stream_names},
+    nats::{login_reader, stored_shards, stream_names},
 };
 use crate::front::hop::OwnerConnector;
 
@@ -107,8 +107,8 @@ fn connect(
     login: &NatsLogin,
     tls: Option<&rustls::ClientConfig>,
 ) -> Result<NatsConnection, String> {
-    let credentials = nats_credentials(login).map_err(|error| error.to_string())?;
-    NatsConnection::connect(urls, &credentials, tls).map_err(|error| error.to_string())
+    let read_login = login_reader(login).map_err(|error| error.to_string())?;
+    NatsConnection::connect(urls, &read_login, tls).map_err(|error| error.to_string())
 }
 
 /// The address of this node for the others.

@@ -19,7 +19,7 @@ use crate::{
         certificates::{Authority, DAY, days_left},
         endpoint::{Endpoint, respond},
         load,
-        nats::{NatsCluster, has_nats},
+        nats::{NatsCluster, PASSWORD, has_nats},
         port::ReservedPort,
         server::{SCOPE, Server, SubscriptionSpec, events_path, wait_for},
         sink::Sink,
@@ -391,4 +391,40 @@ fn a_standby_reads_the_certificate_for_clients_again_on_sighup() {
     let mut client = standby.client();
     client.ask("GET", "/healthz", &[], b"").expect("it answers");
     assert_eq!(client.certificate(), Some(second.certificate.to_vec()));
+}
+
+#[test]
+fn a_node_logs_in_with_a_new_password_of_nats_without_a_restart() {
+    if !has_nats() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let password = folder.path().join("password");
+    fs::write(&password, PASSWORD).expect("a file");
+    let own = |_: &str| {
+        let keys = ["CLUSTER__PASSWORD_FILE", "CLUSTER__SYSTEM_PASSWORD_FILE"];
+        let setting = |key| (key, password.display().to_string());
+        keys.map(setting).to_vec()
+    };
+    let mut cluster = Cluster::prepare_on(NatsCluster::start(1, "always"), own);
+    cluster.join(0);
+    assert_eq!(cluster.owner(), 0);
+    let node = &cluster.nodes[0];
+    let is_ready = || {
+        let response = node.client().ask("GET", "/readyz", &[], b"");
+        response.is_ok_and(|response| response.status == 200)
+    };
+    cluster.nats.0[0].replace_password("another-password");
+    wait_for("the node to be cut off", LONG, || !is_ready());
+    wait_for("the reason in the log", LONG, || {
+        let logs = node.logs();
+        let mut lines = logs.lines();
+        lines.any(|line| {
+            line.contains("the NATS server cannot be used")
+                && line.contains("authorization violation")
+        })
+    });
+    fs::write(&password, "another-password\n").expect("a file");
+    wait_for("the node to log in", START, is_ready);
+    node.topic("orders", "EventGridSchema");
 }
