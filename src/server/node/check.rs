@@ -21,7 +21,7 @@ use super::{
     join::{load_connector, load_nats_tls, read_secret, shared_settings},
     nats::{login_reader, stored_shards, stream_names},
 };
-use crate::front::hop::OwnerConnector;
+use crate::{front::hop::OwnerConnector, tls::NodeTlsState};
 
 /// The longest difference between the clocks of this machine and of the NATS servers.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
@@ -54,7 +54,7 @@ pub(crate) fn examine_cluster(cluster: &Cluster, config: &Config) -> ClusterFind
     let mut findings = ClusterFindings::default();
     findings.note(read_secret(&cluster.secret_file));
     check_node_address(cluster, &mut findings);
-    let tls = match load_nats_tls(cluster, config, &mut Vec::new()) {
+    let tls = match load_nats_tls(cluster, config, &mut NodeTlsState::default()) {
         Ok(tls) => tls,
         Err(error) => {
             findings.problems.push(format!("TLS to NATS: {error}"));

@@ -107,9 +107,11 @@ fn nodes_speak_tls_refuse_strangers_and_take_new_certificates() {
 
     replace_a_certificate(&cluster.nodes, &authority, folder.path());
     let mut ids = publish(&cluster.nodes[1], &key, 1..20);
-    cluster.nodes[2].terminate();
     write("c", &authority, &authority);
-    cluster.join(2);
+    cluster.nodes[2].signal("HUP");
+    wait_for("the authority of the owner", LONG, || {
+        cluster.nodes[2].logs().contains("authorities replaced")
+    });
     ids.extend(publish(&cluster.nodes[2], &key, 20..40));
     assert_all_arrive(&cluster.nodes[1], &sink, &["taken"], &ids);
 
@@ -323,10 +325,13 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_an
     cluster.nodes[0].topic("server", "EventGridSchema");
     cluster.nodes[0].subscribe("server", "all", &SubscriptionSpec::new(&subscriber.url()));
 
-    // The servers of NATS take another authority of clients. The new certificates end within
-    // `system_topic.certificate_expiry`.
+    // The servers of NATS take another authority of clients, and have a certificate of another one
+    // themselves. The new certificates end within `system_topic.certificate_expiry`.
     cluster.nats.0[0].kill();
-    fs::write(file("clients.pem"), next.pem()).expect("a file");
+    for name in ["clients.pem", "ca.pem"] {
+        fs::write(file(name), next.pem()).expect("a file");
+    }
+    next.issue("127.0.0.1").write(folder.path(), "server");
     next.ending("gridhook", 10 * DAY)
         .write(folder.path(), "client");
     authority
@@ -339,6 +344,9 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_an
             .matches("certificate replaced")
             .count()
             == 2
+    });
+    wait_for("the new authority", LONG, || {
+        cluster.nodes[0].logs().contains("authorities replaced")
     });
     cluster.nats.0[0].resume();
     wait_for("writes", START, || {
