@@ -34,8 +34,8 @@ const PHASES: [StartPhase; 4] = [
 ];
 
 /// The problem of a node that is cut off from NATS.
-const CUT_OFF: &str = "this node cannot reach the NATS servers: it owns nothing, and its copies may \
-    be old";
+const CUT_OFF: &str = "this node cannot use the NATS servers, and its log has the reason: it owns \
+    nothing, and its copies may be old";
 
 /// The problem of a store that no node owns.
 const NO_OWNER: &str = "requests wait, because no node of the cluster owns the store";

@@ -10,6 +10,8 @@
 //! | [`assertion`] | the signed assertion for which an issuer gives tokens |
 //! | [`signature`] | signatures of requests |
 //! | [`trust`] | trusted authorities and client certificates |
+//! | [`authorities`] | verifies certificates by authorities that can be replaced |
+//! | [`watched_files`] | files that are read again |
 //! | [`resolver`] | name resolution with a cache |
 //! | [`dial`] | opens connections |
 //! | [`socket`] | monitors them |
@@ -31,6 +33,7 @@
 
 pub mod address;
 pub mod assertion;
+pub mod authorities;
 pub mod bodies;
 pub mod call;
 pub mod clients;
@@ -54,9 +57,11 @@ pub mod socket;
 pub mod sockets;
 pub mod test_endpoint;
 pub mod trust;
+pub mod watched_files;
 pub mod webhook;
 
 pub use address::AddressRules;
+pub use authorities::Authorities;
 pub use call::{LateRequest, RequestInFlight};
 pub use request::{Destination, OutgoingRequest, RequestHeader, build};
 pub use sender::{Batch, HttpSender, HttpTarget, Sender, Sent, ShownRequest, WebhookEncoding};

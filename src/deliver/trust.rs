@@ -22,6 +22,8 @@ use rustls::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::authorities::Authorities;
+
 /// The extension of the files of client certificates.
 pub const CLIENT_CERTIFICATE: &str = "crt";
 
@@ -34,6 +36,9 @@ pub enum TrustError {
     /// The TLS library could not be set up.
     #[error("cannot set up TLS")]
     Tls(#[from] rustls::Error),
+    /// The verifier of certificates could not be set up.
+    #[error("cannot set up TLS")]
+    Verifier(#[from] rustls::client::VerifierBuilderError),
 }
 
 /// A source of trusted authorities.
@@ -79,6 +84,7 @@ impl MinimumTlsVersion {
 /// Trusted authorities, and the client certificate. Loaded once, shared by all clients.
 #[derive(Clone, Debug)]
 pub struct TlsTrust {
+    authorities: Arc<Authorities>,
     config: Arc<ClientConfig>,
     /// The configuration with TLS 1.3 only.
     strict: Arc<ClientConfig>,
@@ -104,12 +110,18 @@ impl TlsTrust {
         roots: &[TrustRoots],
         version: MinimumTlsVersion,
     ) -> Result<Self, TrustError> {
-        let store = share_root_store(load_root_store(roots)?);
+        let (authorities, roots) = Authorities::load(roots)?;
+        let authorities = Arc::new(authorities);
         Ok(Self {
-            config: client_config(&store, version)?,
-            strict: client_config(&store, MinimumTlsVersion::Tls13)?,
-            roots: store.len(),
+            config: client_config(&authorities, version)?,
+            strict: client_config(&authorities, MinimumTlsVersion::Tls13)?,
+            authorities,
+            roots,
         })
+    }
+
+    pub fn authorities(&self) -> &Arc<Authorities> {
+        &self.authorities
     }
 
     /// The number of trusted authorities. Without any, every https endpoint fails.
@@ -139,6 +151,7 @@ impl TlsTrust {
             config.resumption = rustls::client::Resumption::default();
         }
         Ok(Self {
+            authorities: Arc::clone(&self.authorities),
             config: Arc::new(config),
             strict: Arc::new(strict),
             roots: self.roots,
@@ -172,7 +185,7 @@ impl TlsTrust {
 
 /// The store itself, or the one that was shared last if it has the same authorities: the cores of a
 /// process load the same.
-fn share_root_store(store: RootCertStore) -> Arc<RootCertStore> {
+pub(super) fn share_root_store(store: RootCertStore) -> Arc<RootCertStore> {
     static LAST: Mutex<Weak<RootCertStore>> = Mutex::new(Weak::new());
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     let shared = last.upgrade().filter(|last| last.roots == store.roots);
@@ -182,12 +195,13 @@ fn share_root_store(store: RootCertStore) -> Arc<RootCertStore> {
 }
 
 fn client_config(
-    roots: &Arc<RootCertStore>,
+    authorities: &Arc<Authorities>,
     version: MinimumTlsVersion,
 ) -> Result<Arc<ClientConfig>, TrustError> {
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(version.and_later())?
-        .with_root_certificates(Arc::clone(roots))
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::clone(authorities) as _)
         .with_no_client_auth();
     // Not h2: awc reuses an HTTP/2 connection without checking it, and `socket` follows one request
     // on a connection.
@@ -199,7 +213,7 @@ fn client_config(
 ///
 /// # Errors
 /// If a file has no usable certificate.
-pub fn load_root_store(roots: &[TrustRoots]) -> Result<RootCertStore, TrustError> {
+pub(super) fn load_root_store(roots: &[TrustRoots]) -> Result<RootCertStore, TrustError> {
     let mut store = RootCertStore::empty();
     for root in roots {
         match root {

@@ -1,11 +1,18 @@
 //! Reloads settings and the files that they name on SIGHUP.
 //!
-//! Applied at once: the server's certificate, client certificates, the admin token, the issuer's
-//! keys, `log.filter`, and access to metrics. Other changes need a restart, and the log names them.
+//! Applied at once: the server's certificate, client certificates, authorities, the admin token, the
+//! issuer's keys, `log.filter`, and access to metrics. Other changes need a restart, and the log names them.
 //! Invalid settings change nothing. SIGUSR1 and SIGUSR2 are ignored, because their default action
 //! would end the process.
 
-use std::{collections::BTreeMap, io, path::Path, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 
 use actix_web::web;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -73,14 +80,13 @@ pub(super) struct Reload {
 }
 
 impl Reload {
-    /// Reloads on each SIGHUP, and checks the client certificates at each `server.tls_reload`.
+    /// Reloads on each SIGHUP, and checks the files of TLS at each `server.tls_reload`.
     pub(super) async fn run(self: Rc<Self>, mut signals: ReloadSignals, config: Config) {
         let mut running = config::effective_settings(&self.sources).unwrap_or_default();
         self.control
             .set_settings(settings::changed_settings(&running));
-        if let Some(folder) = config.delivery.client_certificates_dir.clone() {
-            actix_rt::spawn(Rc::clone(&self).watch_folder(folder, config.server.tls_reload));
-        }
+        let folder = config.delivery.client_certificates_dir.clone();
+        actix_rt::spawn(Rc::clone(&self).watch_files(folder, config.server.tls_reload));
         while signals.hangup.recv().await.is_some() {
             let (fresh, now) = match Config::load(&self.sources)
                 .and_then(|fresh| Ok((fresh, config::effective_settings(&self.sources)?)))
@@ -163,6 +169,7 @@ impl Reload {
             Some(folder) => self.reload_client_certificates(folder).await,
             None => "none".to_owned(),
         };
+        let authorities = self.reload_authorities().await;
         let issuer_keys = match &self.keys {
             Some(keys) => keys
                 .read()
@@ -173,6 +180,7 @@ impl Reload {
         tracing::info!(
             certificate,
             client_certificates,
+            authorities,
             admin_token,
             issuer_keys,
             metrics,
@@ -181,11 +189,21 @@ impl Reload {
         );
     }
 
-    async fn watch_folder(self: Rc<Self>, folder: std::path::PathBuf, every: Duration) {
+    /// Checks the authorities and the folder of client certificates.
+    async fn watch_files(self: Rc<Self>, folder: Option<PathBuf>, every: Duration) {
         loop {
             tokio::time::sleep(every).await;
-            self.reload_client_certificates(&folder).await;
+            self.reload_authorities().await;
+            if let Some(folder) = &folder {
+                self.reload_client_certificates(folder).await;
+            }
         }
+    }
+
+    async fn reload_authorities(&self) -> &'static str {
+        let authorities = Arc::clone(self.trust.authorities());
+        let reload = tokio::task::spawn_blocking(move || authorities.reload());
+        reload.await.unwrap_or("not readable")
     }
 
     /// Reloads the client certificates and describes the result.

@@ -3,20 +3,19 @@
 //!
 //! The files are checked at each `server.tls_reload` and on SIGHUP. A new certificate applies to
 //! new connections. Files that cannot be used (for example, a new certificate beside an old key)
-//! leave the last certificate in use and are logged once for each change. Authorities are read at
-//! the start.
+//! leave the last certificate in use and are logged once for each change. The files of authorities are
+//! read again like those of certificates.
 //!
 //! Not here: requesting certificates. ACME clients do that.
 
 use std::{
-    io,
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock, Weak},
     time::Duration,
 };
 
 #[cfg(feature = "nats")]
-use rustls::{ClientConfig, server::WebPkiClientVerifier};
+use rustls::ClientConfig;
 use rustls::{
     ServerConfig, SignatureScheme,
     client::ResolvesClientCert,
@@ -31,17 +30,22 @@ use tokio::signal::unix::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use gridhook_config as config;
-use gridhook_deliver::trust::{self, load_identity};
 #[cfg(feature = "nats")]
-use gridhook_deliver::trust::{MinimumTlsVersion, TrustRoots};
+use gridhook_deliver::{
+    Authorities,
+    trust::{MinimumTlsVersion, TrustRoots},
+};
+use gridhook_deliver::{
+    trust::{self, load_identity},
+    watched_files::{FilesChange, WatchedFiles},
+};
 
 #[derive(Debug)]
 pub(super) struct ReloadableCertificate {
     certificate: PathBuf,
     key: PathBuf,
+    files: WatchedFiles,
     current: RwLock<Arc<CertifiedKey>>,
-    /// The content of the files at the last check.
-    seen: RwLock<(Vec<u8>, Vec<u8>)>,
 }
 
 impl ResolvesServerCert for ReloadableCertificate {
@@ -66,13 +70,13 @@ impl ReloadableCertificate {
     /// # Errors
     /// If they cannot be used.
     pub(super) fn load(certificate: PathBuf, key: PathBuf) -> Result<Self, trust::TrustError> {
-        let last_read = RwLock::new(read(&certificate, &key).unwrap_or_default());
+        let files = WatchedFiles::new(vec![certificate.clone(), key.clone()]);
         let current = RwLock::new(Arc::new(read_certified_key(&certificate, &key)?));
         Ok(Self {
             certificate,
             key,
+            files,
             current,
-            seen: last_read,
         })
     }
 
@@ -90,18 +94,11 @@ impl ReloadableCertificate {
 
     /// Reads the files, and takes a new certificate. Blocks.
     pub(super) fn reload_files(&self) -> &'static str {
-        let contents = match read(&self.certificate, &self.key) {
-            Ok(found) => found,
-            // The files are missing or being replaced; the last certificate stays in use.
-            Err(error) => {
-                tracing::debug!(%error, "a certificate cannot be read");
-                return "not readable";
-            }
-        };
-        if *self.seen.read().unwrap_or_else(PoisonError::into_inner) == contents {
-            return "unchanged";
+        match self.files.look() {
+            FilesChange::Unchanged => return "unchanged",
+            FilesChange::NotReadable => return "not readable",
+            FilesChange::New => {}
         }
-        *self.seen.write().unwrap_or_else(PoisonError::into_inner) = contents;
         match read_certified_key(&self.certificate, &self.key) {
             Ok(fresh) => {
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
@@ -115,10 +112,6 @@ impl ReloadableCertificate {
             }
         }
     }
-}
-
-fn read(certificate: &Path, key: &Path) -> io::Result<(Vec<u8>, Vec<u8>)> {
-    Ok((std::fs::read(certificate)?, std::fs::read(key)?))
 }
 
 fn read_certified_key(certificate: &Path, key: &Path) -> Result<CertifiedKey, trust::TrustError> {
@@ -154,6 +147,7 @@ pub(super) fn listener_tls(
 #[cfg(feature = "nats")]
 pub(super) struct NodeTls {
     pub(super) certificate: Arc<ReloadableCertificate>,
+    pub(super) authorities: Arc<Authorities>,
     /// The end of an owner.
     pub(super) server: ServerConfig,
     /// The end of a node that calls an owner.
@@ -174,58 +168,74 @@ impl NodeTls {
         let certificate =
             ReloadableCertificate::load(identity.certificate.clone(), identity.key.clone())?;
         let certificate = Arc::new(certificate);
-        let roots = Arc::new(trust::load_root_store(&[TrustRoots::File(
-            authorities.clone(),
-        )])?);
+        let roots = [TrustRoots::File(authorities.clone())];
+        let authorities = Arc::new(Authorities::load(&roots)?.0);
         let provider = Arc::new(ring::default_provider());
         let versions = MinimumTlsVersion::Tls13.and_later();
-        let nodes =
-            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
-                .build();
-        let nodes = nodes.map_err(|error| trust::TrustError::File {
-            path: authorities.clone(),
-            detail: error.to_string(),
-        })?;
         let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)?
-            .with_client_cert_verifier(nodes)
+            .with_client_cert_verifier(Arc::clone(&authorities) as _)
             .with_cert_resolver(Arc::clone(&certificate) as Arc<dyn ResolvesServerCert>);
         let client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)?
-            .with_root_certificates(roots)
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::clone(&authorities) as _)
             .with_client_cert_resolver(Arc::clone(&certificate) as Arc<dyn ResolvesClientCert>);
         Ok(Self {
             certificate,
+            authorities,
             server,
             client,
         })
     }
 }
 
+/// The files of TLS between nodes, and between a node and NATS.
+#[cfg(feature = "nats")]
+#[derive(Clone, Default)]
+pub(super) struct NodeTlsState {
+    /// The certificates that the node shows.
+    pub(super) certificates: Vec<Arc<ReloadableCertificate>>,
+    pub(super) authorities: Vec<Arc<Authorities>>,
+}
+
+#[cfg(feature = "nats")]
+impl NodeTlsState {
+    /// Reads all files. Blocks.
+    fn reload_files(&self, is_requested: bool) {
+        let mut certificates = Vec::new();
+        for certificate in &self.certificates {
+            certificates.push(certificate.reload_files());
+        }
+        let mut authorities = Vec::new();
+        for trusted in &self.authorities {
+            authorities.push(trusted.reload());
+        }
+        if is_requested {
+            let certificates = certificates.join(", ");
+            let authorities = authorities.join(", ");
+            tracing::info!(certificates, authorities, "reloaded TLS of the node");
+        }
+    }
+}
+
 /// Checks the files of a node of a cluster periodically and on SIGHUP, as long as the process runs.
 /// The part of `reload` that a standby needs, too.
 #[cfg(feature = "nats")]
-pub(super) async fn keep_node_fresh(
-    certificates: Vec<Arc<ReloadableCertificate>>,
-    every: Duration,
-) {
+pub(super) async fn keep_node_fresh(state: NodeTlsState, every: Duration) {
     // `reload` has installed the handler before.
     let Ok(mut hangup) = signal(SignalKind::hangup()) else {
         return;
     };
     loop {
-        tokio::select! {
-            () = tokio::time::sleep(every) => {}
-            _ = hangup.recv() => {}
-        }
-        let certificates = certificates.clone();
-        let reload = tokio::task::spawn_blocking(move || {
-            for certificate in certificates {
-                certificate.reload_files();
-            }
-        });
+        let is_requested = tokio::select! {
+            () = tokio::time::sleep(every) => false,
+            _ = hangup.recv() => true,
+        };
+        let state = state.clone();
+        let reload = tokio::task::spawn_blocking(move || state.reload_files(is_requested));
         if reload.await.is_err() {
-            tracing::error!("reading a certificate panicked");
+            tracing::error!("reading the files of TLS panicked");
         }
     }
 }

@@ -99,6 +99,41 @@ async fn an_unknown_authority_and_a_wrong_name_have_different_errors() {
 }
 
 #[actix_rt::test]
+async fn new_authorities_apply_to_the_next_connection() {
+    let (folder, _) = known();
+    let file = folder.path().join("ca.pem");
+    let next = Authority::new();
+    let endpoint = Endpoint::start_tls(
+        vec![respond(200, "", "")],
+        next.endpoint("localhost", rustls::ALL_VERSIONS),
+    );
+    let trust = TlsTrust::load_roots(&[TrustRoots::File(file.clone())], MinimumTlsVersion::Tls12)
+        .expect("an authority");
+    let client = WebhookClient::new(ClientOptions {
+        trust: trust.clone(),
+        ..options()
+    });
+    let post = async || post_to(&client, &url(&endpoint, "localhost"), AMPLE).await;
+    assert_eq!(
+        post().await.outcome,
+        Outcome::Failed(Failure::SocketError),
+        "the first authority"
+    );
+    let authorities = trust.authorities();
+    assert_eq!(authorities.reload(), "unchanged");
+    std::fs::write(&file, &next.pem()[..200]).expect("written");
+    assert_eq!(authorities.reload(), "not usable");
+    std::fs::remove_file(&file).expect("removed");
+    assert_eq!(authorities.reload(), "not readable");
+    assert_eq!(post().await.outcome, Outcome::Failed(Failure::SocketError));
+    std::fs::write(&file, next.pem()).expect("written");
+    assert_eq!(authorities.reload(), "new");
+    assert_eq!(authorities.reload(), "unchanged");
+    let response = post().await;
+    assert_eq!(response.outcome, Outcome::Delivered, "{}", response.detail);
+}
+
+#[actix_rt::test]
 async fn an_unanswered_tls_handshake_is_a_timeout_with_its_cause() {
     let endpoint = Endpoint::start(vec![respond(200, "", "")]);
     let response = post_to(

@@ -130,6 +130,15 @@ impl Nats {
         });
     }
 
+    /// Gives all users another password, which the clients of this type do not know.
+    pub(crate) fn replace_password(&self, password: &str) {
+        let settings = fs::read_to_string(self.settings()).expect("settings");
+        fs::write(self.settings(), settings.replace(PASSWORD, password)).expect("settings");
+        let mut reload = Command::new("kill");
+        reload.args(["-HUP", &self.id().to_string()]);
+        assert!(reload.status().expect("kill runs").success());
+    }
+
     /// Kills the server with SIGKILL.
     pub(crate) fn kill(&mut self) {
         let mut child = self.child.take().expect("a server that runs");

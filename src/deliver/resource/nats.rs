@@ -69,3 +69,6 @@ fn new_publisher(_: &SenderContext<'_>, _: &str) -> Result<Rc<dyn Sender>, Sende
 #[cfg(feature = "nats")]
 #[path = "nats/client.rs"]
 mod client;
+#[cfg(feature = "nats")]
+#[path = "nats/credentials.rs"]
+pub mod credentials;

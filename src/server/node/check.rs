@@ -23,9 +23,12 @@ use gridhook_journal::changelog::nats::{NatsConnection, NatsError, ServerProblem
 
 use super::{
     join::{ADMIN_TOKEN, load_connector, load_nats_tls, read_secret, shared_settings},
-    nats::{nats_credentials, stored_shards, stream_names},
+    nats::{login_reader, stored_shards, stream_names},
 };
-use crate::front::hop::{HopTarget, NodeSecret, OwnerConnector};
+use crate::{
+    front::hop::{HopTarget, NodeSecret, OwnerConnector},
+    tls::NodeTlsState,
+};
 
 /// The longest difference between the clocks of this machine and of the NATS servers.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
@@ -58,7 +61,7 @@ pub(crate) fn examine_cluster(cluster: &Cluster, config: &Config) -> ClusterFind
     let mut findings = ClusterFindings::default();
     let secret = findings.note(read_secret(&cluster.secret_file));
     check_node_address(cluster, &mut findings);
-    let tls = match load_nats_tls(cluster, config, &mut Vec::new()) {
+    let tls = match load_nats_tls(cluster, config, &mut NodeTlsState::default()) {
         Ok(tls) => tls,
         Err(error) => {
             findings.problems.push(format!("TLS to NATS: {error}"));
@@ -111,8 +114,8 @@ fn connect(
     login: &NatsLogin,
     tls: Option<&rustls::ClientConfig>,
 ) -> Result<NatsConnection, String> {
-    let credentials = nats_credentials(login).map_err(|error| error.to_string())?;
-    NatsConnection::connect(urls, &credentials, tls).map_err(|error| error.to_string())
+    let read_login = login_reader(login).map_err(|error| error.to_string())?;
+    NatsConnection::connect(urls, &read_login, tls).map_err(|error| error.to_string())
 }
 
 /// The address of this node for the others.

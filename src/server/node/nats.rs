@@ -14,9 +14,10 @@ use gridhook_cluster::{
     stream_name,
 };
 use gridhook_config::{Cluster, NatsLogin, count_with_control};
+use gridhook_deliver::resource::nats::credentials::Credentials;
 use gridhook_journal::changelog::{
     Changelog,
-    nats::{Credentials, NatsConnection, NatsError, StreamSettings},
+    nats::{Login, NatsConnection, NatsError, ReadLogin, StreamSettings},
 };
 
 /// How often the records are read again at the start.
@@ -55,8 +56,8 @@ pub(super) fn open_resources(
     first_sequences: &[Option<u64>],
 ) -> Result<NatsResources, ClusterError> {
     let connect = |login: &NatsLogin| {
-        let credentials = nats_credentials(login)?;
-        NatsConnection::connect(&cluster.urls, &credentials, tls).map_err(cluster_error_from_nats)
+        NatsConnection::connect(&cluster.urls, &login_reader(login)?, tls)
+            .map_err(cluster_error_from_nats)
     };
     let system_connection = cluster.system_login.as_ref().map(connect).transpose()?;
     if let Some(connection) = &system_connection {
@@ -184,8 +185,8 @@ pub(super) fn check_shards(
     cluster: &Cluster,
     tls: Option<&rustls::ClientConfig>,
 ) -> Result<(), ClusterError> {
-    let credentials = nats_credentials(&cluster.login)?;
-    let Ok(connection) = NatsConnection::connect(&cluster.urls, &credentials, tls) else {
+    let read_login = login_reader(&cluster.login)?;
+    let Ok(connection) = NatsConnection::connect(&cluster.urls, &read_login, tls) else {
         return Ok(());
     };
     let records = NatsRecords::open_bucket(&connection, &bucket_name(&cluster.name));
@@ -331,9 +332,8 @@ pub(super) fn list_living_nodes(
     cluster: &Cluster,
     tls: Option<&rustls::ClientConfig>,
 ) -> Result<Vec<String>, ClusterError> {
-    let connection =
-        NatsConnection::connect(&cluster.urls, &nats_credentials(&cluster.login)?, tls)
-            .map_err(cluster_error_from_nats)?;
+    let connection = NatsConnection::connect(&cluster.urls, &login_reader(&cluster.login)?, tls)
+        .map_err(cluster_error_from_nats)?;
     let records = NatsRecords::open_bucket(&connection, &bucket_name(&cluster.name));
     let read_nodes = || -> Result<_, ClusterError> {
         let stored = connection.runtime().block_on(records.read());
@@ -367,15 +367,38 @@ pub(super) fn cluster_error_from_nats(error: NatsError) -> ClusterError {
     ClusterError::Engine(error.to_string())
 }
 
-pub(super) fn nats_credentials(login: &NatsLogin) -> Result<Credentials, ClusterError> {
+/// Reads the files of a login for each connection.
+///
+/// # Errors
+/// If they cannot be used now.
+pub(super) fn login_reader(login: &NatsLogin) -> Result<ReadLogin, ClusterError> {
+    read_login(login, &[])?;
+    let login = login.clone();
+    Ok(Arc::new(move |nonce| {
+        read_login(&login, nonce).map_err(|error| error.to_string())
+    }))
+}
+
+fn read_login(login: &NatsLogin, nonce: &[u8]) -> Result<Login, ClusterError> {
     Ok(match login {
-        NatsLogin::Anonymous => Credentials::None,
+        NatsLogin::Anonymous => Login::Anonymous,
         NatsLogin::Credentials(path) => {
-            Credentials::File(read_credential("cluster.credentials", path)?)
+            let text = read_credential("cluster.credentials", path)?;
+            let Some(credentials) = Credentials::parse(&text) else {
+                return Err(ClusterError::Setting {
+                    key: "cluster.credentials",
+                    what: format!(
+                        "{} is not a credentials file of NATS; expected the JWT and the seed of a \
+                         user",
+                        path.display()
+                    ),
+                });
+            };
+            Login::Signed(credentials.jwt().to_owned(), credentials.sign(nonce))
         }
-        NatsLogin::Password(name, path) => {
+        NatsLogin::Password(user, path) => {
             let password = read_credential("cluster.password_file", path)?;
-            Credentials::Password(name.clone(), password)
+            Login::Password(user.clone(), password)
         }
     })
 }

@@ -19,7 +19,7 @@ use crate::{
         certificates::{Authority, DAY, days_left},
         endpoint::{Endpoint, respond},
         load,
-        nats::{NatsCluster, has_nats},
+        nats::{NatsCluster, PASSWORD, has_nats},
         port::ReservedPort,
         server::{SCOPE, Server, SubscriptionSpec, events_path, wait_for},
         sink::Sink,
@@ -107,9 +107,11 @@ fn nodes_speak_tls_refuse_strangers_and_take_new_certificates() {
 
     replace_a_certificate(&cluster.nodes, &authority, folder.path());
     let mut ids = publish(&cluster.nodes[1], &key, 1..20);
-    cluster.nodes[2].terminate();
     write("c", &authority, &authority);
-    cluster.join(2);
+    cluster.nodes[2].signal("HUP");
+    wait_for("the authority of the owner", LONG, || {
+        cluster.nodes[2].logs().contains("authorities replaced")
+    });
     ids.extend(publish(&cluster.nodes[2], &key, 20..40));
     assert_all_arrive(&cluster.nodes[1], &sink, &["taken"], &ids);
 
@@ -323,10 +325,13 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_an
     cluster.nodes[0].topic("server", "EventGridSchema");
     cluster.nodes[0].subscribe("server", "all", &SubscriptionSpec::new(&subscriber.url()));
 
-    // The servers of NATS take another authority of clients. The new certificates end within
-    // `system_topic.certificate_expiry`.
+    // The servers of NATS take another authority of clients, and have a certificate of another one
+    // themselves. The new certificates end within `system_topic.certificate_expiry`.
     cluster.nats.0[0].kill();
-    fs::write(file("clients.pem"), next.pem()).expect("a file");
+    for name in ["clients.pem", "ca.pem"] {
+        fs::write(file(name), next.pem()).expect("a file");
+    }
+    next.issue("127.0.0.1").write(folder.path(), "server");
     next.ending("gridhook", 10 * DAY)
         .write(folder.path(), "client");
     authority
@@ -339,6 +344,9 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_an
             .matches("certificate replaced")
             .count()
             == 2
+    });
+    wait_for("the new authority", LONG, || {
+        cluster.nodes[0].logs().contains("authorities replaced")
     });
     cluster.nats.0[0].resume();
     wait_for("writes", START, || {
@@ -391,4 +399,40 @@ fn a_standby_reads_the_certificate_for_clients_again_on_sighup() {
     let mut client = standby.client();
     client.ask("GET", "/healthz", &[], b"").expect("it answers");
     assert_eq!(client.certificate(), Some(second.certificate.to_vec()));
+}
+
+#[test]
+fn a_node_logs_in_with_a_new_password_of_nats_without_a_restart() {
+    if !has_nats() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let password = folder.path().join("password");
+    fs::write(&password, PASSWORD).expect("a file");
+    let own = |_: &str| {
+        let keys = ["CLUSTER__PASSWORD_FILE", "CLUSTER__SYSTEM_PASSWORD_FILE"];
+        let setting = |key| (key, password.display().to_string());
+        keys.map(setting).to_vec()
+    };
+    let mut cluster = Cluster::prepare_on(NatsCluster::start(1, "always"), own);
+    cluster.join(0);
+    assert_eq!(cluster.owner(), 0);
+    let node = &cluster.nodes[0];
+    let is_ready = || {
+        let response = node.client().ask("GET", "/readyz", &[], b"");
+        response.is_ok_and(|response| response.status == 200)
+    };
+    cluster.nats.0[0].replace_password("another-password");
+    wait_for("the node to be cut off", LONG, || !is_ready());
+    wait_for("the reason in the log", LONG, || {
+        let logs = node.logs();
+        let mut lines = logs.lines();
+        lines.any(|line| {
+            line.contains("the NATS server cannot be used")
+                && line.contains("authorization violation")
+        })
+    });
+    fs::write(&password, "another-password\n").expect("a file");
+    wait_for("the node to log in", START, is_ready);
+    node.topic("orders", "EventGridSchema");
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::{sync::Mutex, time::timeout};
 use url::Url;
 
-use self::wire::{Credentials, Login, OutgoingMessage, Reply, Wire, WireError};
+use self::wire::{Login, OutgoingMessage, Reply, Wire, WireError};
 use crate::{
     Batch, Sender, Sent,
     error::{SenderError, UnreachableError},
@@ -20,7 +20,7 @@ use crate::{
     request::RequestError,
     resource::{
         Connection, EventResults, ResourceTarget, SenderContext, content_type, credential_refused,
-        result_of, send_within, shared::Shared, unreached_result,
+        nats::credentials::Credentials, result_of, send_within, shared::Shared, unreached_result,
     },
 };
 use gridhook_event::{Event, WallTime};

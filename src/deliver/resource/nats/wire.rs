@@ -12,8 +12,6 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use bytes::{Buf as _, Bytes, BytesMut};
-use data_encoding::BASE32_NOPAD;
-use ring::signature::Ed25519KeyPair;
 use rustls::{ClientConfig, pki_types::ServerName};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -24,6 +22,8 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 use url::Url;
+
+use super::super::credentials::Credentials;
 
 /// Maximum length of a line. Large clusters list their servers in one.
 const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -43,64 +43,6 @@ pub(super) enum Login {
     Token(String),
     Password { user: String, password: String },
     Credentials(Rc<Credentials>),
-}
-
-/// A user's JWT, and the key that proves it.
-pub(super) struct Credentials {
-    jwt: String,
-    key: Ed25519KeyPair,
-}
-
-impl Credentials {
-    /// Parses a credentials file of NATS.
-    pub(super) fn parse(file: &str) -> Option<Self> {
-        let mut blocks = file.split("-----BEGIN ").skip(1).filter_map(parse_block);
-        let jwt = blocks.find_map(|(name, text)| (name == "NATS USER JWT").then_some(text))?;
-        let mut blocks = file.split("-----BEGIN ").skip(1).filter_map(parse_block);
-        let seed = blocks.find_map(|(name, text)| (name == "USER NKEY SEED").then_some(text))?;
-        Some(Self {
-            jwt: jwt.to_owned(),
-            key: key_of_seed(seed)?,
-        })
-    }
-}
-
-/// The name of a block of a credentials file, and its first line.
-fn parse_block(text: &str) -> Option<(&str, &str)> {
-    let (name, rest) = text.split_once("-----")?;
-    Some((
-        name,
-        rest.lines().map(str::trim).find(|line| !line.is_empty())?,
-    ))
-}
-
-/// The key of a seed: two bytes that say that it is a user's, 32 bytes of the seed, and a checksum.
-fn key_of_seed(seed: &str) -> Option<Ed25519KeyPair> {
-    let bytes = BASE32_NOPAD
-        .decode(seed.as_bytes())
-        .ok()
-        .filter(|_| seed.starts_with("SU"))?;
-    let (content, checksum) = bytes.split_at_checked(34)?;
-    if checksum != crc16(content).to_le_bytes() {
-        return None;
-    }
-    Ed25519KeyPair::from_seed_unchecked(&content[2..]).ok()
-}
-
-/// CRC-16/XMODEM, as NATS has it.
-fn crc16(bytes: &[u8]) -> u16 {
-    let mut crc: u16 = 0;
-    for byte in bytes {
-        crc ^= u16::from(*byte) << 8;
-        for _ in 0..8 {
-            let is_carried = crc & 0x8000 != 0;
-            crc <<= 1;
-            if is_carried {
-                crc ^= 0x1021;
-            }
-        }
-    }
-    crc
 }
 
 /// Why there is no connection, or no acknowledgement.
@@ -368,10 +310,9 @@ fn connect_options(login: &Login, info: &ServerInfo) -> Value {
             options["pass"] = password.as_str().into();
         }
         Login::Credentials(credentials) => {
-            let signature = credentials
-                .key
-                .sign(info.nonce.as_deref().unwrap_or_default().as_bytes());
-            options["jwt"] = credentials.jwt.as_str().into();
+            let nonce = info.nonce.as_deref().unwrap_or_default();
+            let signature = credentials.sign(nonce.as_bytes());
+            options["jwt"] = credentials.jwt().into();
             options["sig"] = BASE64_URL_SAFE_NO_PAD.encode(signature).into();
         }
     }

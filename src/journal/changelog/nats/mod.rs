@@ -5,10 +5,14 @@
 mod servers;
 mod stream;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use async_nats::{
-    ConnectOptions, ToServerAddrs,
+    Auth, AuthError, ConnectOptions, Server, ToServerAddrs,
     jetstream::{
         self, ErrorCode,
         context::{Context, CreateStreamError, CreateStreamErrorKind, GetStreamErrorKind},
@@ -143,42 +147,40 @@ pub struct NatsConnection {
     _ends: Arc<oneshot::Sender<()>>,
 }
 
-/// How a client logs in.
-pub enum Credentials {
+/// With what a client logs in.
+pub enum Login {
     /// As a client without a name.
-    None,
-    /// With the text of a credentials file.
-    File(String),
-    /// With a name and a password.
+    Anonymous,
+    /// With a user's name and password.
     Password(String, String),
+    /// With a user's JWT, and the signature of the server's nonce.
+    Signed(String, Vec<u8>),
 }
 
+/// Reads the login for one connection, whose nonce is the argument.
+pub type ReadLogin = Arc<dyn Fn(&[u8]) -> Result<Login, String> + Send + Sync>;
+
 impl NatsConnection {
-    /// Connects to one of the servers at `urls` with these credentials, and with TLS if it is given.
+    /// Connects to one of the servers at `urls`, and with TLS if it is given. `read_login` is called
+    /// again for each lost connection, so that a new password needs no restart.
     ///
     /// # Errors
     /// If none can be reached, or if its release or its `max_payload` is too small.
     pub fn connect(
         urls: &[String],
-        credentials: &Credentials,
+        read_login: &ReadLogin,
         tls: Option<&rustls::ClientConfig>,
     ) -> Result<Self, NatsError> {
-        let mut options = ConnectOptions::new();
+        let read_login = Arc::clone(read_login);
+        let mut options = ConnectOptions::with_auth_callback(move |nonce| {
+            std::future::ready(build_auth(&read_login, &nonce))
+        });
         if let Some(tls) = tls {
             let mut tls = tls.clone();
             // They are those of HTTP.
             tls.alpn_protocols.clear();
             options = options.require_tls(true).tls_client_config(tls);
         }
-        let options = match credentials {
-            Credentials::None => options,
-            Credentials::Password(name, password) => {
-                options.user_and_password(name.clone(), password.clone())
-            }
-            Credentials::File(text) => options
-                .credentials(text)
-                .map_err(|error| NatsError::Connect(format!("credentials: {error}")))?,
-        };
         Self::open(urls, options)
     }
 
@@ -203,8 +205,14 @@ impl NatsConnection {
             .collect();
         let addresses = addresses.map_err(|error| NatsError::Connect(error.to_string()))?;
         let addresses: Vec<_> = addresses.into_iter().flatten().collect();
+        let logged_failures = Mutex::new(BTreeMap::new());
         let options = options
             .name("gridhook")
+            .reconnect_to_server_callback(move |servers, _| {
+                log_failures(&servers, &logged_failures);
+                // The client chooses the server.
+                std::future::ready(None)
+            })
             .request_timeout(Some(ANSWER_WAIT))
             .ping_interval(PING_INTERVAL)
             .reconnect_delay_callback(|attempt| {
@@ -445,6 +453,39 @@ impl NatsConnection {
         NatsChangelog {
             connection: self.clone(),
             name: name.to_owned(),
+        }
+    }
+}
+
+fn build_auth(read_login: &ReadLogin, nonce: &[u8]) -> Result<Auth, AuthError> {
+    let mut auth = Auth::new();
+    match read_login(nonce).map_err(AuthError::new)? {
+        Login::Anonymous => {}
+        Login::Password(user, password) => {
+            auth.username = Some(user);
+            auth.password = Some(password);
+        }
+        Login::Signed(jwt, signature) => {
+            auth.jwt = Some(jwt);
+            auth.signature = Some(signature);
+        }
+    }
+    Ok(auth)
+}
+
+/// Logs why each server was not reached at the last attempt, once for each change. The client's own
+/// lines lack the cause.
+fn log_failures(servers: &[Server], logged: &Mutex<BTreeMap<String, String>>) {
+    let mut logged = logged.lock().unwrap_or_else(PoisonError::into_inner);
+    for server in servers {
+        let address = server.addr.as_url_str().to_owned();
+        let Some(error) = &server.last_error else {
+            logged.remove(&address);
+            continue;
+        };
+        if logged.get(&address) != Some(error) {
+            tracing::warn!(server = address, error, "the NATS server cannot be used");
+            logged.insert(address, error.clone());
         }
     }
 }

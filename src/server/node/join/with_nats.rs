@@ -29,7 +29,7 @@ use crate::{
         tenure::StreamLimits,
     },
     settings,
-    tls::{self, NodeTls, ReloadableCertificate},
+    tls::{self, NodeTls, NodeTlsState, ReloadableCertificate},
 };
 use gridhook_admin::ClusterContext;
 use gridhook_cluster as cluster;
@@ -85,7 +85,7 @@ pub(crate) async fn join(
         connector,
         tls,
         nats_tls,
-        certificates,
+        tls_state,
     } = NodeFiles::load(cluster, config)?;
     let listener = TcpListener::bind(cluster.listen).map_err(io_error(format!(
         "cluster.node_listen: cannot listen on {}",
@@ -111,11 +111,9 @@ pub(crate) async fn join(
     let member = member.with_handshake(owner_handshake(connector.clone()));
     // On the thread of the connection, because a busy server must not lose its lease.
     let runtime = connection.runtime();
-    if !certificates.is_empty() {
-        runtime.spawn(tls::keep_node_fresh(
-            certificates.clone(),
-            config.server.tls_reload,
-        ));
+    let certificates = tls_state.certificates.clone();
+    if !tls_state.authorities.is_empty() {
+        runtime.spawn(tls::keep_node_fresh(tls_state, config.server.tls_reload));
     }
     let member = runtime.spawn(member.run());
     let parts = NodeParts {
@@ -151,19 +149,19 @@ struct NodeFiles {
     /// TLS of the listener for other nodes.
     tls: Option<rustls::ServerConfig>,
     nats_tls: Option<rustls::ClientConfig>,
-    /// The certificates that this node shows.
-    certificates: Vec<Arc<ReloadableCertificate>>,
+    tls_state: NodeTlsState,
 }
 
 impl NodeFiles {
     fn load(cluster: &config::Cluster, config: &Config) -> Result<Self, ServerError> {
         let secret = read_secret(&cluster.secret_file)?;
         let node_tls = cluster.node_tls.as_ref().map(NodeTls::load).transpose()?;
-        let mut certificates: Vec<_> = node_tls
-            .iter()
-            .map(|tls| Arc::clone(&tls.certificate))
-            .collect();
-        let nats_tls = load_nats_tls(cluster, config, &mut certificates)?;
+        let mut tls_state = NodeTlsState::default();
+        if let Some(tls) = &node_tls {
+            tls_state.certificates.push(Arc::clone(&tls.certificate));
+            tls_state.authorities.push(Arc::clone(&tls.authorities));
+        }
+        let nats_tls = load_nats_tls(cluster, config, &mut tls_state)?;
         let (tls, tls_connector) = node_tls
             .map(|NodeTls { server, client, .. }| (server, Arc::new(client).into()))
             .unzip();
@@ -172,7 +170,7 @@ impl NodeFiles {
             secret,
             tls,
             nats_tls,
-            certificates,
+            tls_state,
         })
     }
 }
@@ -359,7 +357,7 @@ pub(crate) fn check_shards(config: &Config) -> Result<(), ServerError> {
     let Some(cluster) = &config.cluster else {
         return Ok(());
     };
-    let tls = load_nats_tls(cluster, config, &mut Vec::new())?;
+    let tls = load_nats_tls(cluster, config, &mut NodeTlsState::default())?;
     Ok(nats::check_shards(cluster, tls.as_ref())?)
 }
 
@@ -371,7 +369,7 @@ pub(crate) fn list_living_nodes(config: &Config) -> Result<Vec<String>, ServerEr
     let Some(cluster) = &config.cluster else {
         return Ok(Vec::new());
     };
-    let tls = load_nats_tls(cluster, config, &mut Vec::new())?;
+    let tls = load_nats_tls(cluster, config, &mut NodeTlsState::default())?;
     Ok(nats::list_living_nodes(cluster, tls.as_ref())?)
 }
 
@@ -444,12 +442,12 @@ fn follow_interval(shard: usize, shards: usize) -> Duration {
             .div_ceil(FOLLOWED_AT_ONCE)
 }
 
-/// TLS to the servers of NATS; [`None`] if no address has the scheme `tls`. A client certificate of
-/// this node is added to `certificates`.
+/// TLS to the servers of NATS; [`None`] if no address has the scheme `tls`. Its files are added to
+/// `state`.
 pub(in crate::node) fn load_nats_tls(
     cluster: &config::Cluster,
     config: &Config,
-    certificates: &mut Vec<Arc<ReloadableCertificate>>,
+    state: &mut NodeTlsState,
 ) -> Result<Option<rustls::ClientConfig>, TrustError> {
     if !cluster.urls.iter().any(|url| url.starts_with("tls:")) {
         return Ok(None);
@@ -465,6 +463,7 @@ pub(in crate::node) fn load_nats_tls(
         }
         None => settings::tls_trust(config)?,
     };
+    state.authorities.push(Arc::clone(trust.authorities()));
     let mut tls = rustls::ClientConfig::clone(&trust.config());
     if let Some(config::IdentityFiles { certificate, key }) = identity {
         let certificate = Arc::new(ReloadableCertificate::load(
@@ -473,7 +472,7 @@ pub(in crate::node) fn load_nats_tls(
         )?);
         tls.client_auth_cert_resolver = Arc::clone(&certificate) as _;
         tls.resumption = rustls::client::Resumption::default();
-        certificates.push(certificate);
+        state.certificates.push(certificate);
     }
     Ok(Some(tls))
 }
