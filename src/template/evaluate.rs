@@ -132,6 +132,21 @@ pub(crate) struct Frame {
     pub(crate) results: RefCell<BTreeMap<String, Option<Value>>>,
 }
 
+impl Frame {
+    /// The frame of a call of a function of this template. It has neither the parameters and
+    /// variables of the template nor its resources.
+    pub(crate) fn for_function(&self) -> Self {
+        Self {
+            functions: self.functions.clone(),
+            deployment: self.deployment.clone(),
+            subscription: self.subscription.clone(),
+            resource_group: self.resource_group.clone(),
+            template: self.template.clone(),
+            ..Self::default()
+        }
+    }
+}
+
 /// The names that loops and lambdas add to a scope.
 #[derive(Clone, Default)]
 pub(crate) struct Local {

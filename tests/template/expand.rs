@@ -414,6 +414,21 @@ fn existing_resources_and_loops_are_referred_to_by_symbol() {
 }
 
 #[test]
+fn a_function_of_the_template_knows_the_deployment() {
+    let template = json!({"functions": [{"namespace": "shop", "members": {"place": {
+        "parameters": [{"name": "what", "type": "string"}],
+        "output": {"type": "string", "value": "[concat(deployment().name, ' ', \
+            resourceId(parameters('what'), 'a'), ' ', resourceGroup().name)]"},
+    }}}], "resources": [], "outputs": {
+        "place": {"value": "[shop.place('Microsoft.EventGrid/topics')]"},
+    }});
+    assert_eq!(
+        expanded(&template, &json!({})).outputs["place"]["value"],
+        format!("main {GROUP}Microsoft.EventGrid/topics/a rg")
+    );
+}
+
+#[test]
 fn errors_say_where_they_are() {
     for (template, part) in [
         (json!({"what": 1}), "unknown key what of a template"),

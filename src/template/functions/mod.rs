@@ -179,10 +179,7 @@ fn call_own(scope: &EvaluationScope<'_>, name: &str, arguments: &[Expression]) -
         );
         return Err(EvaluationError::invalid(problem));
     }
-    let mut frame = super::evaluate::Frame {
-        functions: scope.frame.functions.clone(),
-        ..Default::default()
-    };
+    let mut frame = scope.frame.for_function();
     for (parameter, argument) in declarations.iter().zip(arguments) {
         let parameter_name = parameter["name"].as_str().unwrap_or_default().to_owned();
         let value = scope.evaluate_expression(argument)?;
