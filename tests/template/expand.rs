@@ -429,6 +429,18 @@ fn a_function_of_the_template_knows_the_deployment() {
 }
 
 #[test]
+fn a_nullable_parameter_of_a_function_may_be_null() {
+    let template = json!({"functions": [{"namespace": "shop", "members": {"label": {
+        "parameters": [{"name": "team", "type": "string", "nullable": true}],
+        "output": {"type": "string", "value": "[coalesce(parameters('team'), 'none')]"},
+    }}}], "resources": [], "outputs": {"label": {"value": "[shop.label(null())]"}}});
+    assert_eq!(
+        expanded(&template, &json!({})).outputs["label"]["value"],
+        "none"
+    );
+}
+
+#[test]
 fn errors_say_where_they_are() {
     for (template, part) in [
         (json!({"what": 1}), "unknown key what of a template"),
