@@ -387,7 +387,9 @@ fn existing_resources_and_loops_are_referred_to_by_symbol() {
     let template = json!({"languageVersion": "2.0", "resources": {
         "known": {"existing": true, "type": "Microsoft.EventGrid/topics", "apiVersion": "2025-02-15", "name": "orders"},
         "each": {"type": "Microsoft.EventGrid/topics", "name": "[format('t-{0}', copyIndex())]", "copy": {"name": "each", "count": 2}},
+        "old": {"existing": true, "type": "Microsoft.EventGrid/topics", "name": "[format('t-{0}', copyIndex())]", "copy": {"name": "old", "count": 2}},
     }, "outputs": {
+        "first_old": {"type": "string", "value": "[reference('old[0]').endpoint]"},
         "endpoint": {"type": "string", "value": "[reference('known').endpoint]"},
         "second": {"type": "string", "value": "[reference(format('each[{0}]', 1), '2025-02-15', \
             'Full').location]"},
@@ -409,6 +411,7 @@ fn existing_resources_and_loops_are_referred_to_by_symbol() {
         .collect();
     assert_eq!(names, ["t-0", "t-1"], "an existing resource is not created");
     assert_eq!(expansion.outputs["endpoint"]["value"], "e");
+    assert_eq!(expansion.outputs["first_old"]["value"], "e");
     assert_eq!(expansion.outputs["second"]["value"], "local");
     assert_eq!(expansion.outputs["all"]["value"], json!(["local", "local"]));
 }
@@ -438,6 +441,18 @@ fn a_nullable_parameter_of_a_function_may_be_null() {
         expanded(&template, &json!({})).outputs["label"]["value"],
         "none"
     );
+}
+
+#[test]
+fn a_symbolic_name_comes_before_the_name_of_another_resource() {
+    let template = json!({"languageVersion": "2.0", "resources": {
+        "audit": {"type": "Microsoft.EventGrid/domains", "name": "orders"},
+        "orders": {"type": "Microsoft.EventGrid/topics", "name": "shop"},
+    }, "outputs": {"endpoint": {"value": "[reference('orders').endpoint]"}}});
+    let topic = StateKey::get(&format!("{GROUP}Microsoft.EventGrid/topics/shop"));
+    let states = States::from([(topic, json!({"properties": {"endpoint": "e"}}))]);
+    let expansion = expand_with(&template, &json!({}), &states).expect("a template");
+    assert_eq!(expansion.outputs["endpoint"]["value"], "e");
 }
 
 #[test]
