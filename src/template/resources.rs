@@ -121,11 +121,27 @@ impl Place {
     }
 }
 
+/// The action of a deployment that returns its secure outputs. Bicep calls it for them.
+const SECURE_OUTPUTS: &str = "listOutputsWithSecureValues";
+
 /// The outputs and parameters of a template.
 #[derive(Default)]
 struct TemplateResult {
     outputs: Map<String, Value>,
+    /// The values of outputs of a secure type.
+    secure_outputs: Map<String, Value>,
     parameters: Map<String, Value>,
+}
+
+impl TemplateResult {
+    /// The values that a secure output belongs to, or those of the others.
+    fn outputs_of(&mut self, output: &Value) -> &mut Map<String, Value> {
+        if parameters::is_secure(output) {
+            &mut self.secure_outputs
+        } else {
+            &mut self.outputs
+        }
+    }
 }
 
 /// A resource with its loops unrolled and its name known.
@@ -389,10 +405,13 @@ impl Expander<'_> {
         let state = json!({"id": item.id, "name": item.name, "type": DEPLOYMENTS, "properties": {
             "provisioningState": "Succeeded", "outputs": result.outputs, "mode": "Incremental",
         }});
-        self.shared
-            .states
-            .borrow_mut()
-            .insert(StateKey::get(&item.id), state);
+        let mut states = self.shared.states.borrow_mut();
+        states.insert(StateKey::get(&item.id), state);
+        let secure_key = StateKey {
+            action: Some(SECURE_OUTPUTS.to_owned()),
+            ..StateKey::get(&item.id)
+        };
+        states.insert(secure_key, result.secure_outputs.into());
         Ok(())
     }
 
@@ -451,7 +470,9 @@ impl Expander<'_> {
                     };
                     // The other outputs of a nested deployment can be read.
                     if place.level > 0 {
-                        result.outputs.insert(name.clone(), missing_output(&needs));
+                        let missing = missing_output(&needs);
+                        let outputs = result.outputs_of(output);
+                        outputs.insert(name.clone(), missing);
                     }
                     self.expansion.pending.push(PendingValue {
                         what: format!("the output {name}{of}"),
@@ -466,6 +487,7 @@ impl Expander<'_> {
             if parameters::is_secure(output) {
                 add_secrets(&value, &mut self.expansion.secrets);
                 result.outputs.insert(name.clone(), json!({"type": kind}));
+                result.secure_outputs.insert(name.clone(), value);
             } else {
                 result
                     .outputs

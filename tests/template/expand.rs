@@ -417,6 +417,24 @@ fn existing_resources_and_loops_are_referred_to_by_symbol() {
 }
 
 #[test]
+fn a_resource_has_the_secure_output_of_a_nested_deployment() {
+    let nested = json!({"resources": [], "outputs": {
+        "code": {"type": "securestring", "value": "swordfish"},
+    }});
+    let template = json!({"languageVersion": "2.0", "resources": {
+        "topic": {"type": "Microsoft.EventGrid/topics", "name": "orders", "tags": {
+            "code": "[listOutputsWithSecureValues('inner', '2025-04-01').code]",
+        }},
+        "inner": {"type": "Microsoft.Resources/deployments", "name": "inner", "properties": {
+            "mode": "Incremental", "expressionEvaluationOptions": {"scope": "inner"}, "template": nested,
+        }},
+    }});
+    let expansion = expanded(&template, &json!({}));
+    assert_eq!(expansion.resources[0].body["tags"]["code"], "swordfish");
+    assert_eq!(expansion.secrets, ["swordfish"]);
+}
+
+#[test]
 fn a_function_of_the_template_knows_the_deployment() {
     let template = json!({"functions": [{"namespace": "shop", "members": {"place": {
         "parameters": [{"name": "what", "type": "string"}],
