@@ -64,6 +64,8 @@ pub struct DeclaredResource {
     pub names: Vec<String>,
     /// The body of the PUT request of the resource.
     pub body: Value,
+    /// Whether it is left as it is if it exists.
+    pub only_if_not_exists: bool,
 }
 
 impl DeclaredResource {
@@ -98,6 +100,7 @@ impl DeclaredResource {
             group: group.clone(),
             names: own_names,
             body,
+            only_if_not_exists: false,
         })
     }
 

@@ -466,7 +466,11 @@ fn declare_resource(resource: &TemplateResource) -> Result<DeclaredResource, Dec
         resource.scope.as_deref(),
     )?;
     let words: Vec<&str> = names.iter().map(String::as_str).collect();
-    DeclaredResource::new(&group, &words, resource.body.clone())
+    let declared = DeclaredResource::new(&group, &words, resource.body.clone())?;
+    Ok(DeclaredResource {
+        only_if_not_exists: resource.only_if_not_exists,
+        ..declared
+    })
 }
 
 /// Alternating types and names, with those of the resource that it extends.

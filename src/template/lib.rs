@@ -115,6 +115,8 @@ pub struct TemplateResource {
     pub resource_group: String,
     /// The body of the PUT request. Of resources of other providers only deployments are evaluated.
     pub body: Value,
+    /// Whether it is left as it is if it exists (`@onlyIfNotExists()` of Bicep).
+    pub only_if_not_exists: bool,
 }
 
 /// Something that needs a state.

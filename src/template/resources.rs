@@ -8,7 +8,7 @@ use super::{
     DeploymentContext, EvaluationError, Expansion, PendingValue, StateKey, States,
     TemplateResource,
     evaluate::{EvaluationScope, Frame, Local, Parameter, Shared, check_all_known, missing_output},
-    kind_of,
+    find_entry, kind_of,
     parameters::{self, ParameterInput},
 };
 
@@ -323,6 +323,7 @@ impl Expander<'_> {
             subscription: place.subscription,
             resource_group: place.resource_group,
             body: Value::Null,
+            only_if_not_exists: is_only_if_not_exists(item.resource),
         };
         let provider = item.kind.split('/').next().unwrap_or_default();
         if !provider.eq_ignore_ascii_case(PROVIDER) {
@@ -541,6 +542,13 @@ fn add_secrets(value: &Value, secrets: &mut Vec<String>) {
         Value::Object(object) => object.values().for_each(|item| add_secrets(item, secrets)),
         _ => {}
     }
+}
+
+/// Whether the options of a resource leave it as it is if it exists. Bicep writes an empty list.
+fn is_only_if_not_exists(resource: &Map<String, Value>) -> bool {
+    let options = resource.get("@options").and_then(Value::as_object);
+    let option = options.and_then(|options| find_entry(options, "onlyIfNotExists"));
+    option.is_some_and(|option| !matches!(option, Value::Null | Value::Bool(false)))
 }
 
 /// Removes the properties without a value: a property that is null is absent in ARM.
