@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{
     DeploymentContext, EvaluationError, StateKey, States,
     expression::{Expression, parse_expression},
-    find_entry, functions, kind_of,
+    find_entry, functions, kind_of, list_keys,
 };
 
 /// Maximum depth of values and calls, across parameters, variables and functions of the template.
@@ -492,10 +492,9 @@ pub(crate) fn read_property(value: &Value, name: &str) -> Result<Value, Evaluati
     check_is_known(value)?;
     match value {
         Value::Object(object) => find_entry(object, name).cloned().ok_or_else(|| {
-            let names: Vec<&str> = object.keys().map(String::as_str).take(20).collect();
             EvaluationError::invalid(format!(
                 "the object has no property '{name}'; it has {}",
-                names.join(", ")
+                list_keys(object)
             ))
         }),
         other => {

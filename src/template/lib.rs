@@ -157,6 +157,15 @@ fn find_entry<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value
     Some(value)
 }
 
+/// The first keys of an object, for errors.
+fn list_keys(object: &Map<String, Value>) -> String {
+    if object.is_empty() {
+        return "none".to_owned();
+    }
+    let keys: Vec<&str> = object.keys().map(String::as_str).take(20).collect();
+    keys.join(", ")
+}
+
 /// The kind of a value, for errors.
 fn kind_of(value: &Value) -> &'static str {
     match value {

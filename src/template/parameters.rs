@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{EvaluationError, evaluate::Parameter, find_entry, kind_of};
+use super::{EvaluationError, evaluate::Parameter, find_entry, kind_of, list_keys};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ParameterInput {
@@ -70,10 +70,9 @@ pub(crate) fn resolve_parameters(
         .keys()
         .find(|name| find_entry(declared, name).is_none())
     {
-        let names: Vec<&str> = declared.keys().map(String::as_str).collect();
         let problem = format!(
             "the template has no parameter '{unknown}'; it has {}",
-            names.join(", ")
+            list_keys(declared)
         );
         return Err(EvaluationError::invalid(problem));
     }

@@ -291,6 +291,10 @@ fn errors_name_the_function_and_what_is_allowed_and_no_value() {
             "the index 1 is outside of an array of 1",
         ),
         (
+            "createObject().b",
+            "the object has no property 'b'; it has none",
+        ),
+        (
             "format('{0:Q}', 1)",
             "format: the format 'Q' is not supported for a number; expected D, N, X or zeros",
         ),
