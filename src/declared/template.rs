@@ -362,12 +362,18 @@ fn exact_parameters(
             .unwrap_or("string")
             .to_ascii_lowercase();
         if let ParameterInput::Text(text) = input
-            && kind != "string"
-            && kind != "securestring"
+            && !["string", "securestring", "bool"].contains(&kind.as_str())
         {
-            let value = super::parse_exact_json(text)
-                .map_err(|error| error.with_location(format!("the parameter '{name}' ({kind})")))?;
-            *input = ParameterInput::Value(value);
+            match super::parse_exact_json(text) {
+                // The template's reader says what the text should be.
+                Err(DeclarationError::Json(_)) if kind == "int" => {}
+                result => {
+                    let value = result.map_err(|error| {
+                        error.with_location(format!("the parameter '{name}' ({kind})"))
+                    })?;
+                    *input = ParameterInput::Value(value);
+                }
+            }
         }
     }
     Ok(parameters)
