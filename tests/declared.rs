@@ -225,6 +225,16 @@ fn the_text_of_a_parameter_has_its_type() {
 }
 
 #[test]
+fn a_parameter_file_is_not_read_as_a_template() {
+    let file = r#"{"$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentParameters.json#",
+        "contentVersion": "1.0.0.0", "parameters": {"topic": {"value": "orders"}}}"#;
+    let expected = expect![
+        "it is a parameter file; expected a template, and this file with --parameters @FILE"
+    ];
+    expected.assert_eq(&resolve(file, true, &[]));
+}
+
+#[test]
 fn unknown_parts_of_a_template_are_refused_by_name() {
     let check =
         |resource: &str, expected: Expect| check_template(resource, &[("secret", "x")], expected);

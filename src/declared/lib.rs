@@ -361,6 +361,9 @@ pub fn read(
     };
     let is_template = value["resources"].is_array() || value["$schema"].is_string();
     if is_template {
+        if is_parameter_file(&value) {
+            return Err(DeclarationError::ParameterFile);
+        }
         return read_template(&value, group, options);
     }
     if !options.parameters.is_empty() {
@@ -368,6 +371,13 @@ pub fn read(
     }
     let (resources, group) = own::read(value, group)?;
     collect_resources(resources, group, TemplateDetails::default())
+}
+
+fn is_parameter_file(value: &Value) -> bool {
+    let schema = value["$schema"].as_str().unwrap_or_default();
+    schema
+        .to_ascii_lowercase()
+        .contains("/deploymentparameters.json")
 }
 
 /// Reads a template.
