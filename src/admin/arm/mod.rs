@@ -72,6 +72,7 @@ use super::{
 };
 use crate::AdminResult;
 use gridhook_engine::control::registry::TopicHandle;
+use gridhook_publish::strip_byte_order_mark;
 
 /// Maximum size of a body; ARM's limit is 4 MiB.
 pub(super) const BODY_BYTES_MAX: usize = 256 * 1024;
@@ -314,7 +315,7 @@ pub(super) async fn read_json<T: DeserializeOwned>(payload: web::Payload) -> Adm
 
 async fn read_body_up_to(payload: web::Payload, bytes_max: usize) -> AdminResult<Bytes> {
     match tokio::time::timeout(BODY_TIMEOUT, payload.to_bytes_limited(bytes_max)).await {
-        Ok(Ok(Ok(body))) => Ok(body),
+        Ok(Ok(Ok(body))) => Ok(strip_byte_order_mark(body)),
         Ok(Ok(Err(error))) => Err(AdminError::Body(error.to_string())),
         Ok(Err(_)) => Err(AdminError::TooLarge(bytes_max)),
         Err(_) => Err(AdminError::Slow(BODY_TIMEOUT)),
