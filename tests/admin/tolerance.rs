@@ -31,6 +31,7 @@ async fn a_body_may_begin_with_a_byte_order_mark() {
 async fn empty_text_is_no_value_for_optional_properties() {
     let control = ControlFixture::new(ChaosMode::Disabled);
     let topic = json!({"location": "", "properties": {"inputSchema": "", "publicNetworkAccess": "",
+        "encryption": null, "platformCapabilities": {"confidentialCompute": {"mode": "Disabled"}},
         "minimumTlsVersionAllowed": "", "dataResidencyBoundary": "", "duplicateDetectionHistoryTimeWindow": ""}});
     let topic = put(&control, "topics/orders", topic).await;
     assert_eq!(topic["location"], "local");
