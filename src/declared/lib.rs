@@ -18,7 +18,9 @@ use serde_json::Value;
 
 pub use self::{
     error::{DeclarationError, DeclaredError},
-    template::{ForeignResource, ForeignResources, TemplateDetails, TemplateOptions},
+    template::{
+        ForeignResource, ForeignResources, TemplateDetails, TemplateOptions, missing_type_reason,
+    },
 };
 use gridhook_policy::filter::number;
 pub use gridhook_template::{ParameterInput, PendingValue, StateKey, States};

@@ -418,6 +418,18 @@ fn reason_of_provider(kind: &str) -> &'static str {
     "it belongs to another service; a service that exists is named in delivery.resources"
 }
 
+/// Why this server lacks the type of Event Grid's resource or list at a path, if Azure has it.
+pub fn missing_type_reason(path: &str) -> Option<&'static str> {
+    let (kind, scope) = kind_and_scope(path);
+    let provider = kind.split('/').next().unwrap_or_default();
+    if !provider.eq_ignore_ascii_case(PROVIDER) {
+        return None;
+    }
+    unsupported_reason(&kind, scope).filter(|reason| *reason != UNKNOWN_TYPE)
+}
+
+const UNKNOWN_TYPE: &str = "this server has no resources of this type";
+
 /// Why a type of resources of Event Grid is not supported, if it is not.
 fn unsupported_reason(kind: &str, scope: Option<&str>) -> Option<&'static str> {
     let kind = kind.to_ascii_lowercase();
@@ -451,7 +463,7 @@ fn unsupported_reason(kind: &str, scope: Option<&str>) -> Option<&'static str> {
         [.., "eventsubscriptions"]
         | ["topics" | "domains" | "namespaces"]
         | ["domains" | "namespaces", "topics"] => None,
-        _ => Some("this server has no resources of this type"),
+        _ => Some(UNKNOWN_TYPE),
     }
 }
 

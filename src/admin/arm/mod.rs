@@ -71,6 +71,7 @@ use super::{
     shard::ConcernedShards,
 };
 use crate::AdminResult;
+use gridhook_declared::missing_type_reason;
 use gridhook_engine::control::registry::TopicHandle;
 use gridhook_publish::strip_byte_order_mark;
 
@@ -267,11 +268,14 @@ async fn current_body(get: Option<&ArmOperation>, call: Call<'_>) -> Option<Byte
 }
 
 fn unknown_path(path: &str) -> AdminError {
-    match path::other_source(path) {
-        Some(source) => AdminError::NotFound(format!(
+    if let Some(source) = path::other_source(path) {
+        return AdminError::NotFound(format!(
             "'{source}' is not a source of events: event subscriptions belong to a topic, a domain, \
              a topic of a domain or a topic of a namespace."
-        )),
+        ));
+    }
+    match missing_type_reason(path) {
+        Some(reason) => AdminError::NotFound(format!("'{path}' is not supported: {reason}.")),
         None => AdminError::NoSuchPath(path.to_owned()),
     }
 }
