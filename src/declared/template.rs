@@ -409,6 +409,9 @@ fn reason_of_provider(kind: &str) -> &'static str {
     if kind.starts_with("microsoft.authorization/") {
         return "tokens and auth.grants give roles";
     }
+    if kind == "microsoft.resources/resourcegroups" {
+        return "every resource group can be used without being created";
+    }
     if kind.starts_with("microsoft.network/privateendpoints") {
         return "the address that the server listens on decides who reaches it";
     }
