@@ -196,6 +196,45 @@ fn a_template_hangs_subscriptions_on_their_topics_in_several_ways() {
 }
 
 #[test]
+fn the_text_of_a_parameter_has_its_type() {
+    let check = |text: &str, expected: Expect| {
+        let template = r#"{"parameters": {"on": {"type": "bool", "defaultValue": false}, "days": {"type": "Int", "defaultValue": 1}},
+            "resources": [{"type": "Microsoft.EventGrid/topics", "name": "orders", "tags": {"on": "[string(parameters('on'))]", "days": "[string(parameters('days'))]"}}]}"#;
+        expected.assert_eq(&resolve(
+            template,
+            true,
+            &[text.split_once('=').expect("a pair")],
+        ));
+    };
+    check(
+        "on=True",
+        expect![[r#"topic orders …/topics/orders {"tags":{"days":"1","on":"True"}}"#]],
+    );
+    check(
+        "days=7",
+        expect![[r#"topic orders …/topics/orders {"tags":{"days":"7","on":"False"}}"#]],
+    );
+    check(
+        "on=yes",
+        expect!["the parameter 'on' is of the type bool, and its text is not true or false"],
+    );
+    check(
+        "days=week",
+        expect!["the parameter 'days' is of the type int, and its text is not a whole number"],
+    );
+}
+
+#[test]
+fn a_parameter_file_is_not_read_as_a_template() {
+    let file = r#"{"$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentParameters.json#",
+        "contentVersion": "1.0.0.0", "parameters": {"topic": {"value": "orders"}}}"#;
+    let expected = expect![
+        "it is a parameter file; expected a template, and this file with --parameters @FILE"
+    ];
+    expected.assert_eq(&resolve(file, true, &[]));
+}
+
+#[test]
 fn unknown_parts_of_a_template_are_refused_by_name() {
     let check =
         |resource: &str, expected: Expect| check_template(resource, &[("secret", "x")], expected);

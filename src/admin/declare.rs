@@ -68,7 +68,7 @@ async fn put_resource(control: &Control, resource: &DeclaredResource) -> AdminRe
     );
     let call = Call::new(control, permissions, &target, body.as_bytes(), lock);
     let difference = operation.compute_difference(call).await?;
-    if difference.exists && difference.changes.is_empty() {
+    if difference.exists && (difference.changes.is_empty() || resource.only_if_not_exists) {
         return Ok(Applied::Unchanged);
     }
     operation.handle_call(call).await?;

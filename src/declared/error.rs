@@ -35,6 +35,8 @@ pub enum DeclarationError {
         .0.needs.id
     )]
     Pending(Box<PendingValue>),
+    #[error("it is a parameter file; expected a template, and this file with --parameters @FILE")]
+    ParameterFile,
     #[error("only an ARM template has parameters")]
     Parameters,
     #[error("the {0} is declared twice")]

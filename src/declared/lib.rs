@@ -18,7 +18,9 @@ use serde_json::Value;
 
 pub use self::{
     error::{DeclarationError, DeclaredError},
-    template::{ForeignResource, ForeignResources, TemplateDetails, TemplateOptions},
+    template::{
+        ForeignResource, ForeignResources, TemplateDetails, TemplateOptions, missing_type_reason,
+    },
 };
 use gridhook_policy::filter::number;
 pub use gridhook_template::{ParameterInput, PendingValue, StateKey, States};
@@ -64,6 +66,8 @@ pub struct DeclaredResource {
     pub names: Vec<String>,
     /// The body of the PUT request of the resource.
     pub body: Value,
+    /// Whether it is left as it is if it exists.
+    pub only_if_not_exists: bool,
 }
 
 impl DeclaredResource {
@@ -98,6 +102,7 @@ impl DeclaredResource {
             group: group.clone(),
             names: own_names,
             body,
+            only_if_not_exists: false,
         })
     }
 
@@ -358,6 +363,9 @@ pub fn read(
     };
     let is_template = value["resources"].is_array() || value["$schema"].is_string();
     if is_template {
+        if is_parameter_file(&value) {
+            return Err(DeclarationError::ParameterFile);
+        }
         return read_template(&value, group, options);
     }
     if !options.parameters.is_empty() {
@@ -365,6 +373,13 @@ pub fn read(
     }
     let (resources, group) = own::read(value, group)?;
     collect_resources(resources, group, TemplateDetails::default())
+}
+
+fn is_parameter_file(value: &Value) -> bool {
+    let schema = value["$schema"].as_str().unwrap_or_default();
+    schema
+        .to_ascii_lowercase()
+        .contains("/deploymentparameters.json")
 }
 
 /// Reads a template.

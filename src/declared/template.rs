@@ -362,12 +362,18 @@ fn exact_parameters(
             .unwrap_or("string")
             .to_ascii_lowercase();
         if let ParameterInput::Text(text) = input
-            && kind != "string"
-            && kind != "securestring"
+            && !["string", "securestring", "bool"].contains(&kind.as_str())
         {
-            let value = super::parse_exact_json(text)
-                .map_err(|error| error.with_location(format!("the parameter '{name}' ({kind})")))?;
-            *input = ParameterInput::Value(value);
+            match super::parse_exact_json(text) {
+                // The template's reader says what the text should be.
+                Err(DeclarationError::Json(_)) if kind == "int" => {}
+                result => {
+                    let value = result.map_err(|error| {
+                        error.with_location(format!("the parameter '{name}' ({kind})"))
+                    })?;
+                    *input = ParameterInput::Value(value);
+                }
+            }
         }
     }
     Ok(parameters)
@@ -403,6 +409,9 @@ fn reason_of_provider(kind: &str) -> &'static str {
     if kind.starts_with("microsoft.authorization/") {
         return "tokens and auth.grants give roles";
     }
+    if kind == "microsoft.resources/resourcegroups" {
+        return "every resource group can be used without being created";
+    }
     if kind.starts_with("microsoft.network/privateendpoints") {
         return "the address that the server listens on decides who reaches it";
     }
@@ -411,6 +420,18 @@ fn reason_of_provider(kind: &str) -> &'static str {
     }
     "it belongs to another service; a service that exists is named in delivery.resources"
 }
+
+/// Why this server lacks the type of Event Grid's resource or list at a path, if Azure has it.
+pub fn missing_type_reason(path: &str) -> Option<&'static str> {
+    let (kind, scope) = kind_and_scope(path);
+    let provider = kind.split('/').next().unwrap_or_default();
+    if !provider.eq_ignore_ascii_case(PROVIDER) {
+        return None;
+    }
+    unsupported_reason(&kind, scope).filter(|reason| *reason != UNKNOWN_TYPE)
+}
+
+const UNKNOWN_TYPE: &str = "this server has no resources of this type";
 
 /// Why a type of resources of Event Grid is not supported, if it is not.
 fn unsupported_reason(kind: &str, scope: Option<&str>) -> Option<&'static str> {
@@ -445,7 +466,7 @@ fn unsupported_reason(kind: &str, scope: Option<&str>) -> Option<&'static str> {
         [.., "eventsubscriptions"]
         | ["topics" | "domains" | "namespaces"]
         | ["domains" | "namespaces", "topics"] => None,
-        _ => Some("this server has no resources of this type"),
+        _ => Some(UNKNOWN_TYPE),
     }
 }
 
@@ -466,7 +487,11 @@ fn declare_resource(resource: &TemplateResource) -> Result<DeclaredResource, Dec
         resource.scope.as_deref(),
     )?;
     let words: Vec<&str> = names.iter().map(String::as_str).collect();
-    DeclaredResource::new(&group, &words, resource.body.clone())
+    let declared = DeclaredResource::new(&group, &words, resource.body.clone())?;
+    Ok(DeclaredResource {
+        only_if_not_exists: resource.only_if_not_exists,
+        ..declared
+    })
 }
 
 /// Alternating types and names, with those of the resource that it extends.

@@ -16,7 +16,10 @@
 //! permissions; CloudEvents forbids that. They only tell whether an endpoint without permission
 //! understood the request.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{
+    num::{IntErrorKind, NonZeroU32},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -213,10 +216,12 @@ pub fn judge_at_once(origin: &str, response: &ValidationResponse) -> ValidationR
 pub fn parse_rate(allowed: Option<&str>) -> Result<Option<NonZeroU32>, ValidationFailure> {
     match allowed.map(str::trim) {
         None | Some("*") => Ok(None),
-        Some(text) => text
-            .parse()
-            .map(Some)
-            .map_err(|_| ValidationFailure::WrongRate(shorten_text(text))),
+        Some(text) => match text.parse() {
+            Ok(rate) => Ok(Some(rate)),
+            // More requests than can be counted are as many as can.
+            Err(error) if *error.kind() == IntErrorKind::PosOverflow => Ok(Some(NonZeroU32::MAX)),
+            Err(_) => Err(ValidationFailure::WrongRate(shorten_text(text))),
+        },
     }
 }
 

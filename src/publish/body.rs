@@ -2,6 +2,7 @@
 //! actix-web has none of these.
 
 use actix_web::http::header::{CONTENT_LENGTH, HeaderMap};
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{PublishLimits, Refusal};
@@ -19,6 +20,18 @@ pub(super) fn announced_length(headers: &HeaderMap, bytes_max: usize) -> Result<
         Some(length) if length <= bytes_max => Ok(length),
         Some(_) => Err(Refusal::TooLarge { bytes_max }),
         None => Err(Refusal::Broken),
+    }
+}
+
+/// U+FEFF in UTF-8. PowerShell and some editors begin a JSON file with it.
+pub const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// Removes the byte order mark of a body of JSON.
+pub fn strip_byte_order_mark(body: Bytes) -> Bytes {
+    if body.starts_with(BYTE_ORDER_MARK) {
+        body.slice(BYTE_ORDER_MARK.len()..)
+    } else {
+        body
     }
 }
 

@@ -40,7 +40,7 @@ pub enum PlanError {
     #[error(transparent)]
     Destination(#[from] request::RequestError),
     /// The address is not allowed.
-    #[error(transparent)]
+    #[error("destination.properties.endpointUrl is refused: {0}")]
     Address(#[from] AddressRefused),
     /// No client certificate has this name.
     #[error(

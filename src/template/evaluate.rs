@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{
     DeploymentContext, EvaluationError, StateKey, States,
     expression::{Expression, parse_expression},
-    find_entry, functions, kind_of,
+    find_entry, functions, kind_of, list_keys,
 };
 
 /// Maximum depth of values and calls, across parameters, variables and functions of the template.
@@ -126,10 +126,60 @@ pub(crate) struct Frame {
     pub(crate) resource_group: String,
     /// The template itself, for `deployment()`.
     pub(crate) template: Value,
-    /// The ids of the template's resources, by symbolic name or name in lower case.
+    /// The ids of the template's resources by symbolic name, in lower case: several for a loop.
     pub(crate) ids: RefCell<BTreeMap<String, Vec<String>>>,
+    /// Their ids by name, in lower case. A symbolic name comes first.
+    pub(crate) ids_by_name: RefCell<BTreeMap<String, String>>,
     /// Parameters and variables that were evaluated; [`None`] while one is.
     pub(crate) results: RefCell<BTreeMap<String, Option<Value>>>,
+}
+
+impl Frame {
+    /// The frame of a call of a function of this template. It has neither the parameters and
+    /// variables of the template nor its resources.
+    pub(crate) fn for_function(&self) -> Self {
+        Self {
+            functions: self.functions.clone(),
+            deployment: self.deployment.clone(),
+            subscription: self.subscription.clone(),
+            resource_group: self.resource_group.clone(),
+            template: self.template.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Records the symbolic name of a loop, which may have no iterations.
+    pub(crate) fn add_loop(&self, symbol: &str) {
+        let mut ids = self.ids.borrow_mut();
+        ids.entry(symbol.to_ascii_lowercase()).or_default();
+    }
+
+    /// Records the id of a resource by its symbolic name.
+    pub(crate) fn add_symbol(&self, symbol: &str, id: &str) {
+        let mut ids = self.ids.borrow_mut();
+        let ids_of_symbol = ids.entry(symbol.to_ascii_lowercase()).or_default();
+        ids_of_symbol.push(id.to_owned());
+    }
+
+    /// Records the id of a resource by its name. If several resources have the name, it stands for
+    /// the first one.
+    pub(crate) fn add_name(&self, name: &str, id: &str) {
+        let mut ids_by_name = self.ids_by_name.borrow_mut();
+        for name in [name, name.rsplit('/').next().unwrap_or_default()] {
+            let id_of_name = ids_by_name.entry(name.to_ascii_lowercase());
+            id_of_name.or_insert_with(|| id.to_owned());
+        }
+    }
+
+    /// The ids that a symbolic name or a name stands for; [`None`] if the template has neither.
+    pub(crate) fn ids_of(&self, name: &str) -> Option<Vec<String>> {
+        let key = name.to_ascii_lowercase();
+        if let Some(ids) = self.ids.borrow().get(&key) {
+            return Some(ids.clone());
+        }
+        let id = self.ids_by_name.borrow().get(&key)?.clone();
+        Some(vec![id])
+    }
 }
 
 /// The names that loops and lambdas add to a scope.
@@ -442,10 +492,9 @@ pub(crate) fn read_property(value: &Value, name: &str) -> Result<Value, Evaluati
     check_is_known(value)?;
     match value {
         Value::Object(object) => find_entry(object, name).cloned().ok_or_else(|| {
-            let names: Vec<&str> = object.keys().map(String::as_str).take(20).collect();
             EvaluationError::invalid(format!(
                 "the object has no property '{name}'; it has {}",
-                names.join(", ")
+                list_keys(object)
             ))
         }),
         other => {

@@ -115,6 +115,8 @@ pub struct TemplateResource {
     pub resource_group: String,
     /// The body of the PUT request. Of resources of other providers only deployments are evaluated.
     pub body: Value,
+    /// Whether it is left as it is if it exists (`@onlyIfNotExists()` of Bicep).
+    pub only_if_not_exists: bool,
 }
 
 /// Something that needs a state.
@@ -153,6 +155,15 @@ fn find_entry<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value
     let mut entries = object.iter();
     let (_, value) = entries.find(|(known, _)| known.eq_ignore_ascii_case(key))?;
     Some(value)
+}
+
+/// The first keys of an object, for errors.
+fn list_keys(object: &Map<String, Value>) -> String {
+    if object.is_empty() {
+        return "none".to_owned();
+    }
+    let keys: Vec<&str> = object.keys().map(String::as_str).take(20).collect();
+    keys.join(", ")
 }
 
 /// The kind of a value, for errors.

@@ -65,29 +65,16 @@ impl Expander<'_> {
         };
         let name = copy["name"].as_str().unwrap_or(symbol);
         let count = scope.evaluate_count(&copy["count"])?;
-        scope
-            .frame
-            .ids
-            .borrow_mut()
-            .entry(symbol.to_ascii_lowercase())
-            .or_default();
+        if !symbol.is_empty() {
+            scope.frame.add_loop(symbol);
+        }
         for index in 0..count {
             let local = scope.local.in_copy(name, index);
             let scope = EvaluationScope {
                 local: &local,
                 ..*scope
             };
-            let before = items.len();
             self.name_instance(&scope, symbol, resource, place, parent, items)?;
-            // `reference('topics[0]')`
-            if let Some(item) = items.get(before) {
-                let element = format!("{symbol}[{index}]").to_ascii_lowercase();
-                scope
-                    .frame
-                    .ids
-                    .borrow_mut()
-                    .insert(element, vec![item.id.clone()]);
-            }
         }
         Ok(())
     }
@@ -142,21 +129,17 @@ impl Expander<'_> {
         let place = self.place_of(scope, resource, place)?;
         item.separate_extension(&place)?;
         item.id = item.resource_id(&place)?;
-        let mut ids = scope.frame.ids.borrow_mut();
-        for key in [
-            symbol,
-            &item.name,
-            item.name.rsplit('/').next().unwrap_or_default(),
-        ] {
-            let ids_of_name = ids.entry(key.to_ascii_lowercase()).or_default();
-            if !key.is_empty()
-                && !ids_of_name.contains(&item.id)
-                && (key == symbol || ids_of_name.is_empty())
+        scope.frame.add_name(&item.name, &item.id);
+        if !symbol.is_empty() {
+            scope.frame.add_symbol(symbol, &item.id);
+            // `reference('topics[0]')`
+            if resource.contains_key("copy")
+                && let Some((_, index)) = scope.local.copies.last()
             {
-                ids_of_name.push(item.id.clone());
+                let element = format!("{symbol}[{index}]");
+                scope.frame.add_symbol(&element, &item.id);
             }
         }
-        drop(ids);
         if resource.get("existing") == Some(&Value::Bool(true)) {
             return Ok(());
         }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{EvaluationError, evaluate::Parameter, find_entry, kind_of};
+use super::{EvaluationError, evaluate::Parameter, find_entry, kind_of, list_keys};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ParameterInput {
     Value(Value),
-    /// Text: a string, or JSON if the parameter has another type.
+    /// Text of a command line: a string, or JSON if the parameter has another type.
     Text(String),
 }
 
@@ -70,10 +70,9 @@ pub(crate) fn resolve_parameters(
         .keys()
         .find(|name| find_entry(declared, name).is_none())
     {
-        let names: Vec<&str> = declared.keys().map(String::as_str).collect();
         let problem = format!(
             "the template has no parameter '{unknown}'; it has {}",
-            names.join(", ")
+            list_keys(declared)
         );
         return Err(EvaluationError::invalid(problem));
     }
@@ -123,11 +122,23 @@ fn read_input(
         ParameterInput::Text(text) if kind == "string" || kind == "securestring" => {
             Ok(text.as_str().into())
         }
-        ParameterInput::Text(text) => serde_json::from_str(text).map_err(|_| {
+        ParameterInput::Text(text) => parse_text(&kind, text).map_err(|expected| {
             EvaluationError::invalid(format!(
-                "the parameter '{name}' is of the type {kind}, and its text is not JSON"
+                "the parameter '{name}' is of the type {kind}, and its text is not {expected}"
             ))
         }),
+    }
+}
+
+/// Parses the text of a parameter that is no string. A boolean is in any case, as with `az`:
+/// PowerShell writes `True`. An error is what the text should be.
+fn parse_text(kind: &str, text: &str) -> Result<Value, &'static str> {
+    match kind {
+        "bool" if text.eq_ignore_ascii_case("true") => Ok(Value::Bool(true)),
+        "bool" if text.eq_ignore_ascii_case("false") => Ok(Value::Bool(false)),
+        "bool" => Err("true or false"),
+        "int" => serde_json::from_str(text).map_err(|_| "a whole number"),
+        _ => serde_json::from_str(text).map_err(|_| "JSON"),
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     DeploymentContext, EvaluationError, Expansion, PendingValue, StateKey, States,
     TemplateResource,
     evaluate::{EvaluationScope, Frame, Local, Parameter, Shared, check_all_known, missing_output},
-    kind_of,
+    find_entry, kind_of,
     parameters::{self, ParameterInput},
 };
 
@@ -121,11 +121,27 @@ impl Place {
     }
 }
 
+/// The action of a deployment that returns its secure outputs. Bicep calls it for them.
+const SECURE_OUTPUTS: &str = "listOutputsWithSecureValues";
+
 /// The outputs and parameters of a template.
 #[derive(Default)]
 struct TemplateResult {
     outputs: Map<String, Value>,
+    /// The values of outputs of a secure type.
+    secure_outputs: Map<String, Value>,
     parameters: Map<String, Value>,
+}
+
+impl TemplateResult {
+    /// The values that a secure output belongs to, or those of the others.
+    fn outputs_of(&mut self, output: &Value) -> &mut Map<String, Value> {
+        if parameters::is_secure(output) {
+            &mut self.secure_outputs
+        } else {
+            &mut self.outputs
+        }
+    }
 }
 
 /// A resource with its loops unrolled and its name known.
@@ -307,6 +323,7 @@ impl Expander<'_> {
             subscription: place.subscription,
             resource_group: place.resource_group,
             body: Value::Null,
+            only_if_not_exists: is_only_if_not_exists(item.resource),
         };
         let provider = item.kind.split('/').next().unwrap_or_default();
         if !provider.eq_ignore_ascii_case(PROVIDER) {
@@ -389,10 +406,13 @@ impl Expander<'_> {
         let state = json!({"id": item.id, "name": item.name, "type": DEPLOYMENTS, "properties": {
             "provisioningState": "Succeeded", "outputs": result.outputs, "mode": "Incremental",
         }});
-        self.shared
-            .states
-            .borrow_mut()
-            .insert(StateKey::get(&item.id), state);
+        let mut states = self.shared.states.borrow_mut();
+        states.insert(StateKey::get(&item.id), state);
+        let secure_key = StateKey {
+            action: Some(SECURE_OUTPUTS.to_owned()),
+            ..StateKey::get(&item.id)
+        };
+        states.insert(secure_key, result.secure_outputs.into());
         Ok(())
     }
 
@@ -451,7 +471,9 @@ impl Expander<'_> {
                     };
                     // The other outputs of a nested deployment can be read.
                     if place.level > 0 {
-                        result.outputs.insert(name.clone(), missing_output(&needs));
+                        let missing = missing_output(&needs);
+                        let outputs = result.outputs_of(output);
+                        outputs.insert(name.clone(), missing);
                     }
                     self.expansion.pending.push(PendingValue {
                         what: format!("the output {name}{of}"),
@@ -466,6 +488,7 @@ impl Expander<'_> {
             if parameters::is_secure(output) {
                 add_secrets(&value, &mut self.expansion.secrets);
                 result.outputs.insert(name.clone(), json!({"type": kind}));
+                result.secure_outputs.insert(name.clone(), value);
             } else {
                 result
                     .outputs
@@ -519,6 +542,13 @@ fn add_secrets(value: &Value, secrets: &mut Vec<String>) {
         Value::Object(object) => object.values().for_each(|item| add_secrets(item, secrets)),
         _ => {}
     }
+}
+
+/// Whether the options of a resource leave it as it is if it exists. Bicep writes an empty list.
+fn is_only_if_not_exists(resource: &Map<String, Value>) -> bool {
+    let options = resource.get("@options").and_then(Value::as_object);
+    let option = options.and_then(|options| find_entry(options, "onlyIfNotExists"));
+    option.is_some_and(|option| !matches!(option, Value::Null | Value::Bool(false)))
 }
 
 /// Removes the properties without a value: a property that is null is absent in ARM.

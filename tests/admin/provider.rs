@@ -86,6 +86,37 @@ async fn resource_types_that_are_not_supported_have_empty_lists_and_are_refused_
 }
 
 #[actix_web::test]
+async fn resources_that_only_azure_has_are_refused_with_the_reason() {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    let broker = "there is no MQTT broker";
+    let address = "the address that the server listens on decides who reaches it";
+    let system = "a system topic has the events of a service of Azure, which publishes none here";
+    let partners = "there are no partners";
+    for (path, reason) in [
+        ("namespaces/plant/clients/press", broker),
+        ("namespaces/plant/topicSpaces/presses", broker),
+        ("Namespaces/plant/CACertificates/root", broker),
+        ("topics/orders/privateEndpointConnections/one", address),
+        ("systemTopics/blobs/eventSubscriptions/all", system),
+        ("partnerNamespaces/acme/channels/one", partners),
+    ] {
+        let path = format!("{RG}/{path}");
+        let response = control.call("PUT", &path, json!({"properties": {}})).await;
+        assert_eq!(response.status, 404, "{path}");
+        assert_eq!(
+            response.json()["error"]["message"],
+            format!("'{path}' is not supported: {reason}."),
+        );
+    }
+    let path = format!("{RG}/topics/orders/colours/red");
+    let message = control.call("GET", &path, Value::Null).await.json()["error"]["message"].clone();
+    assert_eq!(
+        message,
+        format!("No HTTP resource was found that matches the request URI '{path}'.")
+    );
+}
+
+#[actix_web::test]
 async fn the_provider_lists_its_operations_and_types_of_topics() {
     let control = ControlFixture::new(ChaosMode::Disabled);
     let provider = "/providers/Microsoft.EventGrid";

@@ -13,9 +13,25 @@ async fn put(control: &ControlFixture, path: &str, body: Value) -> Value {
 }
 
 #[actix_web::test]
+async fn a_body_may_begin_with_a_byte_order_mark() {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    let body = "\u{feff}{\"location\": \"westeurope\"}".as_bytes();
+    let response = control
+        .put_bytes(&format!("{RG}/topics/orders"), body)
+        .await;
+    assert_eq!(
+        response.json()["location"],
+        "westeurope",
+        "{}",
+        response.text
+    );
+}
+
+#[actix_web::test]
 async fn empty_text_is_no_value_for_optional_properties() {
     let control = ControlFixture::new(ChaosMode::Disabled);
     let topic = json!({"location": "", "properties": {"inputSchema": "", "publicNetworkAccess": "",
+        "encryption": null, "platformCapabilities": {"confidentialCompute": {"mode": "Disabled"}},
         "minimumTlsVersionAllowed": "", "dataResidencyBoundary": "", "duplicateDetectionHistoryTimeWindow": ""}});
     let topic = put(&control, "topics/orders", topic).await;
     assert_eq!(topic["location"], "local");

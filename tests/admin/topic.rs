@@ -286,6 +286,8 @@ fn every_refusal_says_what_is_allowed() {
         properties(r#"{"minimumTlsVersionAllowed":"1.4"}"#),
         properties(r#"{"eventTypeInfo":{"kind":"Outline"}}"#),
         properties(r#"{"privateEndpointConnections":[{}]}"#),
+        properties(r#"{"encryption":{"customerManagedKeyEncryption":[]}}"#),
+        properties(r#"{"platformCapabilities":{"confidentialCompute":{"mode":"Enabled"}}}"#),
         properties(r#"{"edition":"1999"}"#),
     ];
     let mut lines = Vec::new();
@@ -337,6 +339,8 @@ fn every_refusal_says_what_is_allowed() {
         properties.minimumTlsVersionAllowed cannot be read: unknown variant `1.4`, expected one of `1.0`, `1.1`, `1.2`, `1.3`
         properties.eventTypeInfo.kind cannot be read: unknown variant `Outline`, expected `Inline`
         properties.privateEndpointConnections is not supported yet (the address that the server listens on decides who reaches it): expected []
+        properties.encryption is not supported yet (encrypt the disk of the data folder): leave it out
+        properties.platformCapabilities is not supported yet (there is no confidential computing): expected {"confidentialCompute":{"mode":"Disabled"}}
         properties.edition is "1999"; expected one of current, namespace, short
         the topic's name is "ab"; expected 3 to 50 letters (a to z), digits and hyphens
         the topic's name is "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"; expected 3 to 50 letters (a to z), digits and hyphens

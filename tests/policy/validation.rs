@@ -131,6 +131,7 @@ fn a_permission_is_for_an_origin_and_a_rate_and_its_status_does_not_matter() {
         500 None None: UnexpectedStatus: the endpoint returned 500; expected a response to OPTIONS with WebHook-Allowed-Origin, or 2xx without it for manual validation"#]]
     .assert_eq(&lines.join("\n"));
     assert_eq!(parse_rate(Some("7")), Ok(NonZeroU32::new(7)));
+    assert_eq!(parse_rate(Some("99999999999")), Ok(Some(NonZeroU32::MAX)));
 }
 
 #[test]

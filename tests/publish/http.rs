@@ -121,6 +121,15 @@ async fn an_error_has_azure_s_shape() {
 }
 
 #[actix_web::test]
+async fn a_body_may_begin_with_a_byte_order_mark() {
+    check(
+        good().set_payload(format!("\u{feff}{EVENT}")),
+        expect!["200"],
+    )
+    .await;
+}
+
+#[actix_web::test]
 async fn an_event_is_taken_with_either_key() {
     check(good(), expect!["200"]).await;
     check(

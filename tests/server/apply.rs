@@ -1,13 +1,13 @@
 //! Declared resources are created by the command and at the start, and a second time nothing
 //! changes.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, time::Duration};
 
 use expect_test::expect;
 use serde_json::Value;
 
 use crate::support::{
-    server::{Server, operator},
+    server::{Server, operator, wait_for},
     sink::{HandshakeReply, Sink},
 };
 
@@ -623,6 +623,36 @@ fn resources_that_wait_for_others_are_counted_with_those_before_them() {
         done.ends_with("= 1 unchanged\n\ndone: create 2, change 0, delete 1"),
         "{done}"
     );
+}
+
+#[test]
+fn a_resource_that_is_only_created_is_left_as_it_is() {
+    let server = Server::start(&[]);
+    let file = |team: &str| {
+        template_of(&serde_json::json!([{
+            "type": "Microsoft.EventGrid/topics", "name": "orders", "tags": {"team": team},
+            "@options": {"onlyIfNotExists": []},
+        }]))
+    };
+    applied(&server, &file("a"), &["--yes"]);
+    let again = applied(&server, &file("b"), &["--yes"]);
+    assert_eq!(again, "no changes: 1 resource matches the file");
+    let deployment = serde_json::json!({"properties": {
+        "mode": "Incremental",
+        "template": serde_json::from_str::<Value>(&fs::read_to_string(file("c").path()).expect("text"))
+            .expect("JSON"),
+    }});
+    let group = "/subscriptions/local/resourceGroups/dev/providers";
+    let path = format!("{group}/Microsoft.Resources/deployments/main");
+    let response = server.admin("PUT", &path, &deployment);
+    assert_eq!(response.status, 201, "{}", response.text());
+    wait_for("the deployment ends", Duration::from_secs(60), || {
+        let view = server.admin("GET", &path, &Value::Null).json();
+        view["properties"]["provisioningState"] == "Succeeded"
+    });
+    let topic = format!("{group}/Microsoft.EventGrid/topics/orders");
+    let topic = server.admin("GET", &topic, &Value::Null).json();
+    assert_eq!(topic["tags"]["team"], "a");
 }
 
 #[test]

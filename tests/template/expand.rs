@@ -387,7 +387,9 @@ fn existing_resources_and_loops_are_referred_to_by_symbol() {
     let template = json!({"languageVersion": "2.0", "resources": {
         "known": {"existing": true, "type": "Microsoft.EventGrid/topics", "apiVersion": "2025-02-15", "name": "orders"},
         "each": {"type": "Microsoft.EventGrid/topics", "name": "[format('t-{0}', copyIndex())]", "copy": {"name": "each", "count": 2}},
+        "old": {"existing": true, "type": "Microsoft.EventGrid/topics", "name": "[format('t-{0}', copyIndex())]", "copy": {"name": "old", "count": 2}},
     }, "outputs": {
+        "first_old": {"type": "string", "value": "[reference('old[0]').endpoint]"},
         "endpoint": {"type": "string", "value": "[reference('known').endpoint]"},
         "second": {"type": "string", "value": "[reference(format('each[{0}]', 1), '2025-02-15', \
             'Full').location]"},
@@ -409,8 +411,66 @@ fn existing_resources_and_loops_are_referred_to_by_symbol() {
         .collect();
     assert_eq!(names, ["t-0", "t-1"], "an existing resource is not created");
     assert_eq!(expansion.outputs["endpoint"]["value"], "e");
+    assert_eq!(expansion.outputs["first_old"]["value"], "e");
     assert_eq!(expansion.outputs["second"]["value"], "local");
     assert_eq!(expansion.outputs["all"]["value"], json!(["local", "local"]));
+}
+
+#[test]
+fn a_resource_has_the_secure_output_of_a_nested_deployment() {
+    let nested = json!({"resources": [], "outputs": {
+        "code": {"type": "securestring", "value": "swordfish"},
+    }});
+    let template = json!({"languageVersion": "2.0", "resources": {
+        "topic": {"type": "Microsoft.EventGrid/topics", "name": "orders", "tags": {
+            "code": "[listOutputsWithSecureValues('inner', '2025-04-01').code]",
+        }},
+        "inner": {"type": "Microsoft.Resources/deployments", "name": "inner", "properties": {
+            "mode": "Incremental", "expressionEvaluationOptions": {"scope": "inner"}, "template": nested,
+        }},
+    }});
+    let expansion = expanded(&template, &json!({}));
+    assert_eq!(expansion.resources[0].body["tags"]["code"], "swordfish");
+    assert_eq!(expansion.secrets, ["swordfish"]);
+}
+
+#[test]
+fn a_function_of_the_template_knows_the_deployment() {
+    let template = json!({"functions": [{"namespace": "shop", "members": {"place": {
+        "parameters": [{"name": "what", "type": "string"}],
+        "output": {"type": "string", "value": "[concat(deployment().name, ' ', \
+            resourceId(parameters('what'), 'a'), ' ', resourceGroup().name)]"},
+    }}}], "resources": [], "outputs": {
+        "place": {"value": "[shop.place('Microsoft.EventGrid/topics')]"},
+    }});
+    assert_eq!(
+        expanded(&template, &json!({})).outputs["place"]["value"],
+        format!("main {GROUP}Microsoft.EventGrid/topics/a rg")
+    );
+}
+
+#[test]
+fn a_nullable_parameter_of_a_function_may_be_null() {
+    let template = json!({"functions": [{"namespace": "shop", "members": {"label": {
+        "parameters": [{"name": "team", "type": "string", "nullable": true}],
+        "output": {"type": "string", "value": "[coalesce(parameters('team'), 'none')]"},
+    }}}], "resources": [], "outputs": {"label": {"value": "[shop.label(null())]"}}});
+    assert_eq!(
+        expanded(&template, &json!({})).outputs["label"]["value"],
+        "none"
+    );
+}
+
+#[test]
+fn a_symbolic_name_comes_before_the_name_of_another_resource() {
+    let template = json!({"languageVersion": "2.0", "resources": {
+        "audit": {"type": "Microsoft.EventGrid/domains", "name": "orders"},
+        "orders": {"type": "Microsoft.EventGrid/topics", "name": "shop"},
+    }, "outputs": {"endpoint": {"value": "[reference('orders').endpoint]"}}});
+    let topic = StateKey::get(&format!("{GROUP}Microsoft.EventGrid/topics/shop"));
+    let states = States::from([(topic, json!({"properties": {"endpoint": "e"}}))]);
+    let expansion = expand_with(&template, &json!({}), &states).expect("a template");
+    assert_eq!(expansion.outputs["endpoint"]["value"], "e");
 }
 
 #[test]

@@ -71,7 +71,9 @@ use super::{
     shard::ConcernedShards,
 };
 use crate::AdminResult;
+use gridhook_declared::missing_type_reason;
 use gridhook_engine::control::registry::TopicHandle;
+use gridhook_publish::strip_byte_order_mark;
 
 /// Maximum size of a body; ARM's limit is 4 MiB.
 pub(super) const BODY_BYTES_MAX: usize = 256 * 1024;
@@ -266,11 +268,14 @@ async fn current_body(get: Option<&ArmOperation>, call: Call<'_>) -> Option<Byte
 }
 
 fn unknown_path(path: &str) -> AdminError {
-    match path::other_source(path) {
-        Some(source) => AdminError::NotFound(format!(
+    if let Some(source) = path::other_source(path) {
+        return AdminError::NotFound(format!(
             "'{source}' is not a source of events: event subscriptions belong to a topic, a domain, \
              a topic of a domain or a topic of a namespace."
-        )),
+        ));
+    }
+    match missing_type_reason(path) {
+        Some(reason) => AdminError::NotFound(format!("'{path}' is not supported: {reason}.")),
         None => AdminError::NoSuchPath(path.to_owned()),
     }
 }
@@ -314,7 +319,7 @@ pub(super) async fn read_json<T: DeserializeOwned>(payload: web::Payload) -> Adm
 
 async fn read_body_up_to(payload: web::Payload, bytes_max: usize) -> AdminResult<Bytes> {
     match tokio::time::timeout(BODY_TIMEOUT, payload.to_bytes_limited(bytes_max)).await {
-        Ok(Ok(Ok(body))) => Ok(body),
+        Ok(Ok(Ok(body))) => Ok(strip_byte_order_mark(body)),
         Ok(Ok(Err(error))) => Err(AdminError::Body(error.to_string())),
         Ok(Err(_)) => Err(AdminError::TooLarge(bytes_max)),
         Err(_) => Err(AdminError::Slow(BODY_TIMEOUT)),

@@ -43,11 +43,23 @@ const READ_ONLY: [&str; 3] = [
     "properties.name",
 ];
 
-const UNSUPPORTED: [UnsupportedProperty; 1] = [UnsupportedProperty {
-    at: "properties.privateEndpointConnections",
-    harmless: &["[]"],
-    because: "the address that the server listens on decides who reaches it",
-}];
+const UNSUPPORTED: [UnsupportedProperty; 3] = [
+    UnsupportedProperty {
+        at: "properties.privateEndpointConnections",
+        harmless: &["[]"],
+        because: "the address that the server listens on decides who reaches it",
+    },
+    UnsupportedProperty {
+        at: "properties.encryption",
+        harmless: &[],
+        because: "encrypt the disk of the data folder",
+    },
+    UnsupportedProperty {
+        at: "properties.platformCapabilities",
+        harmless: &[r#"{"confidentialCompute":{"mode":"Disabled"}}"#],
+        because: "there is no confidential computing",
+    },
+];
 
 /// Optional properties for which empty text means no value.
 const EMPTY: [&str; 8] = [

@@ -77,7 +77,7 @@ impl ApplyPlan {
             let Difference {
                 exists, changes, ..
             } = difference;
-            if exists && changes.is_empty() {
+            if exists && (changes.is_empty() || resource.only_if_not_exists) {
                 plan.unchanged += 1;
                 continue;
             }

@@ -13,6 +13,7 @@ use crate::{
     PublishLimits, Refusal,
     in_flight_bytes::Permit,
     schema::{self, DataChecks, EventTarget, Nonconforming, RequestContent},
+    strip_byte_order_mark,
     traced::{TracedPublish, TracedRequest},
 };
 use gridhook_compute::ComputeCaller;
@@ -41,6 +42,11 @@ impl Publisher {
         let record = topic.record();
         let target = EventTarget::cached_for(&record).with_catalogue(topic.catalogue());
         let content = request_content(headers, target.schema);
+        let body = if content.is_binary() {
+            body
+        } else {
+            strip_byte_order_mark(body)
+        };
         let trace = TracedRequest::begin_trace(
             &self.tracer,
             headers,

@@ -15,7 +15,7 @@ use tokio::time::timeout_at;
 use super::Publisher;
 use crate::{
     Refusal,
-    body::{BodyDeadline, announced_length},
+    body::{BodyDeadline, announced_length, strip_byte_order_mark},
     in_flight_bytes::{Full, Permit, RequestHolders},
 };
 use gridhook_engine::control::registry::TopicHandle;
@@ -55,7 +55,7 @@ impl Publisher {
         let (bytes, _permit) = self
             .receive_body(request, topic, body, length, bytes_max)
             .await?;
-        Ok(bytes)
+        Ok(strip_byte_order_mark(bytes))
     }
 
     /// Receives the body and reserves bytes for it as they arrive. Announcing a length reserves

@@ -12,6 +12,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     eager_function("contains", 2..=2, contains),
     eager_function("createArray", 0..=MANY, |args| Ok(args.values.clone().into())),
     eager_function("createObject", 0..=MANY, create_object),
+    eager_function("distinct", 1..=1, |args| args.list_argument(0).and_then(|_| union(args))),
     eager_function("empty", 1..=1, |args| Ok((args.value_argument(0)?.is_null() || length(args)? == 0).into())),
     eager_function("first", 1..=1, |args| first_or_last(args, false)),
     eager_function("flatten", 1..=1, flatten),

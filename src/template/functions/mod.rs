@@ -179,16 +179,16 @@ fn call_own(scope: &EvaluationScope<'_>, name: &str, arguments: &[Expression]) -
         );
         return Err(EvaluationError::invalid(problem));
     }
-    let mut frame = super::evaluate::Frame {
-        functions: scope.frame.functions.clone(),
-        ..Default::default()
-    };
+    let mut frame = scope.frame.for_function();
     for (parameter, argument) in declarations.iter().zip(arguments) {
         let parameter_name = parameter["name"].as_str().unwrap_or_default().to_owned();
         let value = scope.evaluate_expression(argument)?;
-        parameters::check_type(parameter, &value).map_err(|error| {
-            error.with_location(format!("the parameter {parameter_name} of {name}"))
-        })?;
+        let is_absent = value.is_null() && parameter["nullable"] == true;
+        if !is_absent {
+            parameters::check_type(parameter, &value).map_err(|error| {
+                error.with_location(format!("the parameter {parameter_name} of {name}"))
+            })?;
+        }
         frame
             .parameters
             .insert(parameter_name, super::evaluate::Parameter::Given(value));

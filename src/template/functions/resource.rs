@@ -159,13 +159,7 @@ fn ids_of(
     if id.starts_with('/') {
         return Ok(vec![id.to_owned()]);
     }
-    let ids = scope
-        .frame
-        .ids
-        .borrow()
-        .get(&id.to_ascii_lowercase())
-        .cloned();
-    if let Some(ids) = ids {
+    if let Some(ids) = scope.frame.ids_of(id) {
         return Ok(ids);
     }
     let group = format!(

@@ -24,6 +24,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     eager_function("join", 2..=2, join),
     eager_function("json", 1..=1, |args| parse_json(args, args.text_argument(0)?)),
     eager_function("lastIndexOf", 2..=2, |args| index_of(args, true)),
+    eager_function("like", 2..=2, like),
     scoped_function("newGuid", 0..=0, new_guid),
     eager_function("padLeft", 2..=3, pad_left),
     eager_function("replace", 3..=3, replace),
@@ -50,6 +51,33 @@ fn starts_with(args: &Arguments<'_>) -> Evaluated {
     Ok(text
         .starts_with(&args.text_argument(1)?.to_lowercase())
         .into())
+}
+
+/// Whether a text matches a pattern in which `*` stands for any characters; without case.
+fn like(args: &Arguments<'_>) -> Evaluated {
+    let text = args.text_argument(0)?.to_lowercase();
+    let pattern = args.text_argument(1)?.to_lowercase();
+    Ok(matches_pattern(&text, &pattern).into())
+}
+
+fn matches_pattern(text: &str, pattern: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else {
+        return text == pattern;
+    };
+    let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let Some(mut text) = text
+        .strip_prefix(start)
+        .and_then(|text| text.strip_suffix(end))
+    else {
+        return false;
+    };
+    for part in middle.split('*') {
+        let Some(at) = text.find(part) else {
+            return false;
+        };
+        text = &text[at + part.len()..];
+    }
+    true
 }
 
 fn ends_with(args: &Arguments<'_>) -> Evaluated {
@@ -170,29 +198,19 @@ fn format_item(args: &Arguments<'_>, item: &str) -> Result<String, crate::Evalua
         let problem = format!("the pattern has {{{index}}}, and there are {count} values");
         return Err(args.invalid_call(problem));
     };
-    let digits: Option<usize> = form
-        .get(1..)
-        .filter(|rest| !rest.is_empty())
-        .and_then(|rest| rest.parse().ok());
-    let digits = digits.unwrap_or(0).min(1_000);
-    let text = match (form.chars().next(), value.as_i64()) {
-        (None, _) => match value {
-            Value::Null => String::new(),
-            other => text_of(other),
-        },
-        (Some('D' | 'd'), Some(number)) if number < 0 => {
-            format!("-{:0digits$}", number.unsigned_abs())
-        }
-        (Some('D' | 'd'), Some(number)) => format!("{number:0digits$}"),
-        (Some('X'), Some(number)) => format!("{number:0digits$X}"),
-        (Some('x'), Some(number)) => format!("{number:0digits$x}"),
-        _ => {
-            return Err(args.invalid_call(format!(
-                "the format '{form}' is not supported for {}; expected D or X for whole \
-                 numbers",
-                kind_of(value)
-            )));
-        }
+    let text = match (form, value) {
+        ("", Value::Null) => String::new(),
+        ("", other) => text_of(other),
+        _ => value
+            .as_i64()
+            .and_then(|number| format_number(number, form))
+            .ok_or_else(|| {
+                args.invalid_call(format!(
+                    "the format '{form}' is not supported for {}; expected D, N, X or zeros, \
+                     for whole numbers",
+                    kind_of(value)
+                ))
+            })?,
     };
     let size = width.unsigned_abs() as usize;
     Ok(if width < 0 {
@@ -200,6 +218,47 @@ fn format_item(args: &Arguments<'_>, item: &str) -> Result<String, crate::Evalua
     } else {
         format!("{text:>size$}")
     })
+}
+
+/// A number in a format of .NET: `D3`, `N0`, `X2`, or `000`, with at most 1,000 digits. [`None`] if
+/// the format is another one.
+fn format_number(number: i64, form: &str) -> Option<String> {
+    let is_zeros = form.bytes().all(|byte| byte == b'0');
+    let (kind, digits) = if is_zeros {
+        ('D', form.len())
+    } else {
+        let kind = form.chars().next()?;
+        let given = &form[kind.len_utf8()..];
+        let default = if matches!(kind, 'N' | 'n') { "2" } else { "0" };
+        let digits = if given.is_empty() { default } else { given };
+        (kind, digits.parse().ok()?)
+    };
+    let digits = digits.min(1_000);
+    let sign = if number < 0 { "-" } else { "" };
+    match kind {
+        'D' | 'd' => Some(format!("{sign}{:0digits$}", number.unsigned_abs())),
+        'N' | 'n' => {
+            let whole = group_thousands(number.unsigned_abs());
+            let point = if digits > 0 { "." } else { "" };
+            Some(format!("{sign}{whole}{point}{}", "0".repeat(digits)))
+        }
+        'X' => Some(format!("{number:0digits$X}")),
+        'x' => Some(format!("{number:0digits$x}")),
+        _ => None,
+    }
+}
+
+/// The digits of a number with a comma between groups of three.
+fn group_thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// A UUID of version 5.

@@ -24,13 +24,19 @@ pub(super) struct ResourceTarget {
     path: ArmPath,
     operation: &'static ArmOperation,
     body: String,
+    /// Whether the resource is left as it is if it exists.
+    only_if_not_exists: bool,
 }
 
 impl ResourceTarget {
     /// The PUT of a resource.
     pub(super) fn new(resource: &DeclaredResource) -> AdminResult<Self> {
         let body = resource.body.to_string();
-        Self::with_method(&resource.control_path(), &Method::PUT, body)
+        let target = Self::with_method(&resource.control_path(), &Method::PUT, body)?;
+        Ok(Self {
+            only_if_not_exists: resource.only_if_not_exists,
+            ..target
+        })
     }
 
     /// The DELETE of the resource with an id.
@@ -46,14 +52,22 @@ impl ResourceTarget {
             path,
             operation,
             body,
+            only_if_not_exists: false,
         })
     }
 
-    /// The changes that the PUT would make.
+    /// The changes that the deployment would make.
     pub(super) async fn difference(&self, caller: &ResourceCaller) -> AdminResult<Difference> {
         let lock = ChangeLock::default();
-        let call = self.call(caller, &lock);
-        self.operation.compute_difference(call).await
+        self.compute_difference(self.call(caller, &lock)).await
+    }
+
+    async fn compute_difference(&self, call: Call<'_>) -> AdminResult<Difference> {
+        let mut difference = self.operation.compute_difference(call).await?;
+        if difference.exists && self.only_if_not_exists {
+            difference.changes.clear();
+        }
+        Ok(difference)
     }
 
     /// The record that the PUT of a topic or domain would make, if it would.
@@ -102,7 +116,7 @@ impl ResourceTarget {
     pub(super) async fn apply(&self, caller: &ResourceCaller, id: &str) -> AdminResult<StatusCode> {
         let lock = self.take_lock(caller).await;
         let call = self.call(caller, &lock);
-        match self.operation.compute_difference(call).await {
+        match self.compute_difference(call).await {
             Ok(difference) if difference.exists && difference.changes.is_empty() => {
                 return Ok(StatusCode::OK);
             }
