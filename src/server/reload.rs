@@ -78,7 +78,7 @@ pub(super) async fn refresh_standby(
             admin_token,
             metrics,
             log_filter,
-            "reloaded what a standby serves"
+            "reloaded the access to what the node serves itself"
         );
     }
 }
