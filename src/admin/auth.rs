@@ -392,6 +392,11 @@ impl Control {
         {
             Some(Ok((holder, grants))) => Ok(Permissions::new(AdminCaller::Holder(holder), grants)),
             Some(Err(BearerProblem::Refused(why))) => Err(AdminError::RefusedToken(why)),
+            Some(Err(BearerProblem::UnknownKey)) => Err(AdminError::Unavailable(
+                "The access token cannot be checked: the server has no current keys of the issuer. \
+                 Try again."
+                    .to_owned(),
+            )),
             Some(Err(BearerProblem::Forbidden(_))) => Err(AdminError::NoRole),
             Some(Err(BearerProblem::Unreadable)) | None => Err(AdminError::WrongToken),
         }

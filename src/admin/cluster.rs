@@ -5,7 +5,10 @@
 //! them in the audit trail. While there is none, a standby makes those that may be what a new owner
 //! waits for.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use actix_web::{
     HttpRequest, HttpResponse, Resource, guard,
@@ -320,7 +323,6 @@ pub struct StandbyContext {
     pub cluster_context: web::Data<ClusterContext>,
     /// Who may read what the standby serves.
     pub access: web::Data<StandbyAccess>,
-    pub readers: MetricsAccess,
     pub listeners: Vec<Arc<ListenerCounters>>,
     pub certificates: CertificateEnds,
     pub health: web::Data<ServerHealth>,
@@ -329,6 +331,8 @@ pub struct StandbyContext {
 /// The access to what a standby serves itself.
 pub struct StandbyAccess {
     pub token: AdminToken,
+    /// Who may read the metrics without it.
+    pub readers: RwLock<MetricsAccess>,
     /// Delays refusals to an address that tries many tokens.
     pub failed_auth: FailedAuthLimiter,
     /// The time of a refusal.
@@ -336,6 +340,15 @@ pub struct StandbyAccess {
 }
 
 impl StandbyAccess {
+    pub fn set_metrics_access(&self, readers: MetricsAccess) {
+        *self.readers.write().unwrap_or_else(PoisonError::into_inner) = readers;
+    }
+
+    fn permits_reader(&self, token: Option<&str>) -> bool {
+        let readers = self.readers.read().unwrap_or_else(PoisonError::into_inner);
+        readers.permits_reader(token)
+    }
+
     fn has_admin_token(&self, headers: &HeaderMap) -> bool {
         let token = headers.get(AUTHORIZATION).and_then(bearer_in);
         token.is_some_and(|token| self.token.matches(token))
@@ -380,17 +393,15 @@ pub fn configure_front(
         return;
     }
     let StandbyContext {
-        readers,
         listeners,
         certificates,
         ..
     } = context.clone();
     let metrics = move |request: HttpRequest, access: web::Data<StandbyAccess>| {
-        let readers = readers.clone();
         let listeners = listeners.clone();
         let certificates = certificates.clone();
         async move {
-            if !readers.permits_reader(bearer_token(&request)) {
+            if !access.permits_reader(bearer_token(&request)) {
                 access.authorize_request(&request).await?;
             }
             standby_metrics(&request, &listeners, certificates).await

@@ -17,7 +17,10 @@ use std::{
 use rustls::{
     ClientConfig, RootCertStore, SupportedProtocolVersion,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject as _},
+    },
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -242,10 +245,9 @@ pub(super) fn unusable_file(path: &Path, detail: impl ToString) -> TrustError {
 
 /// The certificates in a file; at least one.
 fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
-    let chain = CertificateDer::pem_file_iter(path).map_err(|error| unusable_file(path, error))?;
-    let chain: Vec<_> = chain
-        .collect::<Result<_, _>>()
-        .map_err(|error| unusable_file(path, error))?;
+    let unusable = |error| unusable_file(path, describe_pem_error(&error));
+    let chain = CertificateDer::pem_file_iter(path).map_err(unusable)?;
+    let chain: Vec<_> = chain.collect::<Result<_, _>>().map_err(unusable)?;
     if chain.is_empty() {
         Err(unusable_file(path, "there is none in it"))
     } else {
@@ -263,8 +265,20 @@ pub fn load_identity(
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TrustError> {
     Ok((
         load_certificates(certificate)?,
-        PrivateKeyDer::from_pem_file(key).map_err(|error| unusable_file(key, error))?,
+        PrivateKeyDer::from_pem_file(key)
+            .map_err(|error| unusable_file(key, describe_pem_error(&error)))?,
     ))
+}
+
+/// The library shows the lines in question as numbers.
+fn describe_pem_error(error: &pem::Error) -> String {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => {
+            "a section has no END line; the file may be incomplete".to_owned()
+        }
+        pem::Error::IllegalSectionStart { .. } => "a BEGIN line is not valid".to_owned(),
+        error => error.to_string(),
+    }
 }
 
 /// Client certificates, by name.

@@ -29,9 +29,12 @@ const KEYS_BYTES_MAX: usize = 256 * 1024;
 /// The timeout for name resolution, connection, TLS and response together.
 const FETCH_WAIT: Duration = Duration::from_secs(10);
 
-/// The pause after a failure, and between two refreshes for an unknown key. Without it, forged
-/// tokens would make the server send requests to the issuer without end.
+/// The pause between two refreshes for an unknown key, and the longest one after failures. Without
+/// it, forged tokens would make the server send requests to the issuer without end.
 const PAUSE: Duration = Duration::from_secs(30);
+
+/// The pause after the first failure. It doubles with each further one.
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The keys cannot be read or replaced.
 #[derive(Debug, thiserror::Error)]
@@ -212,11 +215,14 @@ impl KeySetSource {
 
 async fn refresh_keys(source: Rc<KeySetSource>) {
     let KeySetSource { issuer, keys, .. } = &*source;
+    let mut pause = FAILURE_PAUSE;
     loop {
         match source.read().await {
             Ok(count) => {
                 info!(issuer = issuer.name, count, "issuer keys loaded");
+                pause = FAILURE_PAUSE;
                 tokio::time::sleep(PAUSE).await;
+                keys.note_outdated();
                 tokio::select! {
                     () = tokio::time::sleep(issuer.refresh.saturating_sub(PAUSE)) => {}
                     () = keys.wait_for_unknown_key() => {}
@@ -225,7 +231,9 @@ async fn refresh_keys(source: Rc<KeySetSource>) {
             Err(error) => {
                 warn!(issuer = issuer.name, %error, "issuer keys not loaded; the last keys stay in \
                     use");
-                tokio::time::sleep(PAUSE).await;
+                keys.note_outdated();
+                tokio::time::sleep(pause).await;
+                pause = PAUSE.min(2 * pause);
             }
         }
     }

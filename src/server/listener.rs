@@ -134,7 +134,7 @@ impl HttpListener {
         let admin = admin.map(|admin| BoundSocket::new(admin, "operators"));
         let (tls, shown) = tls::listener_tls(&config.server)?.unzip();
         if let Some(shown) = &shown {
-            // A standby does not reload its settings.
+            // A standby does not reload all that an owner does.
             let hangup = config
                 .cluster
                 .is_some()

@@ -10,7 +10,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     rc::Rc,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -18,7 +18,7 @@ use actix_web::web;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{issuer, settings, tls::ReloadableCertificate};
-use gridhook_admin::{Control, admin_token};
+use gridhook_admin::{Control, StandbyAccess, admin_token};
 use gridhook_config as config;
 use gridhook_config::{Config, Secret, SettingSources};
 use gridhook_deliver::{ClientCertificates, TlsTrust};
@@ -45,6 +45,62 @@ pub(super) fn refresh(config: &mut Config, sources: &SettingSources) {
             tracing::error!(%error, "the settings cannot be used; those of the last start apply")
         }
     }
+}
+
+/// Reloads on each SIGHUP what a standby serves itself, for as long as it does.
+pub(super) async fn refresh_standby(
+    access: Weak<StandbyAccess>,
+    sources: SettingSources,
+    log: LogFilter,
+    mut hangup: Signal,
+) {
+    while hangup.recv().await.is_some() {
+        let Some(access) = access.upgrade() else {
+            return;
+        };
+        let fresh = match Config::load(&sources) {
+            Ok(fresh) => fresh,
+            Err(error) => {
+                tracing::error!(%error, "the new settings cannot be used; nothing is changed");
+                continue;
+            }
+        };
+        let log_filter = set_log_filter(&log, &fresh);
+        let admin_token = reload_admin_token(&access.token, &fresh, &fresh.server.data_dir);
+        let metrics = match settings::metrics_access(&fresh) {
+            Ok(readers) => {
+                access.set_metrics_access(readers);
+                "applied".to_owned()
+            }
+            Err(error) => format!("kept: {error}"),
+        };
+        tracing::info!(
+            admin_token,
+            metrics,
+            log_filter,
+            "reloaded the access to what the node serves itself"
+        );
+    }
+}
+
+/// Sets the filter, and returns it or why it is kept.
+fn set_log_filter(log: &LogFilter, fresh: &Config) -> String {
+    match log.set_filter(&fresh.log.filter) {
+        Ok(()) => fresh.log.filter.clone(),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Replaces the token, and describes the result.
+fn reload_admin_token(token: &admin_token::AdminToken, fresh: &Config, data_dir: &Path) -> String {
+    let setting = fresh.server.admin_token.as_ref().map(Secret::expose);
+    let fresh_token = match admin_token::load_or_create(setting, data_dir) {
+        Ok(fresh_token) => fresh_token,
+        Err(error) => return format!("kept: {error}"),
+    };
+    super::startup::share_token(&fresh_token);
+    let is_new = token.replace_with(&fresh_token);
+    if is_new { "new" } else { "unchanged" }.to_owned()
 }
 
 /// The handlers of signals that do not end the server.
@@ -135,23 +191,8 @@ impl Reload {
     }
 
     async fn apply_changes(&self, config: &Config, fresh: &Config) {
-        let log_filter = match self.log.set_filter(&fresh.log.filter) {
-            Ok(()) => fresh.log.filter.clone(),
-            Err(error) => error.to_string(),
-        };
-        let setting = fresh.server.admin_token.as_ref().map(Secret::expose);
-        let admin_token = match admin_token::load_or_create(setting, &config.server.data_dir) {
-            Ok(token) => {
-                super::startup::share_token(&token);
-                if self.token.replace_with(&token) {
-                    "new"
-                } else {
-                    "unchanged"
-                }
-                .to_owned()
-            }
-            Err(error) => format!("kept: {error}"),
-        };
+        let log_filter = set_log_filter(&self.log, fresh);
+        let admin_token = reload_admin_token(&self.token, fresh, &config.server.data_dir);
         let metrics = match settings::metrics_access(fresh) {
             Ok(readers) => {
                 self.control.set_metrics_access(readers);

@@ -270,7 +270,7 @@ impl RunningCores {
         // that it listens.
         interim.end().await;
         let cores: Vec<CoreHealth> = nodes.iter().map(|_| CoreHealth::default()).collect();
-        let context = node::become_standby(&nodes, &cores, config, &address, &health)?;
+        let context = node::become_standby(&nodes, &cores, inputs, &address, &health)?;
         let mut forwarders = Vec::with_capacity(nodes.len());
         for (node, core) in nodes.iter().zip(&cores) {
             let forwarder = node.build_forwarder(ForwardTimes::from_config(config));

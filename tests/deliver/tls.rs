@@ -194,6 +194,9 @@ fn a_file_without_certificates_is_refused_at_start() {
     assert!(TlsTrust::load(Some(&path)).is_err(), "no file");
     std::fs::write(&path, "nothing").expect("written");
     assert!(TlsTrust::load(Some(&path)).is_err(), "no certificate");
+    std::fs::write(&path, &Authority::new().pem()[..200]).expect("written");
+    let error = TlsTrust::load(Some(&path)).expect_err("half a certificate");
+    assert!(error.to_string().contains("may be incomplete"), "{error}");
 }
 
 #[actix_rt::test]

@@ -178,3 +178,40 @@ fn a_store_on_a_full_disk_is_opened_by_its_ballast() {
     assert_eq!(jobs(&store), 100);
     assert!(store.is_short_of_space());
 }
+
+/// RocksDB treats it as fatal if it cannot begin a write-ahead log. The log in use has its space in
+/// advance, so this is what a disk without a byte left does.
+#[test]
+fn a_store_that_cannot_recover_fails_once_there_is_space_and_the_next_opening_helps() {
+    let Some(disk) = Mount::tmpfs(160) else {
+        return;
+    };
+    let store = open(&disk);
+    // The log reserves its space with the first write.
+    write(&store, 0).expect("there is space");
+    let filler = disk.fill(0);
+    let written = write_until_full(&store, 1);
+    assert!(
+        matches!(write(&store, written), Err(StoreError::Full)),
+        "it only waits while there is no space"
+    );
+    fs::remove_file(filler).expect("removed");
+    let began = Instant::now();
+    let failure = loop {
+        match write(&store, written) {
+            Err(StoreError::Full) => {}
+            Err(error) => break error.to_string(),
+            Ok(()) => panic!("RocksDB has recovered; the test shows nothing"),
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(120),
+            "the store reports a full disk for ever"
+        );
+        thread::sleep(Duration::from_millis(50));
+    };
+    assert!(failure.contains("the next start"), "{failure}");
+    drop(store);
+    let store = open(&disk);
+    assert!((written..=written + 1).contains(&jobs(&store)));
+    write(&store, written + 1).expect("the store writes again");
+}

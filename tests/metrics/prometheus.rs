@@ -13,7 +13,7 @@ use super::{LONG, WATCHER, publish, scrape, tools, wait_until_passed};
 use crate::support::{
     http::Client,
     server::{Server, SubscriptionSpec, wait_for},
-    sink::Sink,
+    sink::{Behavior, Sink},
 };
 
 /// A Prometheus, until it is dropped.
@@ -140,6 +140,14 @@ fn a_real_prometheus_collects_what_happened() {
         "gridhook_subscription_delivered_events_total{topic=\"orders\",subscription=\"billing\"}",
         4.0,
     );
+    // An alert on the increase sees also the first event that is given up.
+    sink.set("/bad", Behavior::Respond(400));
+    let lost_key = server.topic("lost", "EventGridSchema");
+    server.subscribe("lost", "bad", &SubscriptionSpec::new(&sink.url("/bad")));
+    let dropped = "gridhook_subscription_dropped_events_total{topic=\"lost\"}";
+    eventually(&format!("sum({dropped})"), 0.0);
+    publish(&server, "lost", &lost_key, &["1"]);
+    eventually(&format!("sum(increase({dropped}[10m])) > bool 0"), 1.0);
     // It asks for OpenMetrics first: that form is read here, and the other by promtool below.
     wait_for("a whole scrape", LONG, || {
         prometheus

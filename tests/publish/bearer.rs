@@ -112,6 +112,7 @@ fn verdict(bearer: &BearerAuth, token: &str) -> &'static str {
         Ok(_) => "good",
         Err(BearerProblem::Unreadable) => "unreadable",
         Err(BearerProblem::Refused(why)) => why,
+        Err(BearerProblem::UnknownKey) => "try again",
         Err(BearerProblem::Forbidden(_)) => "forbidden",
     }
 }
@@ -372,4 +373,25 @@ fn new_keys_take_the_place_of_the_old_and_nonsense_does_not() {
         ],
         ["The access token's signature is invalid", "good"]
     );
+}
+
+/// Clients do not repeat a request after 401.
+#[test]
+fn a_token_with_an_unknown_key_is_not_refused_for_good_before_the_keys_are_read() {
+    let signer = Signer::new();
+    let mut bearer = bearer(&signer);
+    let issuer = bearer.issuer.as_mut().expect("an issuer");
+    let keys = Arc::new(Keyring::default());
+    issuer.keys = Arc::clone(&keys);
+    let token = signer.sign(Some("ec"), Algorithm::ES256, &claims());
+    let newer = signer.sign(Some("new"), Algorithm::ES256, &claims());
+    assert_eq!(verdict(&bearer, &token), "try again", "nothing was read");
+    keys.replace_keys(signer.set().to_string().as_bytes())
+        .expect("keys");
+    assert_eq!(verdict(&bearer, &token), "good");
+    let refusal = "The access token is signed with a key that the issuer does not have";
+    assert_eq!(verdict(&bearer, &newer), refusal, "it was just read");
+    keys.note_outdated();
+    assert_eq!(verdict(&bearer, &token), "good");
+    assert_eq!(verdict(&bearer, &newer), "try again");
 }

@@ -13,6 +13,7 @@ use gridhook_metrics::{
     HistogramCounts,
     text::{MetricFamily, MetricsText, SampleValue},
 };
+use gridhook_policy::outcome::{Failure, Reason};
 use gridhook_subscription::PHASE_NAMES;
 
 /// A family with one sample for each event subscription.
@@ -175,9 +176,9 @@ const LABELLED: [LabelledMetric; 5] = [
         outcome. For pull delivery: receives that returned events, and each expired lock as \
         TimedOut.", |f| f.sums.requests_by_outcome()),
     labelled("gridhook_subscription_dead_lettered_events_total", "reason", "Dead-lettered events \
-        by reason.", |f| f.sums.dead_lettered_by_reason()),
+        by reason.", |f| with_all_reasons(f.sums.dead_lettered_by_reason())),
     labelled("gridhook_subscription_dropped_events_total", "reason", "Events given up without a \
-        dead-letter destination, by reason.", |f| f.sums.dropped_by_reason()),
+        dead-letter destination, by reason.", |f| with_all_reasons(f.sums.dropped_by_reason())),
     labelled("gridhook_subscription_leased_events_total", "step", "Operations of pulling clients, \
         one for each event: received, acknowledged, released, rejected, renewed, lockExpired.",
         |f| f.sums.lease_operations()),
@@ -213,6 +214,34 @@ fn labelled_counts(counts: [(&'static str, u64); 4]) -> Vec<(String, u64)> {
         .into_iter()
         .map(|(name, count)| (name.to_owned(), count))
         .collect()
+}
+
+/// Adds zeros for the reasons that did not occur. A counter that begins with its first event shows no
+/// increase, so that no alert would fire.
+fn with_all_reasons(mut counts: Vec<(String, u64)>) -> Vec<(String, u64)> {
+    for reason in Reason::all().filter(|reason| is_final(*reason)) {
+        let name = reason.to_string();
+        if !counts.iter().any(|(known, _)| *known == name) {
+            counts.push((name, 0));
+        }
+    }
+    counts
+}
+
+/// Whether an event is given up for this reason in a shipped edition. Other failures are retried.
+fn is_final(reason: Reason) -> bool {
+    match reason {
+        Reason::Undeliverable(failure) => matches!(
+            failure,
+            Failure::BadRequest
+                | Failure::Unauthorized
+                | Failure::Forbidden
+                | Failure::NotFound
+                | Failure::PayloadTooLarge
+                | Failure::TransformationFailed
+        ),
+        _ => true,
+    }
 }
 
 const DESTINATIONS: MetricFamily = server::gauge(

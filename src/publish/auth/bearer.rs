@@ -13,7 +13,10 @@
 //! Without a rule for claims, every token of the issuer may publish and consume.
 
 use std::{
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -90,6 +93,8 @@ pub enum BearerProblem {
     /// The token is not a JWT.
     Unreadable,
     Refused(&'static str),
+    /// The key of the token is unknown, and the issuer may have new ones, which are being read.
+    UnknownKey,
     /// The token is valid, but does not permit the request.
     Forbidden(TokenRole),
 }
@@ -100,6 +105,7 @@ impl BearerProblem {
         match self {
             Self::Unreadable => Refusal::UnreadableToken,
             Self::Refused(why) => Refusal::NotAuthorized { host, why },
+            Self::UnknownKey => Refusal::NoIssuerKeys,
             Self::Forbidden(needed) => Refusal::NotPermitted { host, needed },
         }
     }
@@ -314,6 +320,8 @@ struct PublicKey {
 #[derive(Default)]
 pub struct Keyring {
     keys: RwLock<Vec<Arc<PublicKey>>>,
+    /// Whether the keys were read a short time ago.
+    is_current: AtomicBool,
     missing: Notify,
 }
 
@@ -353,7 +361,14 @@ impl Keyring {
         }
         let count = keys.len();
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+        self.is_current.store(true, Ordering::Release);
         Ok(count)
+    }
+
+    /// Notes that the issuer may have other keys by now. A token with an unknown key is then not
+    /// refused for good: clients do not repeat a request after 401.
+    pub fn note_outdated(&self) {
+        self.is_current.store(false, Ordering::Release);
     }
 
     /// Waits for a token with an unknown key, which may mean that the issuer has new keys.
@@ -377,6 +392,9 @@ impl Keyring {
         };
         matching_key.cloned().ok_or_else(|| {
             self.missing.notify_one();
+            if !self.is_current.load(Ordering::Acquire) {
+                return BearerProblem::UnknownKey;
+            }
             BearerProblem::Refused(
                 "The access token is signed with a key that the issuer does not have",
             )

@@ -243,6 +243,11 @@ pub enum Refusal {
     /// The threads that check the data of events have too much to do.
     #[error("The server is busy: too many events wait for a check of their data. Try again.")]
     Unchecked,
+    /// The keys of the issuer were not read yet, or may have changed.
+    #[error(
+        "The server cannot check the access token: it has no current keys of the issuer. Try again."
+    )]
+    NoIssuerKeys,
     #[error("The server cannot store events: its storage is full. Try again later.")]
     Full,
     /// The topic's backlog is at its limit.
@@ -362,6 +367,7 @@ impl Refusal {
             Self::Throttled { .. } => (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests"),
             Self::NoRoom
             | Self::Unchecked
+            | Self::NoIssuerKeys
             | Self::Full
             | Self::Backlog { .. }
             | Self::Closing

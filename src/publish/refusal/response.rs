@@ -109,10 +109,10 @@ impl Refusal {
             return Some(*seconds);
         }
         match self.status().0 {
-            StatusCode::SERVICE_UNAVAILABLE if matches!(self, Self::NoRoom | Self::Unchecked) => {
-                Some(SOON_SECONDS)
-            }
-            StatusCode::SERVICE_UNAVAILABLE => Some(LATER_SECONDS),
+            StatusCode::SERVICE_UNAVAILABLE => Some(match self {
+                Self::NoRoom | Self::Unchecked | Self::NoIssuerKeys => SOON_SECONDS,
+                _ => LATER_SECONDS,
+            }),
             _ => None,
         }
     }

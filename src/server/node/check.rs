@@ -184,6 +184,7 @@ fn try_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mut Cl
 
 fn examine_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mut ClusterFindings) {
     let mut streams = 0;
+    let mut servers_down = BTreeSet::new();
     let names = stream_names(cluster);
     for name in &names {
         let Some(Some(stream)) = findings.note(connection.find_stream(name)) else {
@@ -195,6 +196,8 @@ fn examine_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mu
                 "the stream {name} has no limit of bytes; set one with nats stream edit"
             ));
         }
+        let down = findings.note(connection.find_servers_down(name));
+        servers_down.extend(down.into_iter().flatten());
         let replicas = findings.note(connection.count_replicas(name)).flatten();
         if let Some(replicas) = replicas.filter(|replicas| *replicas != cluster.replicas) {
             findings.problems.push(format!(
@@ -203,6 +206,13 @@ fn examine_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mu
                 cluster.replicas
             ));
         }
+    }
+    for server in servers_down {
+        findings.problems.push(format!(
+            "the NATS server {server} has copies of streams and is down; start it, or if another one \
+             takes its place, remove it (nats server cluster peer-remove), so that the other gets \
+             the copies"
+        ));
     }
     if streams > 0 {
         let fact = format!("{streams} of {} streams are there", names.len());

@@ -50,7 +50,7 @@ pub(super) use self::{
 };
 use self::{follow::StoppableLog, tenure::StreamLimits};
 use super::{
-    ServerError,
+    ServerError, ServerInputs,
     client_listeners::ClientListeners,
     forward::{ForwardTimes, Forwarder},
     front::{
@@ -73,7 +73,6 @@ use gridhook_cluster::{
     records::ShardPosition,
     stream_name,
 };
-use gridhook_config::Config;
 use gridhook_event::Timestamp;
 use gridhook_journal as journal;
 use gridhook_journal::{
@@ -293,20 +292,20 @@ impl ClusterNode {
     /// itself, and the forwarder of the rest.
     pub(super) fn become_standby(
         &self,
-        config: &Config,
+        inputs: &ServerInputs,
         address: &ClientListeners,
         health: &web::Data<ServerHealth>,
     ) -> Result<Standby, ServerError> {
         let context = become_standby(
             std::slice::from_ref(self),
             &[CoreHealth::default()],
-            config,
+            inputs,
             address,
             health,
         )?;
         Ok(Standby {
             context,
-            forwarder: self.build_forwarder(ForwardTimes::from_config(config)),
+            forwarder: self.build_forwarder(ForwardTimes::from_config(&inputs.config)),
         })
     }
 

@@ -1,13 +1,18 @@
 //! What a process serves itself while another node owns its shards: its readiness, and what its
 //! metrics and pages show.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, RwLock},
+    time::Duration,
+};
 
 use actix_web::web;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::ClusterNode;
 use crate::{
-    ServerError, certificates, client_listeners::ClientListeners, io_error, settings, startup,
+    ServerError, ServerInputs, certificates, client_listeners::ClientListeners, io_error, reload,
+    settings, startup,
 };
 use gridhook_admin::{
     StandbyAccess, StandbyContext,
@@ -15,17 +20,17 @@ use gridhook_admin::{
 };
 use gridhook_clock::{Clock, Lease};
 use gridhook_cluster::{Role, ShardProgress};
-use gridhook_config::Config;
 
 /// Makes a process a standby: from now on `health` is that of one. Returns the context of what it
 /// serves itself, whatever it owns. `nodes` and `cores` have one of each shard.
 pub(crate) fn become_standby(
     nodes: &[ClusterNode],
     cores: &[CoreHealth],
-    config: &Config,
+    inputs: &ServerInputs,
     address: &ClientListeners,
     health: &web::Data<ServerHealth>,
 ) -> Result<StandbyContext, ServerError> {
+    let ServerInputs { config, .. } = inputs;
     let expiry = config
         .cluster
         .as_ref()
@@ -55,14 +60,21 @@ pub(crate) fn become_standby(
         certificates,
         ..
     } = nodes.first().expect("a cluster has a shard");
+    let readers = settings::metrics_access(config).map_err(io_error("metrics.token"))?;
+    let access = web::Data::new(StandbyAccess {
+        token: startup::load_admin_token(config)?,
+        readers: RwLock::new(readers),
+        failed_auth: settings::failed_auth_limiter(config),
+        clock: Clock::system(),
+    });
+    let hangup = signal(SignalKind::hangup()).map_err(io_error("cannot handle signals"))?;
+    let sources = inputs.sources.clone();
+    let refresh =
+        reload::refresh_standby(Arc::downgrade(&access), sources, inputs.log.clone(), hangup);
+    actix_rt::spawn(refresh);
     Ok(StandbyContext {
         cluster_context: cluster_context.clone(),
-        access: web::Data::new(StandbyAccess {
-            token: startup::load_admin_token(config)?,
-            failed_auth: settings::failed_auth_limiter(config),
-            clock: Clock::system(),
-        }),
-        readers: settings::metrics_access(config).map_err(io_error("metrics.token"))?,
+        access,
         listeners: address.counters.clone(),
         certificates: certificates::certificate_expiries(certificates::certificates_of_standby(
             config,

@@ -46,11 +46,12 @@ impl From<ServerError> for StartEnd {
 impl Bound {
     pub(super) fn open(launch: &Launch, state: &mut ProcessState) -> Result<Self, ServerError> {
         let Launch {
-            inputs: ServerInputs { config, .. },
+            inputs,
             budget,
             core,
             ..
         } = launch;
+        let ServerInputs { config, .. } = inputs;
         let health = web::Data::new(health::ServerHealth::starting());
         if let Some(core) = core {
             core.health.begin_run(health.clone());
@@ -64,7 +65,7 @@ impl Bound {
         let address = listener.client_listeners();
         let responder = match &state.node {
             Some(node) => {
-                let standby = node.become_standby(config, &address, &health)?;
+                let standby = node.become_standby(inputs, &address, &health)?;
                 listener.serve_standby(config, budget, standby)?
             }
             None => listener.serve_interim(config, budget, health.clone())?,

@@ -75,7 +75,8 @@ impl<'a> OwnedStore<'a> {
                 }) = &mut bound.sockets
                 {
                     responder.end().await;
-                    let standby = node.become_standby(config, &bound.address, &bound.health)?;
+                    let standby =
+                        node.become_standby(&launch.inputs, &bound.address, &bound.health)?;
                     *responder = listener.serve_standby(config, budget, standby)?;
                 }
                 node

@@ -2,7 +2,7 @@
 //!
 //! RocksDB recovers by itself from a full disk, but only if it finds at least one write buffer of
 //! free space, and until then it writes nothing, so nothing can be deleted either. The ballast
-//! reserves that space.
+//! reserves that space. If RocksDB was about to begin a write-ahead log, it never recovers.
 
 use std::{
     collections::BTreeSet,
@@ -278,7 +278,7 @@ impl DataFolder {
         if self.has_ballast() {
             return Ok(true);
         }
-        if self.free_bytes()? < SHARE * BALLAST {
+        if !self.has_room_for_ballast()? {
             return Ok(false);
         }
         if self.lacks_ballast.load(Ordering::Relaxed) {
@@ -291,6 +291,10 @@ impl DataFolder {
                 _ => Err(error),
             },
         }
+    }
+
+    pub(super) fn has_room_for_ballast(&self) -> io::Result<bool> {
+        Ok(self.free_bytes()? >= SHARE * BALLAST)
     }
 
     fn make_ballast(&self) -> io::Result<()> {

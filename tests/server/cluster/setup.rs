@@ -251,7 +251,7 @@ fn assert_other_settings_are_named(into: &Path, toml: &str) {
     assert!(!is_success && names_token, "{problems}");
 }
 
-/// The check names a server that does not sync.
+/// The check names a server that is down, and one that does not sync.
 fn restart_without_sync(into: &Path, servers: &mut Vec<Running>) {
     let conf = into.join("nats-3.conf");
     let lazy = fs::read_to_string(&conf)
@@ -259,6 +259,13 @@ fn restart_without_sync(into: &Path, servers: &mut Vec<Running>) {
         .replace("sync_interval: always", "sync_interval: \"2m\"");
     fs::write(&conf, lazy).expect("settings");
     drop(servers.pop());
+    wait_for("a server that is down to be named", START, || {
+        let (_, view) = check(into, 1);
+        thread::sleep(Duration::from_millis(50));
+        view["problems"]
+            .to_string()
+            .contains("n3 has copies of streams and is down")
+    });
     servers.push(start_nats(into, 3));
     wait_for("a server that does not sync to be named", START, || {
         let (is_success, view) = check(into, 1);

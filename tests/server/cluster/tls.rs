@@ -436,3 +436,37 @@ fn a_node_logs_in_with_a_new_password_of_nats_without_a_restart() {
     wait_for("the node to log in", START, is_ready);
     node.topic("orders", "EventGridSchema");
 }
+
+#[test]
+fn a_standby_reloads_who_may_read_what_it_serves_itself() {
+    if !has_nats() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("gridhook.toml");
+    let write_token = |token: &str| {
+        fs::write(&file, format!("[metrics]\ntoken = \"{token}\"\n")).expect("a file");
+    };
+    let [old, new] = ["the-old-token-of-prometheus", "the-new-token-of-prometheus"];
+    write_token(old);
+    let mut cluster = Cluster::prepare_on(NatsCluster::start(1, "always"), |_| Vec::new());
+    let with_file = format!("exec \"$@\" --config {}", file.display());
+    for node in &mut cluster.nodes {
+        node.run_under(&["sh", "-c", &with_file, "--"]);
+    }
+    cluster.join_all();
+    let standby = &cluster.nodes[1];
+    let status = |token: &str| {
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", bearer.as_str())];
+        standby
+            .request_without_token("GET", "/metrics", &headers)
+            .status
+    };
+    assert_eq!(status(old), 200);
+    write_token(new);
+    standby.signal("HUP");
+    wait_for("the new token", LONG, || status(new) == 200);
+    assert_eq!(status(old), 401);
+    assert!(standby.logs().contains("admin_token=\"unchanged\""));
+}

@@ -16,7 +16,7 @@ use async_nats::{
     jetstream::{
         self, ErrorCode,
         context::{Context, CreateStreamError, CreateStreamErrorKind, GetStreamErrorKind},
-        stream::{Config, DiscardPolicy},
+        stream::{Config, DiscardPolicy, Info},
     },
 };
 use bytes::Bytes;
@@ -44,6 +44,9 @@ const UNAVAILABLE: usize = 503;
 
 /// How often the connection is tested, so that a server that vanished is noticed.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a server may be silent. NATS calls it offline only later.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// The longest pause before a lost connection is opened again.
 const LONGEST_RECONNECT_DELAY: Duration = Duration::from_millis(500);
@@ -378,9 +381,27 @@ impl NatsConnection {
         Ok(self.read_config(name)?.map(|config| config.num_replicas))
     }
 
+    /// The servers that have the stream `name` and are down.
+    ///
+    /// # Errors
+    /// If the servers do not respond.
+    pub fn find_servers_down(&self, name: &str) -> Result<Vec<String>, NatsError> {
+        let info = self.read_info(name)?;
+        let replicas = info
+            .and_then(|info| info.cluster)
+            .map(|cluster| cluster.replicas);
+        let replicas = replicas.into_iter().flatten();
+        let down = replicas.filter(|replica| replica.offline || replica.active > SILENCE);
+        Ok(down.map(|replica| replica.name).collect())
+    }
+
     fn read_config(&self, name: &str) -> Result<Option<Config>, NatsError> {
+        Ok(self.read_info(name)?.map(|info| info.config))
+    }
+
+    fn read_info(&self, name: &str) -> Result<Option<Info>, NatsError> {
         let error = match self.runtime.block_on(self.context.get_stream(name)) {
-            Ok(stream) => return Ok(Some(stream.cached_info().config.clone())),
+            Ok(stream) => return Ok(Some(stream.cached_info().clone())),
             Err(error) => error,
         };
         match error.kind() {
