@@ -6,9 +6,11 @@ use std::{
     io::{self, Write as _},
     mem,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use gridhook_repair::seed::CLUSTER_ID;
 use gridhook_store::rocks::{OpenError, RocksOptions, RocksStore, received};
@@ -91,13 +93,13 @@ impl LocalStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, StoreState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Locks the folder in which a store arrives: a transfer that was given up may still write
     /// there.
     pub(super) fn lock_arrival(&self) -> MutexGuard<'_, ()> {
-        self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
+        self.arriving.lock()
     }
 
     fn folder_error(&self, source: io::Error) -> OpenError {

@@ -17,11 +17,12 @@ use std::{
             net::{SocketAddr, UnixDatagram},
         },
     },
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use actix::ArbiterHandle;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 /// The socket of the service manager. Its two environment variables are not settings of gridhook.
@@ -128,7 +129,7 @@ impl ActorThreads {
     }
 
     fn lock(&self) -> MutexGuard<'_, RunningThreads> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -11,9 +11,11 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
+
+use parking_lot::RwLock;
 
 #[cfg(feature = "nats")]
 use rustls::{ClientConfig, server::WebPkiClientVerifier};
@@ -77,7 +79,7 @@ impl ReloadableCertificate {
     }
 
     fn current_key(&self) -> Arc<CertifiedKey> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.current.read())
     }
 
     /// The certificate without its chain, and its file.
@@ -98,13 +100,13 @@ impl ReloadableCertificate {
                 return "not readable";
             }
         };
-        if *self.seen.read().unwrap_or_else(PoisonError::into_inner) == contents {
+        if *self.seen.read() == contents {
             return "unchanged";
         }
-        *self.seen.write().unwrap_or_else(PoisonError::into_inner) = contents;
+        *self.seen.write() = contents;
         match read_certified_key(&self.certificate, &self.key) {
             Ok(fresh) => {
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
+                *self.current.write() = Arc::new(fresh);
                 tracing::info!(path = %self.certificate.display(), "certificate replaced");
                 "new"
             }

@@ -40,12 +40,13 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rocksdb::{
     ColumnFamily, DB, ErrorKind, ReadOptions, WriteBatch, WriteOptions, checkpoint::Checkpoint,
 };
@@ -388,10 +389,7 @@ impl RocksStore {
 
     /// Changes the set of families that are not compacted, now and after the next start.
     fn change_uncompacted(&self, change: impl FnOnce(&mut BTreeSet<Family>)) {
-        let mut families = self
-            .uncompacted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut families = self.uncompacted.lock();
         let before = families.clone();
         change(&mut families);
         for family in before.symmetric_difference(&families) {
@@ -559,10 +557,7 @@ impl Store for RocksStore {
         let sequence = self.acknowledged.load(Ordering::Acquire);
         // The file's state changes only after its write was synced, so it is consistent even if a
         // thread panicked with the lock.
-        let mut watermark = self
-            .watermark
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut watermark = self.watermark.lock();
         watermark
             .store_sequence(sequence)
             .map_err(|error| store_io_error(&error))?;

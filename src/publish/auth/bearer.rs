@@ -12,16 +12,14 @@
 //! What a token of the issuer permits follows from its claims ([`TokenIssuer::read_grants`]).
 //! Without a rule for claims, every token of the issuer may publish and consume.
 
-use std::{
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{
     Algorithm, DecodingKey, Validation, decode, decode_header,
     jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse},
 };
+use parking_lot::RwLock;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use tokio::sync::Notify;
@@ -352,7 +350,7 @@ impl Keyring {
             return Err(UnusableKeySet::Empty);
         }
         let count = keys.len();
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+        *self.keys.write() = keys;
         Ok(count)
     }
 
@@ -366,7 +364,7 @@ impl Keyring {
         id: Option<&str>,
         algorithm: Algorithm,
     ) -> Result<Arc<PublicKey>, BearerProblem> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.read();
         let mut fitting = keys
             .iter()
             .filter(|key| key.algorithms.contains(&algorithm));

@@ -23,12 +23,13 @@ use std::{
     collections::{BTreeSet, VecDeque},
     io,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use actix_web::{HttpMessage as _, dev::ServiceRequest};
 use data_encoding::HEXLOWER;
+use parking_lot::Mutex;
 use ring::hmac;
 use rustls::pki_types::ServerName;
 use tokio::{
@@ -239,7 +240,7 @@ impl HandshakeSlots {
     /// make room.
     pub(super) fn take_slot(&self) -> Arc<Notify> {
         let slot = Arc::new(Notify::new());
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         waiting.retain(|slot| slot.strong_count() > 0);
         waiting.push_back(Arc::downgrade(&slot));
         if waiting.len() > self.most
@@ -287,7 +288,7 @@ impl Refusals {
 
 impl HopAcceptor {
     fn note_refused(&self, reason: &str) {
-        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refusals = self.refusals.lock();
         if refusals.note_refusal(reason, Instant::now()) {
             let total = refusals.total;
             drop(refusals);
@@ -448,7 +449,7 @@ impl OwnerConnector {
     /// Returns when `address` may be called. After a refusal one caller at a time tries it.
     pub(crate) async fn wait_after_refusal(&self, address: &str) {
         loop {
-            let until = match &mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner) {
+            let until = match &mut *self.refused.lock() {
                 Some(refused) if refused.address == address => {
                     let now = Instant::now();
                     if refused.until <= now {
@@ -491,7 +492,7 @@ impl OwnerConnector {
     }
 
     fn note_handshake(&self, address: &str, error: Option<&io::Error>) {
-        let mut refusals = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refusals = self.refused.lock();
         match error.map(io::Error::kind) {
             None => *refusals = None,
             Some(io::ErrorKind::Other | io::ErrorKind::InvalidData) => {
@@ -505,7 +506,7 @@ impl OwnerConnector {
         }
         drop(refusals);
         let problem = error.map(ToString::to_string);
-        let mut last = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.problem.lock();
         if let Some(error) = problem
             .as_ref()
             .filter(|problem| last.as_ref() != Some(*problem))
