@@ -4,12 +4,13 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     process::{Child, ChildStdout, Command, Output, Stdio},
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, mpsc},
     time::Duration,
 };
 
 use expect_test::{Expect, expect};
 use gridhook::cli::batches::{self, InputForm, RequestLimits};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::support::{port::ReservedPort, server::wait_for};
@@ -52,10 +53,7 @@ impl Listening {
         let received = Arc::clone(&notes);
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                received
-                    .lock()
-                    .expect("nobody panicked")
-                    .push_str(&format!("{line}\n"));
+                received.lock().push_str(&format!("{line}\n"));
             }
         });
         let out = child.stdout.take().map(BufReader::new);
@@ -345,7 +343,7 @@ fn control_characters_of_a_handshake_are_escaped() {
         ("aeg-subscription-name", "a\u{9b}2Jb"),
     ];
     listening.request("POST", &farewell, "[]");
-    let notes = || listening.notes.lock().expect("nobody panicked").clone();
+    let notes = || listening.notes.lock().clone();
     crate::support::server::wait_for("both notes", Duration::from_secs(60), || {
         notes().lines().count() == 2
     });

@@ -20,10 +20,12 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     thread,
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use gridhook::{clock::Clock, manual::CHAPTERS};
 use tempfile::TempDir;
@@ -228,7 +230,7 @@ impl Terminal {
 
     /// The output since the last comparison.
     fn fresh(&self) -> String {
-        self.printed.lock().unwrap_or_else(PoisonError::into_inner)[self.seen..].to_owned()
+        self.printed.lock()[self.seen..].to_owned()
     }
 }
 
@@ -256,9 +258,7 @@ fn copy(mut from: impl Read + Send + 'static, to: &Arc<Mutex<String>>) {
             // Whole lines, so that those of two writers do not mix.
             if let Some(end) = pending.iter().rposition(|byte| *byte == b'\n') {
                 let lines: Vec<u8> = pending.drain(..=end).collect();
-                to.lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push_str(&String::from_utf8_lossy(&lines));
+                to.lock().push_str(&String::from_utf8_lossy(&lines));
             }
         }
     });

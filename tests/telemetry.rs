@@ -1,11 +1,8 @@
 //! W3C trace contexts, and the tracer alone. `server::otlp` tests the whole path.
 
-use std::{
-    ffi::OsString,
-    io::Write,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{ffi::OsString, io::Write, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use gridhook::{
     clock::Clock,
@@ -212,16 +209,13 @@ impl Kept {
 
     /// The text that was written.
     pub(crate) fn text(&self) -> String {
-        String::from_utf8(self.0.lock().expect("nobody panicked").clone()).expect("UTF-8")
+        String::from_utf8(self.0.lock().clone()).expect("UTF-8")
     }
 }
 
 impl Write for Kept {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0
-            .lock()
-            .expect("nobody panicked")
-            .extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 

@@ -11,10 +11,11 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
 };
 
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::sync::watch;
@@ -111,7 +112,7 @@ impl AdminToken {
         let old = self.to_text();
         let fresh = fresh.to_text();
         let changed = old != fresh;
-        *self.text.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        *self.text.write() = fresh;
         if changed {
             self.replaced.send_replace(());
         }
@@ -119,10 +120,7 @@ impl AdminToken {
     }
 
     fn to_text(&self) -> String {
-        self.text
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.text.read().clone()
     }
 }
 

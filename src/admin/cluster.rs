@@ -5,10 +5,9 @@
 //! them in the audit trail. While there is none, a standby makes those that may be what a new owner
 //! waits for.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::BTreeSet, sync::Arc};
+
+use parking_lot::RwLock;
 
 use actix_web::{
     HttpRequest, HttpResponse, Resource, guard,
@@ -341,11 +340,11 @@ pub struct StandbyAccess {
 
 impl StandbyAccess {
     pub fn set_metrics_access(&self, readers: MetricsAccess) {
-        *self.readers.write().unwrap_or_else(PoisonError::into_inner) = readers;
+        *self.readers.write() = readers;
     }
 
     fn permits_reader(&self, token: Option<&str>) -> bool {
-        let readers = self.readers.read().unwrap_or_else(PoisonError::into_inner);
+        let readers = self.readers.read();
         readers.permits_reader(token)
     }
 

@@ -7,7 +7,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicU8, Ordering},
     },
 };
@@ -17,6 +17,7 @@ use actix_web::{
     http::{StatusCode, header},
     web,
 };
+use parking_lot::Mutex;
 
 use crate::Source;
 use gridhook_api::health::Liveness;
@@ -74,11 +75,11 @@ pub struct CoreHealth(Arc<Mutex<Option<web::Data<ServerHealth>>>>);
 
 impl CoreHealth {
     pub fn begin_run(&self, health: web::Data<ServerHealth>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(health);
+        *self.0.lock() = Some(health);
     }
 
     pub fn is_serving(&self) -> bool {
-        let health = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let health = self.0.lock();
         health
             .as_ref()
             .is_some_and(|health| health.phase() == StartPhase::Serving)
@@ -86,11 +87,7 @@ impl CoreHealth {
 
     /// The readiness of a core that serves.
     pub fn readiness_of_serving(&self) -> Option<Readiness> {
-        let health = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()?;
+        let health = self.0.lock().clone()?;
         (health.phase() == StartPhase::Serving).then(|| health.readiness())
     }
 }
@@ -195,7 +192,7 @@ impl ServerHealth {
     /// Sets the current step of the start.
     pub fn set_step(&self, step: StartStep) {
         tracing::info!(step = step.what, "starting");
-        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = step;
+        *self.step.lock() = step;
     }
 
     /// Enters `phase`. An earlier phase is ignored.
@@ -237,7 +234,7 @@ impl ServerHealth {
             readiness.journal = "opening".to_owned();
         }
         if phase == StartPhase::Recovering {
-            let step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
+            let step = self.step.lock();
             // The first problem is that of the phase.
             readiness.problems[0] = format!("{}: {step}", readiness.problems[0]);
         }
@@ -253,7 +250,7 @@ impl ServerHealth {
                 total_bytes: None,
             };
         }
-        let step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
+        let step = self.step.lock();
         let progress = (step.progress)();
         Liveness {
             status: "starting".to_owned(),

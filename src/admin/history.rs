@@ -12,11 +12,11 @@ use std::{
     iter,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use actix_web::{HttpRequest, web};
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 
 use super::{AdminError, Control, query, session, topic_filter::find_topic_by_id};
@@ -236,7 +236,7 @@ impl Control {
 
 impl Recorder {
     fn lock(&self) -> MutexGuard<'_, RecorderState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

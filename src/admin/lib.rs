@@ -91,7 +91,7 @@ mod windows;
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
 };
 
 use actix_web::{
@@ -101,6 +101,7 @@ use actix_web::{
     middleware::{Next, from_fn},
     web,
 };
+use parking_lot::RwLock;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 pub use self::{
@@ -281,10 +282,7 @@ impl Control {
 
     /// Sets the settings in force that differ from the defaults, which `GET /server` shows.
     pub fn set_settings(&self, settings: Vec<SettingView>) {
-        *self
-            .settings
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = settings;
+        *self.settings.write() = settings;
     }
 
     /// Sets the access to `/metrics`.

@@ -1,8 +1,6 @@
 //! `GET /server`: version, start, listeners, process, disk, and the settings that differ from the
 //! defaults.
 
-use std::sync::PoisonError;
-
 use actix_web::{HttpRequest, web};
 
 use super::{ChaosMode, ClusterContext, Control, metrics::process::ProcessFigures};
@@ -54,11 +52,7 @@ pub(super) async fn get_server(
             most_files,
         },
         disk_free_bytes,
-        settings: control
-            .settings
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone(),
+        settings: control.settings.read().clone(),
     })
 }
 

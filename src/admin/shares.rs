@@ -4,10 +4,9 @@
 //! An administrator is a caller with the role `admin` for the whole server. Administrators have no
 //! share of their own: together they can use everything.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::Mutex;
 
 use super::{AdminError, arm::Call, permissions::Permissions};
 use crate::AdminResult;
@@ -43,7 +42,7 @@ impl CallerShares {
 
     /// Takes one share. A caller can hold a quarter of all.
     pub(super) fn take_share(&self, holder: &Holder) -> Option<Share> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         let total: usize = held.values().sum();
         let own = held.get(&holder.key).copied().unwrap_or_default();
         let has_room = total < self.max - reserved_count(self.max) && own < self.max / 4;
@@ -66,7 +65,7 @@ pub(super) struct Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         match held.get_mut(&self.key) {
             Some(own) if *own > 1 => *own -= 1,
             Some(_) | None => drop(held.remove(&self.key)),

@@ -4,7 +4,7 @@
 //! A window ends at the time of the request and begins at a recorded time, so every reader sees the
 //! same figures.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 use gridhook_api::top::ConditionView;
 use gridhook_engine::control::registry::{SubscriptionSnapshot, TopicHandle};
@@ -107,7 +107,7 @@ impl RecordedWindows {
     }
 
     fn lock(&self) -> MutexGuard<'_, WindowsState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -6,12 +6,11 @@
 //! and no lock.
 
 use std::{
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use gridhook_event::{PartitionId, SubscriptionKey};
 use gridhook_policy::outcome::{Failure, RequestResult};
@@ -89,14 +88,14 @@ impl FaultTally {
 impl FaultInjection {
     /// Adds a rule under this number.
     pub fn begin_rule(&self, number: u64, rule: FaultRule) {
-        let mut rules = self.lock_rules();
+        let mut rules = self.rules.lock();
         rules.push((number, rule));
         self.armed.store(true, Ordering::Release);
     }
 
     /// Removes the rule with this number.
     pub fn end_rule(&self, number: u64) {
-        let mut rules = self.lock_rules();
+        let mut rules = self.rules.lock();
         rules.retain(|(known, _)| *known != number);
         self.armed.store(!rules.is_empty(), Ordering::Release);
     }
@@ -119,7 +118,7 @@ impl FaultInjection {
         if !self.armed.load(Ordering::Acquire) || result.status.is_none() {
             return None;
         }
-        let chosen = self.lock_rules().iter().find_map(|(_, rule)| {
+        let chosen = self.rules.lock().iter().find_map(|(_, rule)| {
             let meant = match rule.owner {
                 FaultTarget::All => true,
                 FaultTarget::Topic(partition) => subscription_key.partition == partition,
@@ -133,10 +132,6 @@ impl FaultInjection {
             ResponseFault::Corrupt => self.corrupted.add(events),
         }
         Some(chosen)
-    }
-
-    fn lock_rules(&self) -> MutexGuard<'_, Vec<(u64, FaultRule)>> {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

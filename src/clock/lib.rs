@@ -31,12 +31,13 @@ mod lease;
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::{Duration, Instant, SystemTime},
 };
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use gridhook_event::{Timestamp, WallTime};
@@ -211,7 +212,8 @@ impl Clock {
         }
         let elapsed = monotonic_now().saturating_duration_since(*started);
         let over = pause
-            .lock_jump()
+            .unconfirmed
+            .lock()
             .as_ref()
             .is_none_or(|unconfirmed| unconfirmed.rest <= elapsed);
         // The time alone confirms nothing while this process knows its clock to be wrong.
@@ -238,7 +240,7 @@ impl Clock {
             ..
         } = &*self.0
         {
-            let mut follower = follower.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut follower = follower.lock();
             let elapsed = monotonic_now().saturating_duration_since(*started);
             let wall = skew.skewed_time(wall_now());
             let time = follower.go_ahead(elapsed, wall);
@@ -288,7 +290,11 @@ impl Clock {
         Some(ClockRecord {
             reported: time,
             machine: MachineBoot::current_boot(boot),
-            unconfirmed: pause.lock_jump().as_ref().map(|jump| jump.after(elapsed)),
+            unconfirmed: pause
+                .unconfirmed
+                .lock()
+                .as_ref()
+                .map(|jump| jump.after(elapsed)),
         })
     }
 
@@ -315,7 +321,7 @@ impl Clock {
                 if let Some(reported) = seen.read_recent(elapsed()) {
                     return reported;
                 }
-                let mut follower = follower.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut follower = follower.lock();
                 // Both clocks are read under the lock, so that readings reach the follower in
                 // order.
                 let elapsed = elapsed();
@@ -323,7 +329,7 @@ impl Clock {
                 seen.store_reading(elapsed, reported);
                 reported
             }
-            ClockSource::Manual { at, .. } => *at.lock().unwrap_or_else(PoisonError::into_inner),
+            ClockSource::Manual { at, .. } => *at.lock(),
         }
     }
 
@@ -331,10 +337,7 @@ impl Clock {
     /// periodically.
     pub fn take_step(&self) -> Option<ClockStep> {
         match &*self.0 {
-            ClockSource::System { follower, .. } => follower
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take_step(),
+            ClockSource::System { follower, .. } => follower.lock().take_step(),
             ClockSource::Manual { .. } => None,
         }
     }
@@ -353,14 +356,8 @@ struct ExpiryPause {
 }
 
 impl ExpiryPause {
-    fn lock_jump(&self) -> std::sync::MutexGuard<'_, Option<UnconfirmedJump>> {
-        self.unconfirmed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn end_pause(&self) {
-        *self.lock_jump() = None;
+        *self.unconfirmed.lock() = None;
         self.is_paused.store(false, Ordering::Relaxed);
     }
 }
@@ -377,7 +374,7 @@ impl ManualClock {
     pub fn set(&self, to: Timestamp) {
         match &*self.0.0 {
             ClockSource::Manual { at, .. } => {
-                let mut at = at.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut at = at.lock();
                 assert!(*at <= to, "a clock at {at} cannot be set back to {to}");
                 *at = to;
             }

@@ -22,11 +22,12 @@ pub mod records;
 use std::{
     hash::Hasher as _,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use siphasher::sip::SipHasher13;
 use tokio::sync::{mpsc, watch};
 
@@ -148,10 +149,6 @@ pub struct ShardProgress {
     failure: Mutex<Option<String>>,
 }
 
-fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
-    value.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl ShardProgress {
     /// Records the time and the epoch of an owner's clock: of this process, or of an earlier one of
     /// this node.
@@ -173,7 +170,7 @@ impl ShardProgress {
             expiry_paused: self.expiry_paused.load(Ordering::Acquire),
             epoch,
             copy: self.copy_progress(),
-            mark: *lock(&self.mark),
+            mark: *self.mark.lock(),
             stream_bytes: self.stream_bytes.load(Ordering::Acquire),
             ..ShardPosition::default()
         }
@@ -182,22 +179,22 @@ impl ShardProgress {
     /// Records the position that the local store has applied.
     pub fn note_applied(&self, mark: StreamMark) {
         self.applied.store(mark.position, Ordering::Release);
-        *lock(&self.mark) = mark;
+        *self.mark.lock() = mark;
     }
 
     /// The known marks: records that the changelog has acknowledged, as far as any node knows.
     pub fn known_marks(&self) -> KnownMarks {
-        *lock(&self.known_marks)
+        *self.known_marks.lock()
     }
 
     /// Records what all nodes know of these records.
     pub fn note_known_marks(&self, marks: KnownMarks) {
-        *lock(&self.known_marks) = marks;
+        *self.known_marks.lock() = marks;
     }
 
     /// Why this node cannot serve the shard.
     pub fn failure(&self) -> Option<String> {
-        lock(&self.failure).clone()
+        self.failure.lock().clone()
     }
 
     /// Records why this node cannot serve the shard before an operator has acted, or that it can
@@ -206,7 +203,7 @@ impl ShardProgress {
         if failure.is_some() {
             self.note_doubt();
         }
-        *lock(&self.failure) = failure;
+        *self.failure.lock() = failure;
     }
 
     /// Whether the local store is complete. Before, the node does not claim the shard.
@@ -226,12 +223,12 @@ impl ShardProgress {
 
     /// The copy of the owner's store that this node fetches.
     pub fn copy_progress(&self) -> Option<CopyProgress> {
-        *lock(&self.copy)
+        *self.copy.lock()
     }
 
     /// Records how much of the owner's store this node has fetched. It claims no shard meanwhile.
     pub fn note_copy(&self, copy: Option<CopyProgress>) {
-        *lock(&self.copy) = copy;
+        *self.copy.lock() = copy;
     }
 }
 

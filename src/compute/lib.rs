@@ -22,13 +22,14 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
     time::Duration,
 };
 
+use parking_lot::{Condvar, Mutex};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::oneshot;
 
@@ -250,7 +251,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let mut state = self.scheduler.lock_state();
+        let mut state = self.scheduler.state.lock();
         state.is_closed = true;
         // They hold the scheduler. They are dropped without the lock, which they take.
         let tasks: Vec<_> = state
@@ -265,10 +266,6 @@ impl Drop for Pool {
 }
 
 impl Scheduler {
-    fn lock_state(&self) -> MutexGuard<'_, SchedulerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Starts the threads; false if there is none.
     fn start_threads(self: &Arc<Self>) -> bool {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -296,7 +293,7 @@ impl Scheduler {
 
     /// The task whose caller has the next turn; [`None`] at the end.
     fn next_task(&self) -> Option<Arc<Task>> {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         loop {
             if state.is_closed {
                 return None;
@@ -304,15 +301,12 @@ impl Scheduler {
             if let Some(task) = state.next_ready() {
                 return Some(task);
             }
-            state = self
-                .has_ready
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.has_ready.wait(&mut state);
         }
     }
 
     fn admit_caller(self: &Arc<Self>, caller: ComputeCaller) -> Result<Arc<Account>, ComputeError> {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         let tasks = state.tasks;
         let own = state.callers.entry(caller.clone()).or_default();
         if own.tasks + 1 > TASKS_MAX - tasks.min(TASKS_MAX) {
@@ -358,7 +352,7 @@ impl Wake for Task {
         }
         let scheduler = Arc::clone(&self.account.scheduler);
         let caller = self.account.caller.clone();
-        let mut state = scheduler.lock_state();
+        let mut state = scheduler.state.lock();
         let is_closed = state.is_closed;
         let Some(own) = state.callers.get_mut(&caller).filter(|_| !is_closed) else {
             return;
@@ -378,7 +372,7 @@ impl Task {
         // Before the poll: a wake during the poll is for the next one. What was written before an
         // earlier wake is seen.
         self.is_ready.swap(false, Ordering::AcqRel);
-        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut work = self.work.lock();
         let Some(future) = work.as_mut() else { return };
         if account.is_abandoned.load(Ordering::Acquire) {
             *work = None;
@@ -440,7 +434,7 @@ impl Meter {
         if reserved.load(Ordering::Relaxed) + bytes > most {
             return Err(ComputeError::Memory(most));
         }
-        let mut state = scheduler.lock_state();
+        let mut state = scheduler.state.lock();
         let free = scheduler
             .limits
             .bytes_max
@@ -468,7 +462,7 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let mut state = self.scheduler.lock_state();
+        let mut state = self.scheduler.state.lock();
         let bytes = *self.bytes.get_mut();
         state.tasks -= 1;
         state.bytes -= bytes;

@@ -3,10 +3,7 @@
 //!
 //! All its state is in its [`DeadLetters`] handle, so a new incarnation continues after one check.
 
-use std::{
-    sync::{PoisonError, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, SpawnHandle};
 
@@ -66,7 +63,7 @@ impl DeadLetterActor {
         if let Some(timer) = self.timer.take() {
             ctx.cancel_future(timer);
         }
-        let due = self.dead_letters.lock_staging().next_due();
+        let due = self.dead_letters.0.staging.lock().next_due();
         self.timer = due.map(|due| {
             let wait = due
                 .since(self.dead_letters.0.clock.now())
@@ -81,12 +78,7 @@ impl Actor for DeadLetterActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let me = ctx.address().downgrade();
-        *self
-            .dead_letters
-            .0
-            .actor
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(me);
+        *self.dead_letters.0.actor.lock() = Some(me);
         self.check_due(ctx);
     }
 }

@@ -50,13 +50,14 @@ mod writer;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use actix::WeakAddr;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedMutexGuard, Semaphore, watch};
 
 pub use self::{
@@ -245,7 +246,9 @@ impl DeadLetters {
     /// record contains the target.
     pub fn queue_waiting(&self, waiting: WaitingDeadLetters) {
         let due = waiting.target.turn_at(waiting.due, self.0.clock.now());
-        self.lock_staging()
+        self.0
+            .staging
+            .lock()
             .enqueue_waiting(WaitingDeadLetters { due, ..waiting });
         self.wake_actor();
     }
@@ -256,12 +259,7 @@ impl DeadLetters {
         reason = "sent once; an actor that has ended needs no fault"
     )]
     pub fn inject_fault(&self, inject: Inject) -> bool {
-        let actor = self
-            .0
-            .actor
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let actor = self.0.actor.lock().clone();
         let Some(actor) = actor
             .and_then(|actor| actor.upgrade())
             .filter(actix::Addr::connected)
@@ -303,7 +301,7 @@ impl DeadLetters {
 
     /// Removes a subscription whose dead letters go to another store from now on.
     fn forget_subscription(&self, subscription_key: SubscriptionKey) {
-        self.lock_staging().forget_subscription(subscription_key);
+        self.0.staging.lock().forget_subscription(subscription_key);
     }
 
     pub fn sink(&self) -> &Sink {
@@ -312,7 +310,7 @@ impl DeadLetters {
 
     /// Starts no more files, and waits at most `wait` for running turns. True if all have ended.
     pub async fn finish_turns(&self, wait: Duration) -> bool {
-        self.lock_staging().close();
+        self.0.staging.lock().close();
         let mut running_turns = self.0.running_turns.subscribe();
         // This handle keeps the sender, so the wait cannot fail.
         let idle = running_turns.wait_for(|count| *count == 0);
@@ -343,12 +341,7 @@ impl DeadLetters {
     /// The lock for writing a subscription's totals and removing its dead letters.
     async fn lock_subscription(&self, subscription_key: SubscriptionKey) -> OwnedMutexGuard<()> {
         let queue = {
-            let mut locks = self
-                .0
-                .context
-                .locks
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut locks = self.0.context.locks.lock();
             // Removes locks that are not in use.
             locks.retain(|_, queue| Arc::strong_count(queue) > 1);
             Arc::clone(locks.entry(subscription_key).or_default())
@@ -356,17 +349,9 @@ impl DeadLetters {
         queue.lock_owned().await
     }
 
-    fn lock_staging(&self) -> MutexGuard<'_, Staging> {
-        // Its methods keep it consistent wherever they could panic.
-        self.0
-            .staging
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn take_turns(&self) -> Vec<WriteTurn> {
         let now = self.0.clock.now();
-        let mut staging = self.lock_staging();
+        let mut staging = self.0.staging.lock();
         let turns = staging.take_turns(now);
         // Under the lock, so that closing sees the current number.
         self.0.running_turns.send_replace(staging.running_turns());
@@ -376,7 +361,7 @@ impl DeadLetters {
     fn finish_turn(&self, subscription_key: SubscriptionKey, report: TurnReport) {
         let now = self.0.clock.now();
         {
-            let mut staging = self.lock_staging();
+            let mut staging = self.0.staging.lock();
             staging.finish_turn(subscription_key, report, now);
             self.0.running_turns.send_replace(staging.running_turns());
         }
@@ -384,12 +369,7 @@ impl DeadLetters {
     }
 
     fn wake_actor(&self) {
-        let actor = self
-            .0
-            .actor
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let actor = self.0.actor.lock().clone();
         let Some(actor) = actor.and_then(|actor| actor.upgrade()) else {
             return;
         };

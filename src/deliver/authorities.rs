@@ -5,7 +5,9 @@
 //! there is no switch. Files that cannot be used leave the last authorities in use. The authorities
 //! of the machine are read again together with a changed file only.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme,
@@ -77,10 +79,7 @@ impl Authorities {
         let store = load_root_store(&self.roots);
         match store.and_then(|store| build_verifiers(store, &self.provider)) {
             Ok(verifiers) => {
-                *self
-                    .verifiers
-                    .write()
-                    .unwrap_or_else(PoisonError::into_inner) = verifiers;
+                *self.verifiers.write() = verifiers;
                 tracing::info!(roots = ?self.roots, "authorities replaced");
                 "new"
             }
@@ -92,10 +91,7 @@ impl Authorities {
     }
 
     fn verifiers(&self) -> Result<Verifiers, rustls::Error> {
-        let verifiers = self
-            .verifiers
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let verifiers = self.verifiers.read();
         verifiers
             .clone()
             .ok_or_else(|| CertificateError::UnknownIssuer.into())

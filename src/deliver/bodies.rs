@@ -11,12 +11,13 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use gridhook_event::{PartitionId, Seq};
 
@@ -106,7 +107,7 @@ impl BodyBudget {
         if self.0.waiters.load(Ordering::Acquire) == 0 {
             return;
         }
-        let mut waiting = self.0.lock_waiters();
+        let mut waiting = self.0.waiting.lock();
         let first = waiting
             .iter()
             .position(|waiter| waiter.share.free_bytes() > 0);
@@ -116,16 +117,6 @@ impl BodyBudget {
         if let Some(waiter) = waiter {
             (waiter.wake)();
         }
-    }
-}
-
-impl BudgetShared {
-    fn lock_waiters(&self) -> MutexGuard<'_, VecDeque<Waiter>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_bodies(&self) -> MutexGuard<'_, HashMap<BodyKey, Vec<SharedBody>>> {
-        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -153,7 +144,7 @@ impl BodyShare {
     /// Calls `wake` once bytes are free for the subscription.
     pub fn wake_when_free(&self, wake: impl FnOnce() + Send + 'static) {
         let budget = &self.budget.0;
-        let mut waiting = budget.lock_waiters();
+        let mut waiting = budget.waiting.lock();
         waiting.push_back(Waiter {
             share: self.clone(),
             wake: Box::new(wake),
@@ -179,7 +170,7 @@ impl BodyPermit {
         }
         let key = (partition, first, body.len());
         let budget = &self.share.budget.0;
-        let mut bodies = budget.lock_bodies();
+        let mut bodies = budget.bodies.lock();
         let same_key = bodies.entry(key).or_default();
         let body = match same_key.iter_mut().find(|shared| shared.body == body) {
             Some(known) => {
@@ -210,7 +201,7 @@ impl Drop for BodyPermit {
         match self.body.take() {
             None => drop(budget.total.fetch_sub(self.bytes, Ordering::AcqRel)),
             Some((key, body)) => {
-                let mut bodies = budget.lock_bodies();
+                let mut bodies = budget.bodies.lock();
                 if let Some(same_key) = bodies.get_mut(&key) {
                     for known in same_key
                         .iter_mut()

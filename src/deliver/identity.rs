@@ -11,15 +11,9 @@
 //! - The authority is called under the rules for addresses of the operator: any but the server's
 //!   own.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::PathBuf,
-    rc::Rc,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fs, path::PathBuf, rc::Rc, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::timeout;
@@ -141,7 +135,7 @@ impl ServerIdentity {
         audience: &TokenAudience,
         wall: WallTime,
     ) -> Arc<tokio::sync::Mutex<Option<CachedToken>>> {
-        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens = self.tokens.lock();
         if !tokens.contains_key(audience) {
             tokens.retain(|_, slot| {
                 Arc::strong_count(slot) > 1

@@ -20,7 +20,7 @@ use std::{
     collections::HashMap,
     fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -39,6 +39,7 @@ use hickory_resolver::{
     },
     system_conf::read_system_conf,
 };
+use parking_lot::Mutex;
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout},
@@ -191,7 +192,7 @@ impl ResolverShared {
         host: &str,
         name: Name,
     ) -> Result<Shared<BoxFuture<'static, Found>>, Failure> {
-        let mut cache = lock_mutex(&self.known);
+        let mut cache = self.known.lock();
         if let Some(answer) = cache
             .answers
             .get(host)
@@ -223,7 +224,7 @@ impl ResolverShared {
     ) -> Found {
         let result = self.lookup_in_phases(&resolver, &host, &name).await;
         let now = Instant::now();
-        let mut cache = lock_mutex(&self.known);
+        let mut cache = self.known.lock();
         match result {
             Ok((found, until)) => {
                 cache.silent.remove(&host);
@@ -271,7 +272,9 @@ impl ResolverShared {
         host: &str,
         name: &Name,
     ) -> Result<(Vec<IpAddr>, Instant), Failure> {
-        let is_silent = lock_mutex(&self.known)
+        let is_silent = self
+            .known
+            .lock()
             .silent
             .get(host)
             .is_some_and(|until| Instant::now() < *until);
@@ -303,7 +306,7 @@ impl ResolverShared {
 
     /// The system's configuration, read again if a file has changed.
     fn system_config(&self) -> Result<System, Failure> {
-        let mut system = lock_mutex(&self.system);
+        let mut system = self.system.lock();
         let now = Instant::now();
         if let Some(system) = &mut *system {
             if now.duration_since(system.looked) < FILES_PAUSE {
@@ -322,13 +325,9 @@ impl ResolverShared {
             hosts: Arc::new(Hosts::from_system().unwrap_or_default()),
             looked: now,
         };
-        lock_mutex(&self.known).answers.clear();
+        self.known.lock().answers.clear();
         Ok(system.insert(read).clone())
     }
-}
-
-fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn modification_times() -> [Option<SystemTime>; 2] {

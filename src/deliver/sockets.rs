@@ -14,11 +14,12 @@
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicIsize, AtomicUsize, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, futures::Notified};
 
 /// The share of the permits for requests that idle connections do not borrow.
@@ -117,7 +118,7 @@ impl Sockets {
 
     /// Calls `wake` once a permit is free, in the order of the calls.
     pub fn wake_when_free(&self, wake: impl FnOnce() + Send + 'static) {
-        let mut waiting = self.0.lock_wakers();
+        let mut waiting = self.0.waiting.lock();
         waiting.push_back(Box::new(wake));
         self.0.waiters.store(waiting.len(), Ordering::Release);
         drop(waiting);
@@ -170,15 +171,11 @@ impl Sockets {
 }
 
 impl SocketsShared {
-    fn lock_wakers(&self) -> std::sync::MutexGuard<'_, VecDeque<Wake>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn pass_on(&self) {
         if self.waiters.load(Ordering::Acquire) == 0 || self.free.load(Ordering::Acquire) <= 0 {
             return;
         }
-        let mut waiting = self.lock_wakers();
+        let mut waiting = self.waiting.lock();
         let next = waiting.pop_front();
         self.waiters.store(waiting.len(), Ordering::Release);
         drop(waiting);

@@ -11,9 +11,10 @@ use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak},
+    sync::{Arc, Weak},
 };
 
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustls::{
     ClientConfig, RootCertStore, SupportedProtocolVersion,
     crypto::ring,
@@ -190,7 +191,7 @@ impl TlsTrust {
 /// process load the same.
 pub(super) fn share_root_store(store: RootCertStore) -> Arc<RootCertStore> {
     static LAST: Mutex<Weak<RootCertStore>> = Mutex::new(Weak::new());
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = LAST.lock();
     let shared = last.upgrade().filter(|last| last.roots == store.roots);
     let store = shared.unwrap_or_else(|| Arc::new(store));
     *last = Arc::downgrade(&store);
@@ -346,7 +347,7 @@ impl ClientCertificates {
             .into_keys()
             .filter(|name| !identities.contains_key(name))
             .collect();
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = identities;
+        *self.0.write() = identities;
         Ok(reloaded)
     }
 
@@ -371,7 +372,7 @@ impl ClientCertificates {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Identity>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read()
     }
 }
 

@@ -1,10 +1,8 @@
 //! Files that are read again while the server runs.
 
-use std::{
-    fs,
-    path::PathBuf,
-    sync::{Mutex, PoisonError},
-};
+use std::{fs, path::PathBuf};
+
+use parking_lot::Mutex;
 
 /// What a look at files has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +40,7 @@ impl WatchedFiles {
     /// Reads the files. An error is logged once, until it changes. Blocks.
     pub fn look(&self) -> FilesChange {
         let contents = self.read();
-        let mut last_look = self
-            .last_look
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut last_look = self.last_look.lock();
         match contents {
             Err(error) => {
                 if last_look.error.as_ref() != Some(&error) {

@@ -3,11 +3,9 @@
 //! Invariant: an entry wakes the writer only if the writer waits for entries of its kind. To wake a
 //! thread costs more than to encode an outcome, and outcomes wait for others anyway.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use parking_lot::{Condvar, Mutex};
 
 use super::{Error, WriteCallback, WriterEntry};
 use gridhook_policy::record::WriteUrgency;
@@ -70,12 +68,6 @@ struct Queue {
     ready: Condvar,
 }
 
-impl Queue {
-    fn lock_state(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// The end that adds entries.
 pub(super) struct EntrySender(Arc<Queue>);
 
@@ -111,7 +103,7 @@ impl EntrySender {
     /// Adds an entry. It is dropped if the writer has ended.
     pub(super) fn send_entry(&self, entry: WriterEntry) {
         let urgency = entry.urgency();
-        let mut state = self.0.lock_state();
+        let mut state = self.0.state.lock();
         if state.is_closed {
             drop(state);
             // Its requester is called back, which must not happen under the lock.
@@ -133,7 +125,7 @@ impl EntrySender {
 
 impl Drop for EntrySender {
     fn drop(&mut self) {
-        let mut state = self.0.lock_state();
+        let mut state = self.0.state.lock();
         state.is_closed = true;
         drop(state);
         self.0.ready.notify_one();
@@ -147,20 +139,19 @@ impl EntryReceiver {
         if !self.taken.is_empty() {
             return true;
         }
-        let mut state = self.queue.lock_state();
+        let mut state = self.queue.state.lock();
         state.awaited = awaited;
-        let wait_result = self
-            .queue
+        let is_missing = |state: &mut QueueState| !state.has_awaited(awaited);
+        self.queue
             .ready
-            .wait_timeout_while(state, most, |state| !state.has_awaited(awaited));
-        (state, _) = wait_result.unwrap_or_else(PoisonError::into_inner);
+            .wait_while_for(&mut state, is_missing, most);
         state.awaited = Awaited::Nothing;
         state.has_awaited(awaited)
     }
 
     pub(super) fn next(&mut self) -> Option<WriterEntry> {
         if self.taken.is_empty() {
-            let mut state = self.queue.lock_state();
+            let mut state = self.queue.state.lock();
             std::mem::swap(&mut state.entries, &mut self.taken);
             (state.urgent, state.usual) = (0, 0);
         }
@@ -168,14 +159,14 @@ impl EntryReceiver {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        let state = self.queue.lock_state();
+        let state = self.queue.state.lock();
         state.is_closed && state.entries.is_empty() && self.taken.is_empty()
     }
 }
 
 impl Drop for EntryReceiver {
     fn drop(&mut self) {
-        let mut state = self.queue.lock_state();
+        let mut state = self.queue.state.lock();
         state.is_closed = true;
         let entries = std::mem::take(&mut state.entries);
         drop(state);

@@ -3,11 +3,13 @@
 
 use std::{
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::RwLock;
 
 use gridhook_event::{IdMap, PartitionId, SubscriptionId};
 use gridhook_metrics::{DURATIONS, EVENTS, Histogram, HistogramCounts};
@@ -105,12 +107,7 @@ impl WriterStatus {
     }
 
     pub(super) fn list_partitions(&self) -> Vec<PartitionId> {
-        self.ends
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .keys()
-            .copied()
-            .collect()
+        self.ends.read().keys().copied().collect()
     }
 
     pub(super) fn set_end(&self, partition: PartitionId, end: Option<LogEnd>) {
@@ -150,14 +147,11 @@ impl WriterStatus {
 }
 
 fn get<T: Copy>(of: &RwLock<IdMap<PartitionId, T>>, partition: PartitionId) -> Option<T> {
-    of.read()
-        .unwrap_or_else(PoisonError::into_inner)
-        .get(&partition)
-        .copied()
+    of.read().get(&partition).copied()
 }
 
 fn set_entry<T>(of: &RwLock<IdMap<PartitionId, T>>, partition: PartitionId, value: Option<T>) {
-    let mut of = of.write().unwrap_or_else(PoisonError::into_inner);
+    let mut of = of.write();
     match value {
         Some(value) => of.insert(partition, value),
         None => of.remove(&partition),

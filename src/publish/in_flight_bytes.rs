@@ -14,8 +14,10 @@
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     net::{IpAddr, Ipv4Addr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
 
 use super::auth::failed_auth::counted_as;
 use gridhook_engine::control::registry::TopicHandle;
@@ -105,7 +107,7 @@ impl InFlightBytes {
     }
 
     pub fn bytes_in_flight(&self) -> usize {
-        self.lock_state().total
+        self.state.lock().total
     }
 
     pub fn bytes_max(&self) -> usize {
@@ -128,10 +130,6 @@ impl InFlightBytes {
         };
         permit.grow_to(bytes)?;
         Ok(permit)
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, InFlightBytesState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -185,7 +183,7 @@ pub struct Permit {
 impl Permit {
     /// Whether the reservation could be extended to `bytes` in all now.
     pub fn could_grow_to(&self, bytes: usize) -> bool {
-        self.limit.lock_state().has_room(
+        self.limit.state.lock().has_room(
             &self.limit,
             &self.holders,
             bytes.saturating_sub(self.bytes),
@@ -200,7 +198,7 @@ impl Permit {
         let Some(added) = bytes.checked_sub(self.bytes).filter(|added| *added > 0) else {
             return Ok(());
         };
-        let mut state = self.limit.lock_state();
+        let mut state = self.limit.state.lock();
         if !state.has_room(&self.limit, &self.holders, added) {
             return Err(Full);
         }
@@ -214,7 +212,8 @@ impl Permit {
     pub fn shrink_to(&mut self, bytes: usize) {
         if bytes < self.bytes {
             self.limit
-                .lock_state()
+                .state
+                .lock()
                 .change_reservation(&self.holders, self.bytes, bytes);
             self.bytes = bytes;
         }

@@ -8,10 +8,9 @@
 //!
 //! A full bucket is not stored, so idle topics have none.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
 
 use super::Refusal;
 use gridhook_event::{PartitionId, Timestamp};
@@ -67,7 +66,8 @@ impl PublishThrottle {
     /// Checks whether the topic accepts a request now.
     pub(super) fn check_rate(&self, topic: PartitionId, now: Timestamp) -> Result<(), Refusal> {
         let Some(used) = self
-            .lock_buckets()
+            .buckets
+            .lock()
             .used
             .get(&topic)
             .map(|used| used.refill_until(now, self.rates))
@@ -97,7 +97,7 @@ impl PublishThrottle {
         if !self.is_limited() {
             return;
         }
-        let mut buckets = self.lock_buckets();
+        let mut buckets = self.buckets.lock();
         if buckets.used.len() >= buckets.removal_len {
             let rates = self.rates;
             buckets
@@ -113,10 +113,6 @@ impl PublishThrottle {
         *tokens = tokens.refill_until(now, self.rates);
         tokens.events += f64::from(events);
         tokens.bytes += bytes as f64;
-    }
-
-    fn lock_buckets(&self) -> MutexGuard<'_, TopicBuckets> {
-        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,10 +6,11 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 
 /// How long a request may arrive after it was canceled. Then its node has ended its connection.
@@ -63,7 +64,7 @@ pub struct OpenPoll<'a> {
 
 impl NodePolls {
     fn lock(&self) -> MutexGuard<'_, Polls> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Has a request wait that a node gave this number.

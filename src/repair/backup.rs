@@ -41,10 +41,12 @@ use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
 };
+
+use parking_lot::Mutex;
 
 pub(super) use self::damaged::copy_damaged;
 pub use self::{
@@ -514,10 +516,7 @@ impl Backups {
         if let Some(owner) = &self.owner {
             return Ok(owner.clone());
         }
-        let _guard = self
-            .server_id
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.server_id.lock();
         let path = self.data_dir.join(SERVER_ID);
         match fs::read_to_string(&path) {
             Ok(id) => return Ok(id.trim().to_owned()),

@@ -13,14 +13,7 @@
 mod body;
 mod request;
 
-use std::{
-    collections::HashMap,
-    fmt::Display,
-    io,
-    rc::Rc,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, fmt::Display, io, rc::Rc, sync::Arc, time::Duration};
 
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -38,6 +31,7 @@ use hyper::{
     http::response::Parts,
 };
 use hyper_util::rt::TokioIo;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     net::TcpStream,
     sync::watch,
@@ -363,7 +357,7 @@ where
     }
 
     fn idle(&self) -> MutexGuard<'_, IdleHops<B>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock()
     }
 
     /// Sends a request to the owner, once there is one within `wait`.

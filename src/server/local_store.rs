@@ -6,9 +6,11 @@ use std::{
     io::{self, Write as _},
     mem,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{ServerError, descriptors::DescriptorBudget, file_modes, io_error, recovery};
 use gridhook_admin::health;
@@ -101,13 +103,13 @@ impl LocalStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, StoreState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Locks the folder in which a store arrives: a transfer that was given up may still write
     /// there.
     pub(super) fn lock_arrival(&self) -> MutexGuard<'_, ()> {
-        self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
+        self.arriving.lock()
     }
 
     fn folder_error(&self, source: io::Error) -> OpenError {

@@ -18,9 +18,11 @@ use std::{
         },
     },
     rc::Rc,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use actix::ArbiterHandle;
 use tokio::sync::oneshot;
@@ -131,7 +133,7 @@ impl ActorThreads {
     }
 
     fn lock(&self) -> MutexGuard<'_, RunningThreads> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

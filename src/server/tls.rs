@@ -10,9 +10,11 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
+
+use parking_lot::RwLock;
 
 #[cfg(feature = "nats")]
 use rustls::ClientConfig;
@@ -81,7 +83,7 @@ impl ReloadableCertificate {
     }
 
     fn current_key(&self) -> Arc<CertifiedKey> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.current.read())
     }
 
     /// The certificate without its chain, and its file.
@@ -101,7 +103,7 @@ impl ReloadableCertificate {
         }
         match read_certified_key(&self.certificate, &self.key) {
             Ok(fresh) => {
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
+                *self.current.write() = Arc::new(fresh);
                 tracing::info!(path = %self.certificate.display(), "certificate replaced");
                 "new"
             }

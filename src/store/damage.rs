@@ -20,12 +20,13 @@ use std::{
     collections::BTreeMap,
     ops::ControlFlow,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::{Family, Store, StoreError, Visit, keys, layer::StoreLayer};
@@ -91,7 +92,7 @@ pub struct Scrubbed {
 
 impl Damage {
     pub fn read_summary(&self) -> DamageSummary {
-        let damage = self.lock_known();
+        let damage = self.0.known.lock();
         let gaps = damage
             .gaps
             .iter()
@@ -121,7 +122,9 @@ impl Damage {
         if !self.0.any.load(Ordering::Acquire) {
             return None;
         }
-        self.lock_known()
+        self.0
+            .known
+            .lock()
             .find_gap(partition, at)
             .map(|(_, end)| end)
             .filter(|end| *end > at)
@@ -129,14 +132,16 @@ impl Damage {
 
     /// Whether a gap ends at `at`, so that it may continue there.
     fn ends_at(&self, partition: PartitionId, at: Seq) -> bool {
-        self.lock_known()
+        self.0
+            .known
+            .lock()
             .find_gap(partition, at)
             .is_some_and(|(_, end)| end == at)
     }
 
     /// Records that the events from `first` to before `end` cannot be read.
     pub fn record_loss(&self, partition: PartitionId, first: Seq, end: Seq) {
-        let mut damage = self.lock_known();
+        let mut damage = self.0.known.lock();
         let pass = damage.pass;
         if damage
             .find_gap(partition, first)
@@ -177,7 +182,7 @@ impl Damage {
 
     /// Records that a block of a table of `family` cannot be read. Returns whether this is new.
     pub fn record_damaged_block(&self, family: Family, what: &str) -> bool {
-        let mut damage = self.lock_known();
+        let mut damage = self.0.known.lock();
         let pass = damage.pass;
         let is_new = damage.families.insert(family, pass).is_none();
         self.0.any.store(true, Ordering::Release);
@@ -199,13 +204,13 @@ impl Damage {
 
     /// Begins a pass over all tables.
     pub fn begin_pass(&self) {
-        self.lock_known().pass += 1;
+        self.0.known.lock().pass += 1;
     }
 
     /// Ends a pass: damage that it did not find again is forgotten. Returns the families that are
     /// readable again.
     pub fn end_pass(&self) -> Vec<Family> {
-        let mut damage = self.lock_known();
+        let mut damage = self.0.known.lock();
         let pass = damage.pass;
         damage.gaps.retain(|_, (_, last_seen)| *last_seen == pass);
         let whole = damage
@@ -217,10 +222,6 @@ impl Damage {
         self.0.any.store(any, Ordering::Release);
         self.0.passes.fetch_add(1, Ordering::Relaxed);
         whole
-    }
-
-    fn lock_known(&self) -> MutexGuard<'_, KnownDamage> {
-        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,11 +7,13 @@
 
 use std::{
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::{Batch, Store, StoreError, layer::StoreLayer};
 
@@ -51,7 +53,7 @@ impl StoreFaults {
 
     /// The number of writes that will still fail.
     pub fn remaining_failures(&self) -> u64 {
-        self.lock_state().failing
+        self.0.state.lock().failing
     }
 
     pub fn failed_writes(&self) -> u64 {
@@ -63,7 +65,7 @@ impl StoreFaults {
     }
 
     fn change_state(&self, change: impl FnOnce(&mut FaultsState)) {
-        let mut state = self.lock_state();
+        let mut state = self.0.state.lock();
         change(&mut state);
         self.publish_state(&state);
         drop(state);
@@ -78,14 +80,12 @@ impl StoreFaults {
 
     /// Applies the active faults to a write.
     fn apply_faults(&self) -> Result<(), StoreError> {
-        let mut state = self.lock_state();
+        let mut state = self.0.state.lock();
         if state.stalled {
             self.0.stalled.fetch_add(1, Ordering::Relaxed);
-            let wait_result = self
-                .0
+            self.0
                 .changed
-                .wait_timeout_while(state, STALL_MAX, |state| state.stalled);
-            (state, _) = wait_result.unwrap_or_else(PoisonError::into_inner);
+                .wait_while_for(&mut state, |state| state.stalled, STALL_MAX);
         }
         if state.failing == 0 {
             return Ok(());
@@ -94,10 +94,6 @@ impl StoreFaults {
         self.publish_state(&state);
         self.0.failed.fetch_add(1, Ordering::Relaxed);
         Err(StoreError::Full)
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, FaultsState> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

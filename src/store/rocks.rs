@@ -40,13 +40,14 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rocksdb::{
     ColumnFamily, DB, ErrorKind, ReadOptions, WriteBatch, WriteOptions, checkpoint::Checkpoint,
 };
@@ -382,10 +383,7 @@ impl RocksStore {
     /// opening helps then, so the store fails once the disk has space.
     fn check_recovery(&self) -> StoreError {
         let has_space = self.folder.has_room_for_ballast().unwrap_or(false);
-        let mut since = self
-            .full_despite_space
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut since = self.full_despite_space.lock();
         if !has_space {
             *since = None;
             return StoreError::Full;
@@ -403,10 +401,7 @@ impl RocksStore {
     /// Notes a write that the disk had space for.
     fn note_space(&self) {
         if self.full.swap(false, Ordering::AcqRel) {
-            *self
-                .full_despite_space
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner) = None;
+            *self.full_despite_space.lock() = None;
         }
     }
 
@@ -426,10 +421,7 @@ impl RocksStore {
 
     /// Changes the set of families that are not compacted, now and after the next start.
     fn change_uncompacted(&self, change: impl FnOnce(&mut BTreeSet<Family>)) {
-        let mut families = self
-            .uncompacted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut families = self.uncompacted.lock();
         let before = families.clone();
         change(&mut families);
         for family in before.symmetric_difference(&families) {
@@ -597,10 +589,7 @@ impl Store for RocksStore {
         let sequence = self.acknowledged.load(Ordering::Acquire);
         // The file's state changes only after its write was synced, so it is consistent even if a
         // thread panicked with the lock.
-        let mut watermark = self
-            .watermark
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut watermark = self.watermark.lock();
         watermark
             .store_sequence(sequence)
             .map_err(|error| store_io_error(&error))?;

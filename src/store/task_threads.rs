@@ -5,10 +5,12 @@ use std::{
     collections::VecDeque,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread::JoinHandle,
     time::Duration,
 };
+
+use parking_lot::{Condvar, Mutex};
 
 /// How long an idle thread waits for another task.
 const IDLE_WAIT: Duration = Duration::from_secs(2);
@@ -52,7 +54,7 @@ impl TaskThreads {
 
     /// Runs a task. If it panics, the panic hook logs that, and the next one runs.
     pub fn run(&self, task: impl FnOnce() + Send + 'static) {
-        let mut queue = self.0.lock();
+        let mut queue = self.0.queue.lock();
         queue.tasks.push_back(Box::new(task));
         if queue.waiting >= queue.tasks.len() {
             self.0.changed.notify_one();
@@ -70,7 +72,7 @@ impl TaskThreads {
 
     /// Returns once all tasks have run and the threads have ended.
     pub fn join(self) {
-        let mut queue = self.0.lock();
+        let mut queue = self.0.queue.lock();
         queue.is_closed = true;
         let handles = std::mem::take(&mut queue.handles);
         drop(queue);
@@ -83,7 +85,7 @@ impl TaskThreads {
 
 impl Drop for TaskThreads {
     fn drop(&mut self) {
-        self.0.lock().is_closed = true;
+        self.0.queue.lock().is_closed = true;
         self.0.changed.notify_all();
     }
 }
@@ -95,17 +97,13 @@ impl fmt::Debug for TaskThreads {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, TaskQueue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run_tasks(&self) {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         loop {
             if let Some(task) = queue.tasks.pop_front() {
                 drop(queue);
                 catch_unwind(AssertUnwindSafe(task)).ok();
-                queue = self.lock();
+                queue = self.queue.lock();
                 continue;
             }
             if queue.is_closed {
@@ -113,8 +111,7 @@ impl Shared {
             }
             queue.waiting += 1;
             let no_task = |queue: &mut TaskQueue| queue.tasks.is_empty() && !queue.is_closed;
-            let outcome = self.changed.wait_timeout_while(queue, IDLE_WAIT, no_task);
-            queue = outcome.unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_while_for(&mut queue, no_task, IDLE_WAIT);
             queue.waiting -= 1;
             if queue.tasks.is_empty() {
                 break;

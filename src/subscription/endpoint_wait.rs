@@ -12,11 +12,12 @@ use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use url::Url;
 
 use gridhook_event::Timestamp;
@@ -35,7 +36,7 @@ pub struct EndpointWait(AtomicU64);
 
 impl EndpointWaits {
     pub fn wait_for_url(&self, url: &Url) -> Arc<EndpointWait> {
-        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waits = self.waits.lock();
         if waits.len() == waits.capacity() {
             waits.retain(|_, wait| wait.strong_count() > 0);
         }

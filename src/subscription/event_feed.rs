@@ -12,11 +12,12 @@ use std::{
     collections::VecDeque,
     pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use gridhook_event::{PartitionId, SubscriptionKey, chunk::Chunk};
@@ -116,12 +117,6 @@ struct FeedShared {
     changed: Notify,
 }
 
-impl FeedShared {
-    fn lock_items(&self) -> MutexGuard<'_, FeedItems> {
-        self.items.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl EventFeed {
     pub fn has_subscribers(&self) -> bool {
         self.0.subscribers.load(Ordering::Relaxed) > 0
@@ -133,7 +128,7 @@ impl EventFeed {
             return;
         }
         let event = event();
-        self.0.lock_items().push(event);
+        self.0.items.lock().push(event);
         self.0.changed.notify_waiters();
     }
 
@@ -152,7 +147,7 @@ impl EventFeed {
             .subscribers
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, room)
             .ok()?;
-        let items = self.0.lock_items();
+        let items = self.0.items.lock();
         let position = items.next_number();
         let next = items.published;
         let is_over = items.is_over;
@@ -168,7 +163,7 @@ impl EventFeed {
 
     /// Closes the feed: the server stops.
     pub fn close(&self) {
-        self.0.lock_items().is_over = true;
+        self.0.items.lock().is_over = true;
         self.0.changed.notify_waiters();
     }
 }
@@ -199,7 +194,7 @@ pub struct FeedSubscriber {
 
 impl Drop for FeedSubscriber {
     fn drop(&mut self) {
-        let mut items = self.feed.lock_items();
+        let mut items = self.feed.items.lock();
         if self.feed.subscribers.fetch_sub(1, Ordering::AcqRel) == 1 {
             while !items.items.is_empty() {
                 items.remove_first();
@@ -226,7 +221,7 @@ impl FeedSubscriber {
     }
 
     fn take_next(&mut self) -> NextItem {
-        let items = self.feed.lock_items();
+        let items = self.feed.items.lock();
         let position = self.position.max(items.first);
         let Some(FeedItem { before, event }) =
             items.items.get((position - items.first) as usize).cloned()

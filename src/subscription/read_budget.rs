@@ -15,12 +15,13 @@ use std::{
     cell::Cell,
     collections::VecDeque,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use gridhook_event::IdMap;
@@ -147,10 +148,6 @@ impl ReadBudget {
         self.grantable_bytes() / inner.holders.len().max(1)
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, ReadBudgetState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Gives grants to the members that wait, one each in turn, while there is room.
     fn grant_waiting(self: &Arc<Self>, inner: &mut ReadBudgetState) {
         while let Some(number) = inner.turns.front().copied() {
@@ -197,7 +194,7 @@ impl ReadBudget {
     /// kept events in the previous round drop them.
     fn on_timeout(&self) {
         let callbacks: Vec<ReleaseCallback> = {
-            let mut inner = self.lock_state();
+            let mut inner = self.inner.lock();
             inner.timeouts += 1;
             if inner.timeouts < inner.turns.len() {
                 return;
@@ -248,7 +245,7 @@ impl BudgetMember {
         let (reply, mut granted) = oneshot::channel();
         let budget = Arc::clone(&self.budget);
         {
-            let mut inner = budget.lock_state();
+            let mut inner = budget.inner.lock();
             inner.holder_mut(self);
             let share = budget.member_share(&inner).max(SHARE_MIN);
             let bytes = match request {
@@ -274,7 +271,7 @@ impl BudgetMember {
 
     /// Number of bytes that the actor may keep of what it reads now, besides one event.
     pub fn share_bytes(&self) -> usize {
-        self.budget.member_share(&self.budget.lock_state())
+        self.budget.member_share(&self.budget.inner.lock())
     }
 
     /// Whether the actor may read from memory without a grant.
@@ -288,7 +285,7 @@ impl BudgetMember {
         if before == bytes {
             return;
         }
-        let mut inner = self.budget.lock_state();
+        let mut inner = self.budget.inner.lock();
         let round = inner.round;
         let holder = inner.holder_mut(self);
         if before == 0 {
@@ -304,7 +301,7 @@ impl BudgetMember {
 impl Drop for BudgetMember {
     fn drop(&mut self) {
         self.set_kept_bytes(0);
-        let mut inner = self.budget.lock_state();
+        let mut inner = self.budget.inner.lock();
         if let Some(holder) = inner.holders.get_mut(&self.number) {
             holder.waiting.clear();
         }
@@ -321,7 +318,7 @@ impl ReadGrant {
     /// Changes the grant to the bytes that were read. [`None`] if they are more and do not fit.
     pub fn shrink_to(mut self, bytes: usize) -> Option<Self> {
         let budget = Arc::clone(self.budget.as_ref()?);
-        let mut inner = budget.lock_state();
+        let mut inner = budget.inner.lock();
         let others = inner.used - self.bytes;
         if bytes > self.bytes && others + bytes > budget.grantable_bytes() && others > 0 {
             // `self` is dropped without the lock.
@@ -340,7 +337,7 @@ impl Drop for ReadGrant {
         let Some(budget) = self.budget.take() else {
             return;
         };
-        let mut inner = budget.lock_state();
+        let mut inner = budget.inner.lock();
         inner.used -= self.bytes;
         if let Some(holder) = inner.holders.get_mut(&self.member) {
             holder.grants -= 1;

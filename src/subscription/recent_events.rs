@@ -16,10 +16,12 @@ mod stretch;
 use std::{
     collections::{HashSet, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
+
+use parking_lot::Mutex;
 
 use self::stretch::{EvictedRange, LogStretch};
 pub use self::{
@@ -56,7 +58,7 @@ impl RecentBudget {
     fn make_room(&self) {
         while self.used_bytes() > self.bytes_max {
             let largest = {
-                let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut caches = self.caches.lock();
                 caches.retain(|cache| cache.upgrade().is_some_and(|cache| cache.stays_listed()));
                 caches
                     .iter()
@@ -67,7 +69,7 @@ impl RecentBudget {
             // Drops several at once, so that the caches are not compared for each chunk.
             let enough = self.bytes_max - self.bytes_max / 8;
             let half = largest.used_bytes() / 2;
-            let mut stretches = largest.lock_stretches();
+            let mut stretches = largest.stretches.lock();
             while self.used_bytes() > enough
                 && (self.used_bytes() > self.bytes_max || largest.used_bytes() > half)
             {
@@ -182,16 +184,6 @@ impl RecentEventsShared {
         stays
     }
 
-    fn lock_stretches(&self) -> MutexGuard<'_, LogStretches> {
-        self.stretches
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_laggards(&self) -> MutexGuard<'_, HashSet<SubscriptionId>> {
-        self.laggards.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Drops the events of the chunk at this index, and merges the rest with its neighbours.
     fn evict_chunk(&self, budget: &RecentBudget, stretches: &mut VecDeque<LogStretch>, at: usize) {
         let Some(LogStretch::Cached(chunk, readers)) = stretches.remove(at) else {
@@ -265,7 +257,7 @@ impl RecentEvents {
 
     /// Adds the next chunk. If it does not follow the last one, clears the cache first.
     pub fn push(&self, chunk: MatchedChunk) {
-        let mut stretches = self.shared.lock_stretches();
+        let mut stretches = self.shared.stretches.lock();
         if stretches
             .queue
             .back()
@@ -282,7 +274,7 @@ impl RecentEvents {
             other => other.insert(LastMatches::new(&chunk)),
         };
         let readers = {
-            let laggards = self.shared.lock_laggards();
+            let laggards = self.shared.laggards.lock();
             let mut readers = 0;
             for position in chunk.matches.reader_positions() {
                 let position = position as usize;
@@ -305,23 +297,19 @@ impl RecentEvents {
         if !self.shared.is_listed.load(Ordering::Relaxed)
             && !self.shared.is_listed.swap(true, Ordering::Relaxed)
         {
-            let mut caches = self
-                .budget
-                .caches
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut caches = self.budget.caches.lock();
             caches.push(Arc::downgrade(&self.shared));
         }
         self.budget.make_room();
     }
 
     pub fn clear(&self) {
-        self.forget_all(&mut self.shared.lock_stretches());
+        self.forget_all(&mut self.shared.stretches.lock());
     }
 
     /// Drops what all subscriptions have passed.
     pub fn drop_passed(&self, low: Seq) {
-        let mut stretches = self.shared.lock_stretches();
+        let mut stretches = self.shared.stretches.lock();
         while let Some(oldest) = stretches
             .queue
             .pop_front_if(|oldest| oldest.end_seq() <= low)
@@ -333,7 +321,7 @@ impl RecentEvents {
     /// Sets the subscriptions that lag. Nothing is kept for them: chunks that only they match are
     /// dropped, and chunks that end at or below `low`, which all others have read.
     pub fn set_laggards(&self, laggards: HashSet<SubscriptionId>, low: Seq) {
-        let mut stretches = self.shared.lock_stretches();
+        let mut stretches = self.shared.stretches.lock();
         let stretches = &mut stretches.queue;
         let mut at = 0;
         while let Some(stretch) = stretches.get(at) {
@@ -352,7 +340,7 @@ impl RecentEvents {
                 at = stretches.partition_point(|stretch| stretch.end_seq() <= end);
             }
         }
-        *self.shared.lock_laggards() = laggards;
+        *self.shared.laggards.lock() = laggards;
     }
 
     /// Reads from `from` up to `end`, or to the end of the cache, about `events_max` matching
@@ -372,7 +360,7 @@ impl RecentEvents {
             bytes_max,
         }: ReadBounds,
     ) -> Option<RecentSlice> {
-        let mut stretches = self.shared.lock_stretches();
+        let mut stretches = self.shared.stretches.lock();
         let LogStretches {
             queue: stretches,
             last_matches,

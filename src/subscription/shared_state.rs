@@ -20,13 +20,14 @@ mod view;
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU32},
     },
     task::Waker,
 };
 
 use actix::Addr;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::AbortHandle;
 
 pub(super) use self::commands::{ActorRequest, WrittenCommands};
@@ -490,7 +491,7 @@ impl SharedState {
     }
 
     fn lock_inner(&self) -> MutexGuard<'_, SharedInner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Wakes the actor, after the unlock: the woken thread locks at once.

@@ -3,13 +3,9 @@
 //!
 //! Only levels that are logged by default are limited; debug lines are written in full.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, fmt, time::Duration};
 
+use parking_lot::Mutex;
 use tracing::{
     Event, Level, Subscriber,
     callsite::Identifier,
@@ -66,7 +62,7 @@ impl Limit {
     /// The number of lines of this call site in the current window, this one included.
     fn count_line(&self, call_site: Identifier) -> u32 {
         let now = self.clock.now();
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = self.windows.lock();
         let window = windows.entry(call_site).or_insert(Window {
             began: now,
             lines: 0,

@@ -5,12 +5,14 @@ use std::{
     io::Write,
     net::{SocketAddr, TcpStream},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread,
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use gridhook::clock::Clock;
 use serde_json::Value;
@@ -147,14 +149,11 @@ fn flood(server: &Server, key: &str, most: Duration) -> Seen {
                 "{path}"
             );
             let took = clock.now().since(asked);
-            seen.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .probes
-                .push(took);
+            seen.lock().probes.push(took);
         }
         let asked = clock.now();
         server.topic_status("orders");
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = seen.lock();
         seen.probes.push(clock.now().since(asked));
         // The memory of a server at its start does not count.
         if clock.now().since(begun) > most / 4 {
@@ -167,7 +166,7 @@ fn flood(server: &Server, key: &str, most: Duration) -> Seen {
     for publisher in publishers {
         publisher.join().expect("a publisher does not panic");
     }
-    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut seen = seen.lock();
     std::mem::take(&mut *seen)
 }
 
@@ -190,9 +189,7 @@ fn offer(number: usize, at: SocketAddr, key: &str, seen: &Mutex<Seen>, stop: &At
             &[("aeg-sas-key", key)],
             &body,
         );
-        seen.lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .note(ids, response);
+        seen.lock().note(ids, response);
         // At planned times, so that slow responses do not reduce the load.
         thread::sleep((begun.after(pause * request)).since(clock.now()));
     }

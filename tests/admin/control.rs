@@ -1,10 +1,6 @@
 //! A fixture: a control plane on a registry in memory, called over HTTP.
 
-use std::{
-    path::Path,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use actix_web::{
     App, HttpMessage as _,
@@ -31,6 +27,7 @@ use gridhook::{
     policy::record::{RedrivePage, job::Job},
     publish::{OneOfShards, auth::bearer::TokenIssuer},
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::editions;
@@ -98,9 +95,7 @@ impl ControlFixture {
                 )
                 .with_dead_letters(no_letters()),
             ),
-            vitals: web::Data::new(ServerHealth::new(move || {
-                *reported.lock().expect("nobody panics with it")
-            })),
+            vitals: web::Data::new(ServerHealth::new(move || *reported.lock())),
             token: web::Data::new(token),
             store,
             hand,

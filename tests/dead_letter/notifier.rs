@@ -3,11 +3,13 @@
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use gridhook::{
     dead_letter::{FileWritten, Notifier, Sink},
@@ -58,18 +60,14 @@ impl Notifications {
                     .append_events(PartitionId(1), draft.into_chunks(), None)
                     .await?;
                 let there = place(&filed).is_file();
-                notifications
-                    .0
-                    .lock()
-                    .expect("nobody panics with it")
-                    .push((filed, there, waiting));
+                notifications.0.lock().push((filed, there, waiting));
                 Ok(())
             })
         }))
     }
 
     fn all(&self) -> Vec<(FileWritten, bool, usize)> {
-        self.0.lock().expect("nobody panics with it").clone()
+        self.0.lock().clone()
     }
 }
 

@@ -1,19 +1,14 @@
 //! Several stores: an unreachable one does not delay the others, and its dead letters can be
 //! redirected.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::Path,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 
 use actix::Actor;
 use gridhook::{
     dead_letter::{DeadLetterStores, DeadLetterTarget, DeadLetterTotals, Sink, WaitingDeadLetters},
     event::SubscriptionKey,
 };
+use parking_lot::Mutex;
 
 use super::{
     subscription_key, target,
@@ -40,13 +35,7 @@ fn stores(world: &DeadLetterService, root: &Path, targets: &Targets) -> DeadLett
         )
     });
     let targets = Arc::clone(targets);
-    let aim = Box::new(move |subscription_key| {
-        targets
-            .lock()
-            .expect("no panic")
-            .get(&subscription_key)
-            .cloned()
-    });
+    let aim = Box::new(move |subscription_key| targets.lock().get(&subscription_key).cloned());
     DeadLetterStores::new(&world.journal, &world.clock, sinks, aim, None, OPTIONS)
 }
 
@@ -139,7 +128,6 @@ fn dead_letters_for_a_lost_store_can_be_redirected() {
         break_store(folder.path());
         targets
             .lock()
-            .expect("no panic")
             .insert(subscription_key(1), at("a", "letters"));
         world.add_dead_letters(subscription_key(1), 5, START).await;
         stores.queue_waiting(WaitingDeadLetters {
@@ -161,7 +149,6 @@ fn dead_letters_for_a_lost_store_can_be_redirected() {
 
         targets
             .lock()
-            .expect("no panic")
             .insert(subscription_key(1), at("b", "elsewhere/letters"));
         let totals = until(&world, &stores, subscription_key(1), |totals| {
             totals.written == 5

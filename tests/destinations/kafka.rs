@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD};
 use gridhook::clock::Clock;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{LONG, Service, conform, outcomes, start_server};
@@ -410,7 +411,7 @@ fn connections_are_made_anew_with_each_access_token_before_the_broker_closes_the
     let times = Arc::clone(&fetched);
     // The broker refuses the first token.
     let mut issuer = HttpService::new(Arc::new(move |_, _| {
-        let mut times = times.lock().expect("a list");
+        let mut times = times.lock();
         let expires = if times.is_empty() {
             now() - 60
         } else {
@@ -467,7 +468,7 @@ fn connections_are_made_anew_with_each_access_token_before_the_broker_closes_the
         pause,
     };
     let load = Load::start(server.address(), &rate);
-    let first = fetched.lock().expect("a list")[1];
+    let first = fetched.lock()[1];
     wait_for("the end of the first good token", LONG, || {
         now() > first + TOKEN_SECONDS + 1
     });
@@ -484,7 +485,7 @@ fn connections_are_made_anew_with_each_access_token_before_the_broker_closes_the
         found.len(),
         acknowledged.len()
     );
-    let fetched = fetched.lock().expect("a list").clone();
+    let fetched = fetched.lock().clone();
     assert!(
         fetched.len() >= 3 && fetched[2] < first + TOKEN_SECONDS,
         "{fetched:?}"

@@ -1,13 +1,11 @@
 //! Queues and topics of Service Bus. Microsoft's own server is not available: a scripted endpoint
 //! checks the signature and the documented form of the REST interface, and responds as documented.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use gridhook::clock::Clock;
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
@@ -38,7 +36,7 @@ impl Bus {
         let entities = Entities::default();
         let shared = Arc::clone(&entities);
         let service = HttpService::new(Arc::new(move |head, body| {
-            match receive(head, body, &mut shared.lock().expect("no handler panics")) {
+            match receive(head, body, &mut shared.lock()) {
                 Ok(()) => (201, "", Vec::new()),
                 Err((status, text)) => (
                     status,
@@ -52,13 +50,7 @@ impl Bus {
     }
 
     fn take(&self, name: &str) -> Vec<Value> {
-        std::mem::take(
-            self.entities
-                .lock()
-                .expect("no handler panics")
-                .get_mut(name)
-                .expect("an entity"),
-        )
+        std::mem::take(self.entities.lock().get_mut(name).expect("an entity"))
     }
 }
 
@@ -158,10 +150,7 @@ impl Service for Bus {
     }
 
     fn create(&mut self, name: &str) {
-        self.entities
-            .lock()
-            .expect("no handler panics")
-            .insert(name.to_owned(), Vec::new());
+        self.entities.lock().insert(name.to_owned(), Vec::new());
     }
 
     fn settings(&self) -> Vec<(&'static str, String)> {

@@ -6,7 +6,7 @@ use std::{
     fs::{self, File},
     ops::ControlFlow,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -34,6 +34,7 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, local::LocalFileSystem,
     path::Path as ObjectPath,
 };
+use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
@@ -213,7 +214,7 @@ impl ObjectStore for BadSector {
         bytes: PutPayload,
         how: PutOptions,
     ) -> object_store::Result<PutResult> {
-        self.1.lock().expect("a lock").take_if(|bad| bad == path);
+        self.1.lock().take_if(|bad| bad == path);
         self.0.put_opts(path, bytes, how).await
     }
 
@@ -230,7 +231,7 @@ impl ObjectStore for BadSector {
         path: &ObjectPath,
         how: GetOptions,
     ) -> object_store::Result<GetResult> {
-        let is_bad = self.1.lock().expect("a lock").as_ref() == Some(path);
+        let is_bad = self.1.lock().as_ref() == Some(path);
         if is_bad {
             return Err(object_store::Error::Generic {
                 store: "folder",
@@ -249,7 +250,7 @@ impl ObjectStore for BadSector {
         };
         let note = move |path: &object_store::Result<ObjectPath>| {
             let path = path.as_ref().expect("a path").clone();
-            late.lock().expect("a lock").push(path);
+            late.lock().push(path);
         };
         paths.inspect(note).boxed()
     }
@@ -336,7 +337,7 @@ fn what_a_former_owner_still_removes_is_in_no_backup_of_the_next_one() {
     back_up(&fixture, &former);
     // Nothing of the first backup is in this one.
     back_up(&other, &former);
-    let deletes = std::mem::take(&mut *late_deletes.lock().expect("a lock"));
+    let deletes = std::mem::take(&mut *late_deletes.lock());
     assert!(deletes.len() > 1, "{deletes:?}");
     back_up(&fixture, &next);
     for path in deletes {
@@ -828,11 +829,7 @@ fn a_piece_that_cannot_be_read_is_written_again() {
     );
     let made = fixture.back_up(&damaged);
     assert!(made.written >= table.bytes, "{} bytes", made.written);
-    assert_eq!(
-        *disk.1.lock().expect("a lock"),
-        None,
-        "it was written again"
-    );
+    assert_eq!(*disk.1.lock(), None, "it was written again");
     for name in [None, Some(stored.name.as_str())] {
         assert_eq!(fixture.restore(&damaged, name).expect("whole again"), 50);
     }

@@ -5,10 +5,12 @@ use std::{
     fs,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     thread,
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use gridhook::{
     event::{PartitionId, Seq},
@@ -106,11 +108,7 @@ impl<S: Store> layer::StoreLayer for Liar<S> {
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         match self.lie {
             Some(Lie::AcknowledgeBeforeTheWrite) => {
-                let before = self
-                    .kept_back
-                    .lock()
-                    .expect("no panic")
-                    .replace(batch.clone());
+                let before = self.kept_back.lock().replace(batch.clone());
                 before.map_or(Ok(()), |before| self.store.write(&before))
             }
             Some(Lie::ForgetAFamily) => {

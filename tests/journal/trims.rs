@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::Arc,
     time::Duration,
 };
 
@@ -14,6 +14,7 @@ use gridhook::{
     policy::record::{Cursor, LaneCursor, RecordChange, RedrivePage, RedrivenEvent},
     store::{Family, Store, StoreError, Visit, layer},
 };
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use proptest::{
     collection::vec,
     prelude::{Just, Strategy, any, prop_oneof, proptest},
@@ -43,7 +44,7 @@ struct Reads {
 
 impl Gate {
     fn lock(&self) -> MutexGuard<'_, Reads> {
-        self.state.lock().expect("no panic")
+        self.state.lock()
     }
 
     /// Called before each read. A lookup waits here when it may not continue.
@@ -55,7 +56,7 @@ impl Gate {
         while reads.allowed == Some(0) {
             reads.is_waiting = true;
             self.changed.notify_all();
-            reads = self.changed.wait(reads).expect("no panic");
+            self.changed.wait(&mut reads);
         }
         reads.is_waiting = false;
         reads.allowed = reads.allowed.map(|allowed| allowed - 1);
@@ -75,10 +76,7 @@ impl Gate {
     fn until_a_look_waits(&self, queue: &ListenedJournal) {
         let mut reads = self.lock();
         while !reads.is_waiting && queue.journal.trimming_count() > 0 {
-            (reads, _) = self
-                .changed
-                .wait_timeout(reads, Duration::from_millis(1))
-                .expect("no panic");
+            self.changed.wait_for(&mut reads, Duration::from_millis(1));
         }
     }
 }

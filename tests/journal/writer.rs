@@ -5,7 +5,7 @@ mod replicated;
 use std::{
     ops::ControlFlow,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU32, Ordering},
         mpsc,
     },
@@ -36,6 +36,7 @@ use gridhook::{
         rocks::{RocksOptions, RocksStore},
     },
 };
+use parking_lot::Mutex;
 
 use super::{keys_in, log_in};
 use crate::support::trims::wait_for_looks;
@@ -85,7 +86,6 @@ impl ListenedJournal {
             Box::new(move |_, chunks: Vec<gridhook::event::chunk::Chunk>| {
                 received
                     .lock()
-                    .expect("no panic")
                     .extend(chunks.iter().map(|chunk| chunk.first.0));
             })
         };
@@ -315,7 +315,7 @@ fn publishers_that_wait_together_share_a_sync_and_are_answered_after_it() {
         (&mut first).now_or_never().is_none(),
         "its sync is not done"
     );
-    assert!(queue.received.lock().expect("no panic").is_empty());
+    assert!(queue.received.lock().is_empty());
     drop(hold);
     assert_eq!(queue.wait(first).expect("written").first, Seq(1));
     for (index, other) in others.into_iter().enumerate() {
@@ -356,7 +356,7 @@ fn answers_and_calls_of_the_listener_come_in_the_order_of_the_queue() {
     let received = Arc::clone(&queue.received);
     queue.stop();
     assert_eq!(
-        *received.lock().expect("no panic"),
+        *received.lock(),
         (1..=20).collect::<Vec<_>>(),
         "a hint, although clients hung up"
     );

@@ -4,14 +4,16 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    sync::{LazyLock, Mutex, PoisonError},
+    sync::LazyLock,
 };
+
+use parking_lot::Mutex;
 
 /// The folder with both programs.
 static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
     // Two tests at once must not unpack the same.
     static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = ONE.lock();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prometheus");
     let root = folder.join("root");
     let complete = folder.join(".complete");

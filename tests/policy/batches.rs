@@ -1,10 +1,6 @@
 //! The events of one request.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use expect_test::expect;
 use gridhook::{
@@ -19,6 +15,7 @@ use gridhook::{
         record::{Health, OPEN_EVENTS_MAX},
     },
 };
+use parking_lot::Mutex;
 
 use super::{
     driver::{Driver, answers, status},
@@ -249,7 +246,7 @@ fn grouped(refused: std::ops::Range<usize>) -> (Driver, Arc<Mutex<Vec<String>>>)
     let requests = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&requests);
     let endpoint = Box::new(move |request: &OutgoingBatch| {
-        let mut seen = seen.lock().expect("no other test holds it");
+        let mut seen = seen.lock();
         let seqs: Vec<String> = request
             .items
             .iter()
@@ -286,7 +283,7 @@ fn a_batch_is_of_one_group_and_those_in_between_wait_for_theirs() {
     ];
     driver.publish(&subjects.map(|subject| (subject, 1)));
     driver.run();
-    expect!["1+4+8 3+10 7 9"].assert_eq(&requests.lock().expect("nobody holds it").join(" "));
+    expect!["1+4+8 3+10 7 9"].assert_eq(&requests.lock().join(" "));
     let counters = driver.disk.cursor.counters;
     assert_eq!(
         (
@@ -310,8 +307,7 @@ fn a_group_stays_together_when_it_is_tried_again() {
         &["yes-a", "yes-b", "yes-a", "yes-c", "yes-b", "yes-a"].map(|subject| (subject, 1)),
     );
     driver.run();
-    expect!["1+3+6 2+5 4 1+3+6 2+5 4"]
-        .assert_eq(&requests.lock().expect("nobody holds it").join(" "));
+    expect!["1+3+6 2+5 4 1+3+6 2+5 4"].assert_eq(&requests.lock().join(" "));
     let counters = driver.disk.cursor.counters;
     assert_eq!(
         (

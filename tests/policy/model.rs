@@ -14,12 +14,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use gridhook::{
     clock::{Clock, ManualClock},
@@ -75,7 +77,7 @@ struct FaultyStore {
 
 impl FaultyStore {
     fn writes(&self) -> usize {
-        self.written.lock().expect("no panic").len()
+        self.written.lock().len()
     }
 }
 
@@ -89,7 +91,7 @@ impl layer::StoreLayer for FaultyStore {
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         let is_full = self.full.load(Ordering::SeqCst);
         self.saboteur.write(batch, is_full, &self.memory)?;
-        self.written.lock().expect("no panic").push(batch.clone());
+        self.written.lock().push(batch.clone());
         Ok(())
     }
 }

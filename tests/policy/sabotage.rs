@@ -8,11 +8,13 @@ use std::{
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use gridhook::{
     event::{
@@ -240,22 +242,14 @@ impl Saboteur {
                 .pending
                 .iter()
                 .map(|(key, pending)| (*key, pending.clone()));
-            self.pending
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .extend(pending);
+            self.pending.lock().extend(pending);
         }
     }
 
     /// The result of a read of pending deliveries.
     pub(super) fn look_up(&self, found: &mut [(Lane, Seq, Option<PendingDelivery>)]) {
         for (lane, seq, pending) in found.iter_mut().filter(|(_, _, pending)| pending.is_none()) {
-            let known = self
-                .pending
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .get(&(*lane, *seq))
-                .cloned();
+            let known = self.pending.lock().get(&(*lane, *seq)).cloned();
             if let Some(known) = known.filter(|_| self.does(Bug::ReadEndedDeliveries)) {
                 let due = known.due.after(Duration::from_secs(86_400));
                 *pending = Some(PendingDelivery { due, ..known });
@@ -318,8 +312,7 @@ impl Saboteur {
         // The in-memory store panics if a bug breaks its rules, which must not end the writer
         // thread.
         catch_unwind(AssertUnwindSafe(|| memory.write(&batch))).unwrap_or_else(|panic| {
-            *self.noticed.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(panic_message(&*panic));
+            *self.noticed.lock() = Some(panic_message(&*panic));
             Err(StoreError::Failed(
                 "a rule of the store is broken".to_owned(),
             ))
@@ -432,11 +425,7 @@ fn hunt(bug: Bug) -> Result<(u64, u32, String), u32> {
         }));
         injected += saboteur.injected.load(Ordering::SeqCst);
         if let Err(panic) = reported {
-            let noticed = saboteur
-                .noticed
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
+            let noticed = saboteur.noticed.lock().take();
             return Ok((
                 seed,
                 injected,

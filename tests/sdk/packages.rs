@@ -11,8 +11,10 @@ use std::{
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
-    sync::{LazyLock, Mutex, PoisonError},
+    sync::LazyLock,
 };
+
+use parking_lot::Mutex;
 
 /// The interpreter that has the official clients.
 pub(super) static PYTHON: LazyLock<PathBuf> =
@@ -235,7 +237,7 @@ fn environment(language: &str, list: &str) -> PathBuf {
 fn installed(language: &str, lists: &[&str], install: impl FnOnce(&Path, &Path)) -> PathBuf {
     // Two tests at once must not install the same.
     static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = ONE.lock();
     let sources = sources(language);
     let mut hasher = DefaultHasher::new();
     for list in lists {

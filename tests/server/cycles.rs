@@ -7,13 +7,14 @@ use std::{
     collections::BTreeMap,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use serde_json::json;
 
 use super::{LONG, assert_arrived, dead_letter::ids_in_files, end_waits, many, wait_until_settled};
@@ -71,8 +72,8 @@ impl Operator {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.at_work.join().expect("an operator does not panic");
         (
-            std::mem::take(&mut *lock(&self.shared.words)),
-            *lock(&self.shared.answered),
+            std::mem::take(&mut *self.shared.words.lock()),
+            *self.shared.answered.lock(),
         )
     }
 }
@@ -98,7 +99,7 @@ impl OperatorState {
                     // The load's own subscription is held and let go while it is killed.
                     let verb = if verb == 8 { "hold" } else { "resume" };
                     let path = format!("{}/{verb}", subscription("orders", "alone"));
-                    let mut client = Client::new(*lock(&self.at));
+                    let mut client = Client::new(*self.at.lock());
                     // Where it was held already the response is another one.
                     client
                         .ask("POST", &path, &[("authorization", token)], b"")
@@ -106,19 +107,15 @@ impl OperatorState {
                     continue;
                 }
             };
-            lock(&self.words).insert(name.clone(), None);
-            let mut client = Client::new(*lock(&self.at));
+            self.words.lock().insert(name.clone(), None);
+            let mut client = Client::new(*self.at.lock());
             let response = client.ask(method, &path, &[("authorization", token)], body.as_bytes());
             if response.is_ok_and(|response| (200..300).contains(&response.status)) {
-                lock(&self.words).insert(name, Some(word));
-                *lock(&self.answered) += 1;
+                self.words.lock().insert(name, Some(word));
+                *self.answered.lock() += 1;
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The state is what the responses promised.
@@ -204,7 +201,7 @@ fn nothing_acknowledged_is_lost_in_cycles_of_load_and_kill_at_any_moment() {
         server.assert_sound();
         server.restart();
         load.turn_to(server.address());
-        *lock(&operator.shared.at) = server.address();
+        *operator.shared.at.lock() = server.address();
     }
     let (words, answered) = operator.stop();
     let acknowledged = load.stop();

@@ -3,10 +3,11 @@
 use std::{
     io::{Read, Write},
     net::{Shutdown, TcpStream},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     thread,
 };
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -57,19 +58,11 @@ impl Proxy {
     }
 
     fn set(&self, mode: Mode) {
-        *self
-            .shared
-            .mode
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = mode;
+        *self.shared.mode.lock() = mode;
     }
 
     fn heads(&self) -> Vec<String> {
-        self.shared
-            .heads
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.shared.heads.lock().clone()
     }
 }
 
@@ -78,11 +71,8 @@ impl ProxyState {
         let head = read_head(&mut std::io::BufReader::with_capacity(1, &stream))?;
         let to = head.split(' ').nth(1).unwrap_or_default().to_owned();
         let logged_in = head.contains(&format!("Proxy-Authorization: Basic {LOGIN}\r\n"));
-        self.heads
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(head);
-        let mode = *self.mode.lock().unwrap_or_else(PoisonError::into_inner);
+        self.heads.lock().push(head);
+        let mode = *self.mode.lock();
         match mode {
             Mode::Connect if logged_in => {
                 let onward = TcpStream::connect(to)?;

@@ -3,10 +3,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -292,7 +293,7 @@ fn asserting(certificate: &IssuedRsa) -> HttpService {
                 assertion.header.x5t_s256.as_deref() == Some(print.as_str())
                     && lasts.is_some_and(|seconds| seconds <= 600)
                     && !id.is_empty()
-                    && used.lock().expect("a set").insert(id.to_owned())
+                    && used.lock().insert(id.to_owned())
             });
         let is_form = text("grant_type") == "client_credentials"
             && text("client_assertion_type")

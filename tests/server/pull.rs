@@ -11,12 +11,14 @@ use std::{
     io::{Read, Write},
     net::TcpStream,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread,
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use gridhook::{
     clock::Clock,
@@ -435,7 +437,7 @@ fn each_event_is_acknowledged_once_by_many_consumers_across_a_kill() {
             thread::spawn(move || {
                 let mut taken = 0;
                 while !done.load(Ordering::SeqCst) {
-                    let client = Client::new(*at.lock().expect("no panic"));
+                    let client = Client::new(*at.lock());
                     let mut consumer = Consumer {
                         client,
                         shown: shown.clone(),
@@ -448,12 +450,7 @@ fn each_event_is_acknowledged_once_by_many_consumers_across_a_kill() {
                         let tokens: Vec<&str> =
                             got.iter().map(|event| event.token.as_str()).collect();
                         got.iter().for_each(|event| {
-                            ledger
-                                .lock()
-                                .expect("no panic")
-                                .entry(event.id().to_owned())
-                                .or_default()
-                                .0 += 1;
+                            ledger.lock().entry(event.id().to_owned()).or_default().0 += 1;
                         });
                         if tokens.is_empty() {
                             continue;
@@ -466,12 +463,7 @@ fn each_event_is_acknowledged_once_by_many_consumers_across_a_kill() {
                                 .as_array()
                                 .is_some_and(|all| all.contains(&json!(event.token)))
                         }) {
-                            ledger
-                                .lock()
-                                .expect("no panic")
-                                .entry(event.id().to_owned())
-                                .or_default()
-                                .1 += 1;
+                            ledger.lock().entry(event.id().to_owned()).or_default().1 += 1;
                             taken += 1;
                         }
                     }
@@ -484,7 +476,6 @@ fn each_event_is_acknowledged_once_by_many_consumers_across_a_kill() {
     let acknowledged = |ledger: &Mutex<BTreeMap<String, (u32, u32)>>| {
         ledger
             .lock()
-            .expect("no panic")
             .values()
             .filter(|(_, acknowledged)| *acknowledged > 0)
             .count()
@@ -493,18 +484,18 @@ fn each_event_is_acknowledged_once_by_many_consumers_across_a_kill() {
     server.kill_9();
     server.assert_sound();
     server.restart();
-    *at.lock().expect("no panic") = server.address();
+    *at.lock() = server.address();
     // Events whose request was interrupted by the kill are due again after their lock, or were
     // acknowledged without a response.
     wait_for("all of them", 3 * LONG, || {
-        ledger.lock().expect("no panic").len() == events && acknowledged(&ledger) + 8 * 7 >= events
+        ledger.lock().len() == events && acknowledged(&ledger) + 8 * 7 >= events
     });
     done.store(true, Ordering::SeqCst);
     let taken: Vec<u32> = consumers
         .into_iter()
         .map(|consumer| consumer.join().expect("no panic"))
         .collect();
-    let ledger = ledger.lock().expect("no panic");
+    let ledger = ledger.lock();
     let repeated = ledger
         .values()
         .filter(|(received, _)| *received > 1)

@@ -3,10 +3,10 @@
 use std::{
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
-    sync::Mutex,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::LONG;
@@ -335,14 +335,14 @@ fn a_tail_goes_on_with_a_topic_that_was_deleted_and_created_again() {
     let mut following = Following::start(&server, "orders --events");
     let lines = Mutex::new(Vec::new());
     let has_subject = |subject: &str| {
-        let lines = lines.lock().expect("no reader panicked");
+        let lines = lines.lock();
         lines.iter().any(|line: &Value| line["subject"] == subject)
     };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !has_subject("/b") {
                 let line = following.next();
-                lines.lock().expect("no reader panicked").push(line);
+                lines.lock().push(line);
             }
         });
         publish_until(&server, &old_key, || has_subject("/a"));

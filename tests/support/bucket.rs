@@ -2,12 +2,9 @@
 //! delete of objects. There is no server on PyPI or npm that speaks this protocol, so that this one
 //! is scripted.
 
-use std::{
-    collections::BTreeMap,
-    net::SocketAddr,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use percent_encoding::percent_decode_str;
 
 use super::http_service::HttpService;
@@ -42,7 +39,7 @@ enum HoldState {
 
 impl HeldPut {
     fn state(&self) -> MutexGuard<'_, HoldState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn set(&self, state: HoldState) {
@@ -57,10 +54,8 @@ impl HeldPut {
             return false;
         }
         *state = HoldState::Held;
-        let released = self
-            .changed
-            .wait_while(state, |state| *state == HoldState::Held);
-        drop(released.unwrap_or_else(PoisonError::into_inner));
+        self.changed
+            .wait_while(&mut state, |state| *state == HoldState::Held);
         true
     }
 }
@@ -73,11 +68,7 @@ impl Bucket {
         let hold = Arc::clone(&held);
         let service = HttpService::new(Arc::new(move |head, body| {
             let is_held = head.starts_with("PUT") && hold.wait();
-            let (status, body) = answer(
-                head,
-                body,
-                &mut objects.lock().unwrap_or_else(PoisonError::into_inner),
-            );
+            let (status, body) = answer(head, body, &mut objects.lock());
             if is_held {
                 hold.set(HoldState::Made);
             }

@@ -9,12 +9,14 @@ use std::{
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     ops::Range,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 /// A step on a connection after a request was read.
 #[derive(Clone, Debug)]
@@ -226,11 +228,7 @@ impl Endpoint {
     }
 
     pub(crate) fn requests(&self) -> Vec<Received> {
-        self.shared
-            .requests
-            .lock()
-            .expect("no thread of the endpoint panics")
-            .clone()
+        self.shared.requests.lock().clone()
     }
 }
 
@@ -273,10 +271,7 @@ impl EndpointState {
     fn serve<S: Read + Write + Raw>(&self, stream: &mut S) {
         while let Some(received) = read_request(stream, self.heads_only) {
             let number = {
-                let mut requests = self
-                    .requests
-                    .lock()
-                    .expect("no thread of the endpoint panics");
+                let mut requests = self.requests.lock();
                 requests.push(received);
                 requests.len() - 1
             };

@@ -3,12 +3,14 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use super::{
     http::{Client, Response},
@@ -61,17 +63,17 @@ impl Load {
 
     /// The server listens elsewhere now.
     pub(crate) fn turn_to(&self, at: SocketAddr) {
-        *lock(&self.shared.at) = at;
+        *self.shared.at.lock() = at;
     }
 
     /// The number of events that were acknowledged so far.
     pub(crate) fn acknowledged(&self) -> usize {
-        lock(&self.shared.acknowledged).len()
+        self.shared.acknowledged.lock().len()
     }
 
     /// The ids of all events that were acknowledged by now.
     pub(crate) fn so_far(&self) -> Vec<String> {
-        lock(&self.shared.acknowledged).clone()
+        self.shared.acknowledged.lock().clone()
     }
 
     /// Waits for all publishers, and returns the ids of all events that were acknowledged.
@@ -80,19 +82,19 @@ impl Load {
         for publisher in self.publishers {
             publisher.join().expect("a publisher does not panic");
         }
-        std::mem::take(&mut lock(&self.shared.acknowledged))
+        std::mem::take(&mut self.shared.acknowledged.lock())
     }
 }
 
 impl LoadState {
     fn publish(&self, publisher: usize, rate: &Rate) {
         let path = events_path(&rate.topic);
-        let mut client = Client::new(*lock(&self.at));
+        let mut client = Client::new(*self.at.lock());
         for request in 0.. {
             if self.stop.load(Ordering::SeqCst) {
                 return;
             }
-            let at = *lock(&self.at);
+            let at = *self.at.lock();
             if client.address() != at {
                 client = Client::new(at);
             }
@@ -102,7 +104,7 @@ impl LoadState {
             let body = body(&ids, "/load");
             match client.ask("POST", &path, &[("aeg-sas-key", &rate.key)], &body) {
                 Ok(response) if response.status == 200 && is_of_gridhook(&response) => {
-                    lock(&self.acknowledged).extend(ids);
+                    self.acknowledged.lock().extend(ids);
                 }
                 // The server is going down, or is down.
                 Ok(_) | Err(_) => thread::sleep(Duration::from_millis(20)),
@@ -131,8 +133,4 @@ pub(crate) fn body(ids: &[String], subject: &str) -> Vec<u8> {
 /// The `data` of an event of [`body`].
 pub(crate) fn data(id: &str) -> String {
     format!(r#"{{"id":"{id}"}}"#)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

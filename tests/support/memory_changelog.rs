@@ -1,12 +1,10 @@
 //! A changelog in memory that loses, delays and repeats messages on request.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use gridhook::journal::changelog::{Changelog, ChangelogBounds, ChangelogError};
+use parking_lot::{Mutex, MutexGuard};
 
 /// The fault of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +111,7 @@ impl MemoryChangelog {
     /// A panic with the lock is a bug of the test. Later calls should report more instead of
     /// hanging.
     fn log(&self) -> MutexGuard<'_, MemoryLog> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn there(&self) -> Result<MutexGuard<'_, MemoryLog>, ChangelogError> {

@@ -3,13 +3,14 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use bytes::Bytes;
 use gridhook::cluster::records::{RecordError, RecordStore, StoredRecord};
+use parking_lot::Mutex;
 
 /// The records. Clones share them, and each has faults of its own.
 #[derive(Clone, Default)]
@@ -50,13 +51,13 @@ impl MemoryRecords {
 
     /// Makes a server fall behind: from now on it shows the present records.
     pub(crate) fn fall_behind(&self) {
-        let mut shared = self.shared.lock().expect("no panic");
+        let mut shared = self.shared.lock();
         shared.old = Some(shared.records.clone());
     }
 
     /// Restores the records from a backup that was made when a server fell behind.
     pub(crate) fn restore(&self) {
-        let mut shared = self.shared.lock().expect("no panic");
+        let mut shared = self.shared.lock();
         shared.records = shared.old.take().expect("a server that fell behind");
         let revisions = shared.records.values().map(|(_, revision)| *revision);
         shared.revision = revisions.max().unwrap_or_default();
@@ -64,7 +65,7 @@ impl MemoryRecords {
 
     /// All records, as a node without faults reads them.
     pub(crate) fn all(&self) -> Vec<StoredRecord> {
-        shown(&self.shared.lock().expect("no panic").records)
+        shown(&self.shared.lock().records)
     }
 
     /// The records that this node reads now.
@@ -72,7 +73,7 @@ impl MemoryRecords {
         if self.faults.is_cut.load(Ordering::Relaxed) {
             return Err(RecordError::Unavailable("cut off".to_owned()));
         }
-        let shared = self.shared.lock().expect("no panic");
+        let shared = self.shared.lock();
         let old = shared
             .old
             .as_ref()
@@ -85,7 +86,7 @@ impl MemoryRecords {
         if self.faults.is_cut.load(Ordering::Relaxed) {
             return Err(RecordError::Unavailable("cut off".to_owned()));
         }
-        let mut shared = self.shared.lock().expect("no panic");
+        let mut shared = self.shared.lock();
         if shared.records.get(key).map_or(0, |(_, revision)| *revision) != revision {
             return Err(RecordError::Conflict);
         }

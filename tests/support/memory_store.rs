@@ -12,7 +12,7 @@
 use std::{
     collections::BTreeMap,
     ops::{ControlFlow, Range},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use bytes::Bytes;
@@ -23,6 +23,7 @@ use gridhook::{
         records::{PublishedId, StoredRecord},
     },
 };
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteFault {
@@ -115,7 +116,7 @@ impl MemoryStore {
     /// A panic with the lock is a bug of the test. Later calls should report more instead of
     /// hanging.
     fn state(&self) -> MutexGuard<'_, MemoryState> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 
     fn tables(&self) -> Arc<MemoryTables> {
@@ -132,12 +133,7 @@ impl WriteHold {
     pub(crate) fn until_a_write_waits(&self) {
         let mut state = self.0.state();
         while state.waiting == 0 {
-            state = self
-                .0
-                .0
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.0.0.changed.wait(&mut state);
         }
     }
 }
@@ -174,11 +170,7 @@ impl Store for MemoryStore {
         state.waiting += 1;
         self.0.changed.notify_all();
         while state.holds > 0 && state.failed.is_none() {
-            state = self
-                .0
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.0.changed.wait(&mut state);
         }
         state.waiting -= 1;
         if let Some(failed) = state.failed {

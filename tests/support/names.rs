@@ -3,12 +3,14 @@
 use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread,
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 /// The reply to a query.
 pub(crate) enum NameReply {
@@ -50,10 +52,7 @@ impl NameServer {
                 let Some((name, v6, end)) = question(&bytes[..len]) else {
                     continue;
                 };
-                received
-                    .lock()
-                    .expect("nobody panics with it")
-                    .push((name.clone(), v6));
+                received.lock().push((name.clone(), v6));
                 if let Some(response) = answer(&bytes[..end], v6, &say(&name, v6)) {
                     socket.send_to(&response, from).ok();
                 }
@@ -72,7 +71,7 @@ impl NameServer {
 
     /// The number of queries for a name's IPv4 addresses.
     pub(crate) fn asked(&self, name: &str) -> usize {
-        let asked = self.asked.lock().expect("nobody panics with it");
+        let asked = self.asked.lock();
         asked
             .iter()
             .filter(|(known, v6)| known == name && !v6)

@@ -10,9 +10,10 @@ use std::{
     io::{self, Write},
     path::Path,
     process::{Command, Stdio},
-    sync::Mutex,
     thread,
 };
+
+use parking_lot::Mutex;
 
 /// The names that `GRIDHOOK_SKIP` may have, and what is needed.
 const NEEDS: [(&str, &str); 18] = [
@@ -106,7 +107,7 @@ pub(crate) fn install(need: &str) {
     else {
         return;
     };
-    let mut installed = INSTALLED.lock().expect("no test panics with the lock");
+    let mut installed = INSTALLED.lock();
     if installed.get_or_insert_default().insert(need.to_owned()) {
         let ended = Command::new(tool).arg(need).stdin(Stdio::null()).status();
         drop(ended.inspect_err(|error| eprintln!(".ci/tool {need}: {error}")));

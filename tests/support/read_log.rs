@@ -1,9 +1,10 @@
 //! A store that records its reads.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use gridhook::store::{Family, Store as _, StoreError, Visit, layer::StoreLayer};
+use parking_lot::Mutex;
 
 use super::memory_store::MemoryStore;
 
@@ -42,7 +43,7 @@ impl RecordedStore {
 
     /// The reads since the last call.
     pub(crate) fn take_reads(&self) -> Vec<StoreRead> {
-        std::mem::take(&mut *self.reads.lock().expect("no panic"))
+        std::mem::take(&mut *self.reads.lock())
     }
 
     /// The threads that have read these families since the last call.
@@ -56,7 +57,7 @@ impl RecordedStore {
 
     fn record(&self, family: Family, keys: Vec<Vec<u8>>) {
         let thread = std::thread::current().name().unwrap_or_default().to_owned();
-        self.reads.lock().expect("no panic").push(StoreRead {
+        self.reads.lock().push(StoreRead {
             family,
             thread,
             keys,

@@ -13,12 +13,14 @@ use std::{
     io::{BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use gridhook::{clock::Clock, event::Timestamp};
 use serde::Deserialize;
@@ -193,17 +195,25 @@ impl Sink {
 
     /// Sets the behavior of a path from the next request on.
     pub(crate) fn set(&self, path: &str, behavior: Behavior) {
-        lock(&self.shared.behaviors).insert(path.to_owned(), behavior);
+        self.shared
+            .behaviors
+            .lock()
+            .insert(path.to_owned(), behavior);
     }
 
     /// Sets the response of a path to handshakes.
     pub(crate) fn greet(&self, path: &str, greeting: HandshakeReply) {
-        lock(&self.shared.handshake_replies).insert(path.to_owned(), greeting);
+        self.shared
+            .handshake_replies
+            .lock()
+            .insert(path.to_owned(), greeting);
     }
 
     /// The handshakes on a path so far.
     pub(crate) fn handshakes(&self, path: &str) -> Vec<HandshakeRequest> {
-        lock(&self.shared.handshakes)
+        self.shared
+            .handshakes
+            .lock()
             .get(path)
             .cloned()
             .unwrap_or_default()
@@ -211,7 +221,9 @@ impl Sink {
 
     /// The notices of deleted event subscriptions on a path so far.
     pub(crate) fn deletion_notices(&self, path: &str) -> Vec<HandshakeRequest> {
-        lock(&self.shared.deletion_notices)
+        self.shared
+            .deletion_notices
+            .lock()
             .get(path)
             .cloned()
             .unwrap_or_default()
@@ -224,7 +236,9 @@ impl Sink {
 
     /// The heads of the last requests with events on a path.
     pub(crate) fn heads(&self, path: &str) -> Vec<String> {
-        lock(&self.shared.heads)
+        self.shared
+            .heads
+            .lock()
             .get(path)
             .into_iter()
             .flatten()
@@ -245,7 +259,9 @@ impl Sink {
     /// Something of what arrived on a path so far.
     pub(crate) fn look<T>(&self, path: &str, look: impl FnOnce(&Ledger) -> T) -> T {
         look(
-            lock(&self.shared.ledgers)
+            self.shared
+                .ledgers
+                .lock()
                 .entry(path.to_owned())
                 .or_default(),
         )
@@ -253,7 +269,7 @@ impl Sink {
 
     /// Replaces the arrivals on a path.
     pub(crate) fn reset(&self, path: &str, ledger: Ledger) {
-        lock(&self.shared.ledgers).insert(path.to_owned(), ledger);
+        self.shared.ledgers.lock().insert(path.to_owned(), ledger);
     }
 
     /// The number of open connections.
@@ -343,7 +359,7 @@ impl SinkState {
                 job: number("aeg-replay-job").and_then(|job| u16::try_from(job).ok()),
             };
             self.note(&path, &body, arrival);
-            let mut heads = lock(&self.heads);
+            let mut heads = self.heads.lock();
             let kept = heads.entry(path.clone()).or_default();
             kept.push_back(head);
             if kept.len() > HEADS_KEPT {
@@ -384,11 +400,14 @@ impl SinkState {
         } else {
             &self.handshakes
         };
-        lock(received)
+        received
+            .lock()
             .entry(path.to_owned())
             .or_default()
             .push(reported.clone());
-        let greeting = lock(&self.handshake_replies)
+        let greeting = self
+            .handshake_replies
+            .lock()
             .get(path)
             .cloned()
             .unwrap_or(HandshakeReply::Accept);
@@ -419,7 +438,7 @@ impl SinkState {
 
     /// The behavior for this request.
     fn behavior(&self, path: &str) -> Behavior {
-        let mut behaviors = lock(&self.behaviors);
+        let mut behaviors = self.behaviors.lock();
         match behaviors.get_mut(path) {
             Some(Behavior::Statuses(statuses)) => {
                 Behavior::Respond(statuses.pop_front().unwrap_or(200))
@@ -443,7 +462,7 @@ impl SinkState {
             vec![serde_json::from_slice(body).expect("what arrives is an event")]
         };
         let batch = u32::try_from(events.len()).expect("a batch is counted");
-        let mut ledgers = lock(&self.ledgers);
+        let mut ledgers = self.ledgers.lock();
         let ledger = ledgers.entry(path.to_owned()).or_default();
         for Body { id, data } in events {
             let data = hash(data.get());
@@ -454,8 +473,4 @@ impl SinkState {
             });
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,13 +6,15 @@ use std::{
     io::{self, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
         mpsc,
     },
     thread,
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 use super::{accept::Acceptor, server::wait_for};
 
@@ -103,12 +105,12 @@ impl TcpProxy {
 
     /// Connects new connections to these servers.
     pub(crate) fn turn_to(&self, servers: &[SocketAddr]) {
-        *lock(&self.shared.servers) = servers.to_vec();
+        *self.shared.servers.lock() = servers.to_vec();
     }
 
     /// Cuts open and new connections, or lets everything through again.
     pub(crate) fn cut(&self, cut: Cut) {
-        *lock(&self.shared.cut) = cut;
+        *self.shared.cut.lock() = cut;
     }
 
     /// Delays the data of clients by this number of milliseconds, also if more follows.
@@ -129,13 +131,13 @@ impl TcpProxy {
     /// Replaces `this` by `by` in the data of clients from now on, if it is in one piece.
     pub(crate) fn replace(&self, this: &'static str, by: &'static str) {
         assert_eq!(this.len(), by.len(), "lengths are announced");
-        *lock(&self.shared.replaced) = Some((Direction::ToServer, this, by));
+        *self.shared.replaced.lock() = Some((Direction::ToServer, this, by));
     }
 
     /// Replaces `this` by the equally long `by` in what servers send.
     pub(crate) fn replace_answers(&self, this: &'static str, by: &'static str) {
         assert_eq!(this.len(), by.len(), "lengths are announced");
-        *lock(&self.shared.replaced) = Some((Direction::ToClient, this, by));
+        *self.shared.replaced.lock() = Some((Direction::ToClient, this, by));
     }
 }
 
@@ -162,7 +164,7 @@ impl TcpProxyState {
     }
 
     fn connect(&self) -> io::Result<TcpStream> {
-        let servers = lock(&self.servers).clone();
+        let servers = self.servers.lock().clone();
         let first = self.next.fetch_add(1, Ordering::SeqCst);
         let mut connected = Err(io::ErrorKind::ConnectionRefused.into());
         for at in 0..servers.len() {
@@ -187,7 +189,7 @@ impl TcpProxyState {
             let read = from.read(&mut bytes);
             let read = read.unwrap_or(0);
             if direction == Direction::ToServer
-                && let Cut::Marked(mark) = *lock(&self.cut)
+                && let Cut::Marked(mark) = *self.cut.lock()
                 && find(&bytes[..read], mark).is_some()
             {
                 is_marked.store(true, Ordering::SeqCst);
@@ -199,7 +201,7 @@ impl TcpProxyState {
                 }
                 return;
             }
-            if let Some((of, this, by)) = *lock(&self.replaced)
+            if let Some((of, this, by)) = *self.replaced.lock()
                 && of == direction
                 && this != by
             {
@@ -244,7 +246,7 @@ impl TcpProxyState {
     }
 
     fn is_cut(&self, direction: Direction, is_marked: &AtomicBool) -> bool {
-        match *lock(&self.cut) {
+        match *self.cut.lock() {
             Cut::Nothing => false,
             Cut::One(one) => one == direction,
             Cut::Both => true,
@@ -273,10 +275,6 @@ fn find(bytes: &[u8], this: &str) -> Option<usize> {
     bytes
         .windows(this.len())
         .position(|window| window == this.as_bytes())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sends a text and returns the next piece that arrives within `wait`.

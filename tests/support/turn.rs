@@ -1,10 +1,9 @@
 //! Decides which tests with a server run at the same time: those that measure time, rates or
 //! processor time run alone, all others beside each other.
 
-use std::{
-    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
-    thread,
-};
+use std::thread;
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The beginnings of the names of tests that measure, a line each. A test that only waits for
 /// something needs no line. Where all tests run, `.ci/test` runs these last, so that no test waits
@@ -24,9 +23,9 @@ impl Turn {
     /// Waits for the turn of the test that runs in this thread, which has the test's name.
     pub(crate) fn take() -> Self {
         if measures(thread::current().name().unwrap_or_default()) {
-            Self::Alone(TURNS.write().unwrap_or_else(PoisonError::into_inner))
+            Self::Alone(TURNS.write())
         } else {
-            Self::Beside(TURNS.read().unwrap_or_else(PoisonError::into_inner))
+            Self::Beside(TURNS.read())
         }
     }
 }

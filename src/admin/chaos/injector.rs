@@ -4,12 +4,9 @@
 //! /chaos`, or when the server stops. A new fault of the journal or of the clock replaces the
 //! active one.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 use tracing::warn;
@@ -126,7 +123,7 @@ impl FaultInjector {
     }
 
     pub(super) fn count_fault(&self, counter: impl FnOnce(&mut InjectionCounters) -> &mut u64) {
-        *counter(&mut self.state().injected) += 1;
+        *counter(&mut self.state.lock().injected) += 1;
     }
 
     /// Starts a fault that lasts for `duration` from `now`, with `switch`, which receives its
@@ -141,11 +138,11 @@ impl FaultInjector {
         duration: Duration,
         switch: impl FnOnce(u64, &ChaosTargets) -> AdminResult<()>,
     ) -> AdminResult<ActiveFault> {
-        let replaced = self.state().number_to_replace(&fault);
+        let replaced = self.state.lock().number_to_replace(&fault);
         if let Some(number) = replaced {
             self.end_fault(registry, number);
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.active.len() >= ACTIVE_MAX {
             return Err(AdminError::Conflict(format!(
                 "{ACTIVE_MAX} faults are active; DELETE /chaos ends them."
@@ -172,7 +169,7 @@ impl FaultInjector {
     /// Ends the fault with this number, if it is active.
     pub(super) fn end_fault(&self, registry: &Registry, number: u64) {
         // Under the lock, so that an old fault does not end after its replacement starts.
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some((active, fault)) = state.active.remove(&number) else {
             return;
         };
@@ -191,7 +188,7 @@ impl FaultInjector {
     }
 
     pub(crate) fn end_all(&self, registry: &Registry) {
-        let numbers: Vec<u64> = self.state().active.keys().copied().collect();
+        let numbers: Vec<u64> = self.state.lock().active.keys().copied().collect();
         for number in numbers {
             self.end_fault(registry, number);
         }
@@ -209,7 +206,7 @@ impl FaultInjector {
             delayed,
             corrupted,
         } = response_faults.fault_counts();
-        let state = self.state();
+        let state = self.state.lock();
         // Failing writes are active until all of them have failed.
         let is_active =
             |fault: &Fault| !matches!(fault, Fault::FailWrites) || faults.remaining_failures() > 0;
@@ -231,10 +228,6 @@ impl FaultInjector {
             active,
             injected: counters,
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, InjectorState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -17,18 +17,14 @@ mod scrape;
 mod series;
 mod server;
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use actix_web::{
     HttpRequest, HttpResponse,
     http::header::{Accept, Header},
     web,
 };
+use parking_lot::{Mutex, RwLock};
 
 pub(super) use self::figures::CombineCounts;
 pub use self::series::SeriesLimits;
@@ -140,10 +136,7 @@ impl Exposition {
 
     /// Whether a request with this token, or without one, may read.
     pub(super) fn may_read(&self, token: Option<&str>) -> bool {
-        self.readers
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .permits_reader(token)
+        self.readers.read().permits_reader(token)
     }
 
     pub(super) fn publisher(&self) -> Option<&Publisher> {
@@ -168,7 +161,7 @@ impl Exposition {
     }
 
     pub(super) fn set_readers(&self, readers: MetricsAccess) {
-        *self.readers.write().unwrap_or_else(PoisonError::into_inner) = readers;
+        *self.readers.write() = readers;
     }
 
     async fn dead_letter_totals(

@@ -3,9 +3,11 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap, HashSet},
-    sync::{Arc, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
+
+use parking_lot::MutexGuard;
 
 use super::{
     Exposition,
@@ -140,10 +142,7 @@ impl Exposition {
     ) -> MutexGuard<'_, SeriesSelection> {
         let activities = list_activities(topics);
         let partitions: Vec<PartitionId> = topics.iter().map(|topic| topic.partition()).collect();
-        let mut selection = self
-            .selection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut selection = self.selection.lock();
         selection.choose_series(&activities, &partitions, self.bounds, now);
         selection
     }

@@ -1,14 +1,9 @@
 //! A run: set-up, load with faults, settling, verdict, clean-up.
 
-use std::{
-    cell::Cell,
-    collections::BTreeMap,
-    rc::Rc,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{cell::Cell, collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
 use awc::http::{Method, StatusCode};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 

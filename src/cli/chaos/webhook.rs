@@ -1,12 +1,9 @@
 //! The webhook of a run: accepts and records all events.
 
-use std::{
-    io,
-    net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{io, net::SocketAddr, sync::Arc};
 
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, dev::ServerHandle, web};
+use parking_lot::Mutex;
 
 use super::ledger::DeliveryLedger;
 use crate::listen;
@@ -22,7 +19,7 @@ pub(super) fn with_ledger<T>(
     ledger: &SharedLedger,
     act: impl FnOnce(&mut DeliveryLedger) -> T,
 ) -> T {
-    act(&mut ledger.lock().unwrap_or_else(PoisonError::into_inner))
+    act(&mut ledger.lock())
 }
 
 /// Starts the webhook. Returns its address and its handle.

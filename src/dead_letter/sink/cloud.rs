@@ -6,17 +6,13 @@
 //!
 //! A request is retried once, for a broken connection. The caller retries other failures.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use object_store::{
     BackoffConfig, ClientOptions, ObjectStore, RetryConfig, aws::AmazonS3Builder,
     azure::MicrosoftAzureBuilder, gcp::GoogleCloudStorageBuilder, path::Path,
 };
+use parking_lot::Mutex;
 use url::Url;
 
 use super::SinkError;
@@ -86,7 +82,7 @@ impl CloudSink {
             .split_bucket(name)
             .ok_or_else(|| SinkError::Name("the path names no bucket".to_owned()))?;
         let path = Path::parse(path).map_err(|error| SinkError::Name(error.to_string()))?;
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.buckets.lock();
         if let Some(client) = buckets.get(&bucket) {
             return Ok((Arc::clone(client), path));
         }

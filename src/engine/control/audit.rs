@@ -14,10 +14,9 @@
 mod index;
 mod operation;
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use self::index::AuditIndex;
 pub use self::operation::AuditedOperation;
@@ -156,7 +155,7 @@ impl AuditTrail {
             let deletions = changes
                 .into_iter()
                 .filter(|change| matches!(change, MetaChange::Delete(..)));
-            self.index().deferred.extend(deletions);
+            self.index.lock().deferred.extend(deletions);
         }
     }
 
@@ -172,7 +171,7 @@ impl AuditTrail {
         filter: &AuditFilter,
     ) -> Result<AuditPage, Error> {
         let numbers: Vec<u64> = {
-            let index = self.index();
+            let index = self.index.lock();
             let numbers = index.entries.iter().rev().map(|entry| entry.number);
             numbers
                 .filter(|number| before.is_none_or(|before| *number < before))
@@ -203,10 +202,6 @@ impl AuditTrail {
             }
         }
         Ok(page)
-    }
-
-    fn index(&self) -> MutexGuard<'_, AuditIndex> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

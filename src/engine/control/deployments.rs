@@ -6,10 +6,12 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
+
+use parking_lot::RwLock;
 
 use super::{
     audit::write_changes,
@@ -274,11 +276,11 @@ impl Deployments {
     }
 
     fn read<T>(&self, look: impl FnOnce(&BTreeMap<String, StoredDeployment>) -> T) -> T {
-        look(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+        look(&self.table.read())
     }
 
     fn write<T>(&self, change: impl FnOnce(&mut BTreeMap<String, StoredDeployment>) -> T) -> T {
-        change(&mut self.table.write().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.table.write())
     }
 
     /// Shows a deployment as it is now. Returns false if it was deleted meanwhile.

@@ -1,9 +1,8 @@
 //! Resource groups that were created by themselves, with their locations and tags.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::RwLock;
 
 use super::{
     audit::write_changes,
@@ -46,21 +45,12 @@ impl ResourceGroups {
 
     /// All groups in the order of their keys.
     pub fn list_groups(&self) -> Vec<Arc<ResourceGroupRecord>> {
-        self.groups
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect()
+        self.groups.read().values().cloned().collect()
     }
 
     /// The group with this name.
     pub fn get(&self, scope: &ArmScope) -> Option<Arc<ResourceGroupRecord>> {
-        self.groups
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&resource_group::key(scope))
-            .cloned()
+        self.groups.read().get(&resource_group::key(scope)).cloned()
     }
 
     /// Creates or changes a group.
@@ -82,10 +72,7 @@ impl ResourceGroups {
         }
         let put = MetaChange::Put(MetaKind::ResourceGroup, key.clone(), to_json(&*record));
         write_changes(&self.journal, vec![put]).await?;
-        self.groups
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key, Arc::clone(&record));
+        self.groups.write().insert(key, Arc::clone(&record));
         Ok(record)
     }
 
@@ -102,10 +89,7 @@ impl ResourceGroups {
                 vec![MetaChange::Delete(MetaKind::ResourceGroup, key.clone())],
             )
             .await?;
-            self.groups
-                .write()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(&key);
+            self.groups.write().remove(&key);
         }
         Ok(())
     }

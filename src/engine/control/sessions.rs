@@ -12,13 +12,14 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
+use parking_lot::Mutex;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
@@ -142,7 +143,7 @@ impl Sessions {
         owner: SessionOwner,
         now: Timestamp,
     ) -> Option<Timestamp> {
-        let mut sessions = self.lock();
+        let mut sessions = self.sessions.lock();
         let mut changes = Vec::new();
         let expired_sessions = sessions.extract_if(|_, session| session.is_over(now));
         changes.extend(expired_sessions.map(|(digest, _)| delete_change(digest)));
@@ -173,7 +174,7 @@ impl Sessions {
 
     /// The token that the session stands for, and the session. Counts as a use.
     pub fn find_token(&self, secret: &str, now: Timestamp) -> Option<(String, OpenSession)> {
-        let mut sessions = self.lock();
+        let mut sessions = self.sessions.lock();
         let digest = digest_text(secret);
         let session = sessions.get_mut(&digest)?;
         if session.is_over(now) {
@@ -198,7 +199,7 @@ impl Sessions {
 
     /// The sessions that are open, with the times of their last uses, the newest first.
     pub fn list_sessions(&self, now: Timestamp) -> Vec<SessionRecord> {
-        let sessions = self.lock();
+        let sessions = self.sessions.lock();
         let open = sessions.values().filter(|session| !session.is_over(now));
         let mut records: Vec<SessionRecord> = open
             .map(|session| SessionRecord {
@@ -222,7 +223,7 @@ impl Sessions {
     }
 
     fn remove_session(&self, is_wanted: impl Fn(&str) -> bool) -> Option<SessionRecord> {
-        let mut sessions = self.lock();
+        let mut sessions = self.sessions.lock();
         let digest = sessions
             .keys()
             .find(|digest| is_wanted(digest.as_str()))?
@@ -236,10 +237,6 @@ impl Sessions {
     /// were made.
     fn write_changes(&self, changes: Vec<MetaChange>) {
         drop(self.journal.write_meta_changes(changes));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, SessionTable> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,12 +7,13 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::sync::watch;
@@ -181,13 +182,7 @@ impl Tokens {
 
     /// All tokens in the order of their names.
     pub fn list_tokens(&self) -> Vec<Arc<Token>> {
-        self.tokens
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .by_name
-            .values()
-            .cloned()
-            .collect()
+        self.tokens.read().by_name.values().cloned().collect()
     }
 
     /// Stores a new token. It is valid when this returns. If there is no room, expired tokens are
@@ -199,7 +194,7 @@ impl Tokens {
         let token = Arc::new(Token::new(record));
         let mut changes = vec![put_change(&token.record)];
         let result = {
-            let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+            let mut tokens = self.tokens.write();
             if tokens.by_name.contains_key(&token.record.key()) {
                 return Err(Error::Stale(format!(
                     "The token '{}' exists; revoke it first.",
@@ -231,10 +226,7 @@ impl Tokens {
             write_changes(&self.journal, changes)
         };
         if let Err(error) = result.await {
-            self.tokens
-                .write()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(token.name());
+            self.tokens.write().remove(token.name());
             return Err(error.into());
         }
         Ok(token)
@@ -246,7 +238,7 @@ impl Tokens {
     /// If the revocation cannot be stored; the token is then valid again.
     pub async fn revoke_token(&self, name: &str) -> Result<Option<Arc<Token>>, Error> {
         let (token, stored) = {
-            let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+            let mut tokens = self.tokens.write();
             let Some(token) = tokens.remove(name) else {
                 return Ok(None);
             };
@@ -254,7 +246,7 @@ impl Tokens {
             (token, write_changes(&self.journal, vec![delete]))
         };
         if let Err(error) = stored.await {
-            let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+            let mut tokens = self.tokens.write();
             if !tokens.by_name.contains_key(&token.record.key()) {
                 tokens.insert(token);
             }
@@ -270,7 +262,7 @@ impl Tokens {
     /// If it does not exist or has expired.
     pub fn find_token(&self, text: &str, wall: WallTime) -> Result<Arc<Token>, TokenProblem> {
         let digest = digest_text(text);
-        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let tokens = self.tokens.read();
         let token = tokens.by_digest.get(&digest).ok_or(TokenProblem::Unknown)?;
         token.check_text(text, wall)?;
         token.used.fetch_max(wall.0, Ordering::Relaxed);

@@ -9,12 +9,9 @@
 //!
 //! The registry decides what a result means for the subscription.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
@@ -91,7 +88,7 @@ pub struct ValidationInProgress<'a> {
 
 impl Drop for ValidationInProgress<'_> {
     fn drop(&mut self) {
-        self.validator.in_progress().remove(&self.id);
+        self.validator.in_progress.lock().remove(&self.id);
     }
 }
 
@@ -122,7 +119,7 @@ impl EndpointValidator {
 
     /// Whether the handshake of this code is in progress.
     pub fn is_in_progress(&self, code: &str) -> bool {
-        self.in_progress().contains(code)
+        self.in_progress.lock().contains(code)
     }
 
     /// Validates the endpoint of `plan`, a subscription of the topic with resource id `topic`. Hold
@@ -143,7 +140,7 @@ impl EndpointValidator {
             validator: self,
             id: id.to_string(),
         };
-        self.in_progress().insert(in_progress.id.clone());
+        self.in_progress.lock().insert(in_progress.id.clone());
         let event_id = Uuid::new_v4().to_string();
         let envelope = EventEnvelope {
             id: &event_id,
@@ -334,12 +331,6 @@ impl EndpointValidator {
                 notice sent");
             drop(permit);
         });
-    }
-
-    fn in_progress(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.in_progress
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

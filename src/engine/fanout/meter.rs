@@ -2,11 +2,9 @@
 //!
 //! The log itself counts the events, across restarts.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::OnceLock, time::Duration};
+
+use parking_lot::Mutex;
 
 use gridhook_metrics::{Counter, DURATIONS, Histogram, HistogramCounts};
 
@@ -63,7 +61,7 @@ impl TopicMeter {
     }
 
     pub fn count_refused(&self, why: PublishRefusal) {
-        *self.lock_refusals().entry(why).or_default() += 1;
+        *self.refused.lock().entry(why).or_default() += 1;
     }
 
     /// Counts events that matched no filter.
@@ -94,11 +92,7 @@ impl TopicMeter {
                 || HistogramCounts::without_values(&DURATIONS),
                 |latency| latency.counts(),
             ),
-            refused: self.lock_refusals().clone(),
+            refused: self.refused.lock().clone(),
         }
-    }
-
-    fn lock_refusals(&self) -> MutexGuard<'_, BTreeMap<PublishRefusal, u64>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

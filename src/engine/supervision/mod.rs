@@ -11,14 +11,12 @@ pub mod actor_factory;
 use std::{
     collections::VecDeque,
     fmt,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::Duration,
 };
 
 use actix::{Actor, Addr, AsyncContext, Context};
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -171,7 +169,7 @@ impl SupervisionHistory {
             last,
             recoveries,
             ..
-        } = self.lock_history().as_deref().cloned().unwrap_or_default();
+        } = self.history.lock().as_deref().cloned().unwrap_or_default();
         Supervision {
             incarnation: self.incarnation_number(),
             restarts: self.restart_count(),
@@ -182,7 +180,8 @@ impl SupervisionHistory {
     }
 
     pub fn incarnation_ends(&self) -> IncarnationEnds {
-        self.lock_history()
+        self.history
+            .lock()
             .as_deref()
             .map(|history| history.ends)
             .unwrap_or_default()
@@ -204,7 +203,7 @@ impl SupervisionHistory {
         // Read first: called at every wake of a topic, usually with nothing to note.
         if self.recovering.load(Ordering::Relaxed) && self.recovering.swap(false, Ordering::AcqRel)
         {
-            let mut history = self.lock_history();
+            let mut history = self.history.lock();
             let history = history.get_or_insert_default();
             if let Some(ended_at) = history.ended_at.take() {
                 history.recoveries.add(clock.now().since(ended_at));
@@ -215,7 +214,7 @@ impl SupervisionHistory {
     /// The time at which the last incarnation ended, until the current one has recovered.
     pub fn down_since(&self) -> Option<Timestamp> {
         if self.recovering.load(Ordering::Acquire) {
-            self.lock_history().as_deref()?.ended_at
+            self.history.lock().as_deref()?.ended_at
         } else {
             None
         }
@@ -243,7 +242,7 @@ impl SupervisionHistory {
     }
 
     fn note_end(&self, end: IncarnationEnd, at: Timestamp) {
-        let mut history = self.lock_history();
+        let mut history = self.history.lock();
         let history = history.get_or_insert_default();
         match end {
             IncarnationEnd::Panicked => history.ends.panicked += 1,
@@ -270,10 +269,6 @@ impl SupervisionHistory {
                 }
             }
         }
-    }
-
-    fn lock_history(&self) -> MutexGuard<'_, Option<Box<IncarnationHistory>>> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

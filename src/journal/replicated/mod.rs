@@ -19,11 +19,13 @@ mod copy;
 
 use std::{
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub use self::copy::{FollowError, ShardCopy};
 use self::copy::{Tries, write_locally};
@@ -265,14 +267,10 @@ impl ReplicatedStore {
     /// Ends a write or a release that waits for the log, which may or may not have it, and refuses
     /// later ones.
     pub fn stop(&self) {
-        *self
-            .stopping
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = true;
+        *self.stopping.0.lock() = true;
         self.stopping.1.notify_all();
         // A write that holds the lock finds that itself.
-        if let Ok(_position) = self.position.try_lock() {
+        if let Some(_position) = self.position.try_lock() {
             self.ended.get_or_init(|| OwnershipEnd::Stopped);
         }
     }
@@ -280,7 +278,7 @@ impl ReplicatedStore {
     /// The state changes only after a record was acknowledged, so it is consistent even if a thread
     /// panicked with the lock.
     fn lock_position(&self) -> MutexGuard<'_, AppliedPosition> {
-        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+        self.position.lock()
     }
 
     fn new_record(&self, position: AppliedPosition, body: Body) -> Record {
@@ -430,9 +428,9 @@ impl ReplicatedStore {
 
     fn is_stopping_within(&self, pause: Duration) -> bool {
         let (stopping, changed) = &self.stopping;
-        let stopping = stopping.lock().unwrap_or_else(PoisonError::into_inner);
-        let wait_result = changed.wait_timeout_while(stopping, pause, |stopping| !*stopping);
-        *wait_result.unwrap_or_else(PoisonError::into_inner).0
+        let mut stopping = stopping.lock();
+        changed.wait_while_for(&mut stopping, |stopping| !*stopping, pause);
+        *stopping
     }
 }
 

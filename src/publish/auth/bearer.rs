@@ -14,11 +14,13 @@
 
 use std::{
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::RwLock;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{
@@ -360,7 +362,7 @@ impl Keyring {
             return Err(UnusableKeySet::Empty);
         }
         let count = keys.len();
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+        *self.keys.write() = keys;
         self.is_current.store(true, Ordering::Release);
         Ok(count)
     }
@@ -381,7 +383,7 @@ impl Keyring {
         id: Option<&str>,
         algorithm: Algorithm,
     ) -> Result<Arc<PublicKey>, BearerProblem> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.read();
         let mut fitting = keys
             .iter()
             .filter(|key| key.algorithms.contains(&algorithm));

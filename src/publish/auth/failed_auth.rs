@@ -10,12 +10,13 @@
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv6Addr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use actix_web::HttpRequest;
 use ipnet::IpNet;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::network::Origin;
@@ -144,7 +145,7 @@ impl FailedAuthLimiter {
     }
 
     pub fn tracked_addresses(&self) -> usize {
-        self.lock_callers().len()
+        self.known.lock().len()
     }
 
     fn count_failure(&self, address: IpAddr, now: Timestamp) -> u32 {
@@ -153,7 +154,7 @@ impl FailedAuthLimiter {
             addresses_max,
             ..
         } = self.limits;
-        let mut callers = self.lock_callers();
+        let mut callers = self.known.lock();
         if callers.len() >= addresses_max && !callers.contains_key(&address) {
             callers.retain(|_, caller| now.since(caller.last) < memory);
             // The table is still full, so the quietest address is removed. The search is bounded as
@@ -176,10 +177,6 @@ impl FailedAuthLimiter {
         caller.failures = caller.failures.saturating_add(1);
         caller.last = now.max(caller.last);
         caller.failures
-    }
-
-    fn lock_callers(&self) -> MutexGuard<'_, HashMap<IpAddr, FailedCaller>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

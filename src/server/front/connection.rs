@@ -20,7 +20,7 @@ use std::{
     pin::{Pin, pin},
     rc::Rc,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
@@ -33,6 +33,7 @@ use actix_web::{
     dev::Extensions,
 };
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     time::{Instant, Sleep, sleep_until},
@@ -62,14 +63,14 @@ pub(super) struct BusyConnections(Arc<Mutex<Vec<BusyCount>>>);
 
 impl BusyConnections {
     pub(super) fn count(&self) -> usize {
-        let threads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let threads = self.0.lock();
         threads.iter().map(BusyCount::get).sum()
     }
 
     /// The count of the calling thread.
     pub(super) fn add_thread(&self) -> BusyCount {
         let count = BusyCount::default();
-        let mut threads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = self.0.lock();
         threads.push(count.clone());
         count
     }

@@ -6,13 +6,10 @@
 //!
 //! Invariant: the table has one entry for each connected address, so the total bounds it.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use ipnet::IpNet;
+use parking_lot::Mutex;
 
 use gridhook_metrics::ListenerCounters;
 
@@ -61,7 +58,7 @@ impl ConnectionLimiter {
             of_address,
             proxies,
         } = &self.limit;
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.now.lock();
         let open = now.by_address.get(&address).copied().unwrap_or(0);
         let is_proxy = proxies.iter().any(|network| network.contains(&address));
         if now.total >= *total {
@@ -85,11 +82,7 @@ impl ConnectionLimiter {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut now = self
-            .connection_limiter
-            .now
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.connection_limiter.now.lock();
         now.total -= 1;
         self.connection_limiter.listener.open.sub(1);
         if let Some(open) = now.by_address.get_mut(&self.address) {

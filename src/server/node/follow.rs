@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread::{JoinHandle, Thread},
@@ -11,6 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 
 use super::{ClusterNode, PAUSE_MAX, SYNC_INTERVAL};
@@ -191,12 +192,12 @@ pub(crate) struct FollowPace(Mutex<Option<Thread>>);
 impl FollowPace {
     /// Ends the pause between two reads, or the next one.
     pub(crate) fn hasten(&self) {
-        let thread = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let thread = self.0.lock();
         thread.iter().for_each(Thread::unpark);
     }
 
     fn begin(&self, thread: &Thread) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread.clone());
+        *self.0.lock() = Some(thread.clone());
     }
 }
 

@@ -1,10 +1,9 @@
 //! What a process serves itself while another node owns its shards: its readiness, and what its
 //! metrics and pages show.
 
-use std::{
-    sync::{Arc, RwLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::RwLock;
 
 use actix_web::web;
 use tokio::signal::unix::{SignalKind, signal};

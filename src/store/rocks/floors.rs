@@ -10,11 +10,12 @@ use std::{
     collections::HashMap,
     ffi::CStr,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use parking_lot::RwLock;
 use rocksdb::{
     CompactionDecision,
     compaction_filter::CompactionFilter,
@@ -40,7 +41,7 @@ impl PartitionFloors {
     pub(super) fn raise_floor(&self, partition: PartitionId, floor: Seq) {
         // Every change is one insert, so the map is consistent even if a thread panicked with the
         // lock.
-        let mut floors = self.floors.write().unwrap_or_else(PoisonError::into_inner);
+        let mut floors = self.floors.write();
         let current = Arc::make_mut(&mut *floors).entry(partition).or_default();
         *current = floor.max(*current);
     }
@@ -51,7 +52,7 @@ impl PartitionFloors {
     }
 
     fn snapshot(&self) -> Arc<HashMap<PartitionId, Seq>> {
-        Arc::clone(&self.floors.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.floors.read())
     }
 }
 

@@ -6,9 +6,10 @@ use std::{
     io,
     ops::ControlFlow,
     path::Path,
-    sync::{Arc, Mutex, OnceLock, atomic::AtomicBool},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
 };
 
+use parking_lot::Mutex;
 use rocksdb::{Cache, ColumnFamilyDescriptor, DB, Options};
 use rustix::process::{getpriority_process, setpriority_process};
 

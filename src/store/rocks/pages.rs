@@ -28,8 +28,9 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     ops::ControlFlow,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
 };
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use rocksdb::WriteOptions;
@@ -295,10 +296,7 @@ impl Pages {
             .iter()
             .any(|key| state.unstored.get(key).is_some_and(Unstored::is_busy))
         {
-            state = self
-                .ended
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.ended.wait(&mut state);
         }
         let mut plan = state.begin_plan();
         for key in keys_changed
@@ -363,7 +361,7 @@ impl Pages {
 
     /// The state changes only where nothing can panic in between.
     fn lock_state(&self) -> MutexGuard<'_, PagesState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

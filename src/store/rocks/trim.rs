@@ -7,13 +7,14 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use rocksdb::{ColumnFamily, DB, Range};
 
 use super::{read, rocksdb_error};
@@ -44,10 +45,6 @@ struct Deletion {
     is_stopping: AtomicBool,
 }
 
-fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
-    value.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Trimmer {
     pub(super) fn new(db: Arc<DB>) -> Self {
         Self {
@@ -68,10 +65,10 @@ impl Trimmer {
         partition: PartitionId,
         floor: Seq,
     ) -> Result<(), StoreError> {
-        if let Some(error) = locked(&self.deletion.failed).take() {
+        if let Some(error) = self.deletion.failed.lock().take() {
             return Err(error);
         }
-        let mut floors = locked(&self.deletion.floors);
+        let mut floors = self.deletion.floors.lock();
         let is_scheduled = !floors.is_empty();
         floors.insert(partition, floor);
         if let Some(thread) = self.thread.as_ref().filter(|_| !is_scheduled) {
@@ -91,13 +88,13 @@ impl Drop for Trimmer {
 
 impl Deletion {
     fn delete_files(&self) {
-        let floors = std::mem::take(&mut *locked(&self.floors));
+        let floors = std::mem::take(&mut *self.floors.lock());
         for (partition, floor) in floors {
             match self.drop_files(partition, floor) {
                 // The files are deleted with the next floor.
                 Ok(()) | Err(StoreError::Full) => {}
                 Err(error @ (StoreError::Damaged(_) | StoreError::Failed(_))) => {
-                    locked(&self.failed).get_or_insert(error);
+                    self.failed.lock().get_or_insert(error);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The state of a subscription that operators and metrics read. It has a lock of its own, so that a
 //! reader does not delay the actor.
 
-use std::sync::{MutexGuard, PoisonError};
+use parking_lot::MutexGuard;
 
 use super::SharedState;
 use gridhook_event::{Lane, Seq};
@@ -127,6 +127,6 @@ impl SharedState {
 
     /// The holder of the other lock may take this one, but not the reverse.
     pub(super) fn lock_view(&self) -> MutexGuard<'_, SubscriptionState> {
-        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+        self.view.lock()
     }
 }

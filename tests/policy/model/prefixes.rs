@@ -17,7 +17,7 @@ impl Scenario {
     /// A new process after a power cut: it has the first `kept` writes of `former`.
     fn behind(former: &Self, kept: usize) -> Self {
         let memory = MemoryStore::new();
-        for batch in &former.store.written.lock().expect("no panic")[..kept] {
+        for batch in &former.store.written.lock()[..kept] {
             memory.write(batch).expect("an honest store writes");
         }
         let floor = memory

@@ -1,12 +1,9 @@
 //! Rounds of kills, pauses and stops of owners under every kind of work, with a ledger of what was
 //! acknowledged.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-    thread,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, thread, time::Duration};
+
+use parking_lot::Mutex;
 
 use gridhook::event::Timestamp;
 use serde_json::{Value, json};
@@ -14,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     ChangelogReader, Cluster, START,
     clients::{
-        Caller, Clients, LOCK, Published, Pulled, lock, publishes, pulls, topic_without_duplicates,
+        Caller, Clients, LOCK, Published, Pulled, publishes, pulls, topic_without_duplicates,
     },
 };
 use crate::{
@@ -206,7 +203,7 @@ impl Topic {
     fn acknowledged(&self) -> usize {
         self.published
             .iter()
-            .map(|published| lock(published).ids.len())
+            .map(|published| published.lock().ids.len())
             .sum()
     }
 
@@ -214,7 +211,7 @@ impl Topic {
     fn take_acknowledged(&mut self) -> Vec<String> {
         let mut ids = std::mem::take(&mut self.others);
         for published in &self.published {
-            ids.append(&mut lock(published).ids);
+            ids.append(&mut published.lock().ids);
         }
         ids
     }
@@ -348,16 +345,16 @@ fn start_publishers(clients: &mut Clients, balancer: &TcpProxy, topics: &mut [To
 fn assert_all_pulled(pulled: &Mutex<Pulled>, clients: Clients) {
     // An event is due again after its lock if the response to its receipt was lost.
     wait_for("events to be pulled", 3 * LOCK, || {
-        let pulled = lock(pulled);
+        let pulled = pulled.lock();
         assert!(pulled.wrong.is_empty(), "{:?}", pulled.wrong);
         pulled.published.len() > 100
     });
-    let published = lock(pulled).published.clone();
+    let published = pulled.lock().published.clone();
     wait_for("all pulled events to be acknowledged", 3 * LOCK, || {
-        published.is_subset(&lock(pulled).acknowledged)
+        published.is_subset(&pulled.lock().acknowledged)
     });
     clients.stop();
-    let pulled = lock(pulled);
+    let pulled = pulled.lock();
     println!(
         "pulled: {} acknowledged, {} on their way at the end",
         published.len(),

@@ -4,13 +4,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -153,7 +154,7 @@ pub(super) fn publishes(
             .post(&path, &[("aeg-sas-key", &key)], &load::body(&ids, subject))
             .is_some()
         {
-            let mut published = lock(&shared);
+            let mut published = shared.lock();
             published.longest = published.longest.max(began.elapsed());
             published.ids.extend(ids);
         }
@@ -210,7 +211,7 @@ pub(super) fn pulls(clients: &mut Clients, at: SocketAddr, key: &str) -> Arc<Mut
             .ask("POST", &format!("{HEAT}:publish"), &headers, body.as_bytes())
             .is_ok_and(|response| response.status == 200)
         {
-            lock(&shared).published.extend(ids);
+            shared.lock().published.extend(ids);
         }
         thread::sleep(2 * PAUSE);
     });
@@ -235,7 +236,7 @@ pub(super) fn pulls(clients: &mut Clients, at: SocketAddr, key: &str) -> Arc<Mut
                 .iter()
                 .map(|one| one["event"]["id"].as_str().expect("an id").to_owned());
             let ids: Vec<String> = ids.collect();
-            ids.iter().for_each(|id| lock(&shared).receive(id));
+            ids.iter().for_each(|id| shared.lock().receive(id));
             let mut tokens: Vec<Value> = received
                 .iter()
                 .map(|one| one["brokerProperties"]["lockToken"].clone())
@@ -257,7 +258,8 @@ pub(super) fn pulls(clients: &mut Clients, at: SocketAddr, key: &str) -> Arc<Mut
                     .partition(|failed| failed["error"]["code"] == "InternalServerError");
                 // An attempt without a response may have been the one that counts.
                 if is_first && attempts == 1 && !lost.is_empty() {
-                    lock(&shared)
+                    shared
+                        .lock()
                         .wrong
                         .push(format!("locks were lost: {lost:?}"));
                 }
@@ -267,7 +269,7 @@ pub(super) fn pulls(clients: &mut Clients, at: SocketAddr, key: &str) -> Arc<Mut
                     .collect();
                 is_first = false;
             }
-            let mut pulled = lock(&shared);
+            let mut pulled = shared.lock();
             for id in ids {
                 pulled.held.remove(&id);
                 pulled.acknowledged.insert(id);
@@ -275,8 +277,4 @@ pub(super) fn pulls(clients: &mut Clients, at: SocketAddr, key: &str) -> Arc<Mut
         });
     }
     pulled
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     CALM, Cluster, LONG, NAMES,
-    clients::{Clients, LOCK, lock, pulls},
+    clients::{Clients, LOCK, pulls},
     shards::{SHARDS, Sharded},
 };
 use crate::{
@@ -696,7 +696,7 @@ fn clients_that_pull_lose_nothing_while_owners_are_killed_and_paused() {
     let balancer = TcpProxy::start(&plant.sharded.cluster.addresses());
     let mut clients = Clients::new();
     let pulled = pulls(&mut clients, balancer.address(), &plant.key);
-    let acknowledged = || lock(&pulled).acknowledged.len();
+    let acknowledged = || pulled.lock().acknowledged.len();
     wait_for("events", LONG, || acknowledged() > 30);
     for round in 0..many(1, 10) {
         let [killed, paused, other] = [round % 3, (round + 1) % 3, (round + 2) % 3];
@@ -731,13 +731,13 @@ fn clients_that_pull_lose_nothing_while_owners_are_killed_and_paused() {
     }
     // Events that a client of the killed node received, or that were on their way to it, are due
     // again when their lock expires.
-    let published = lock(&pulled).published.clone();
+    let published = pulled.lock().published.clone();
     wait_for("all events to be acknowledged", 3 * LOCK, || {
-        published.is_subset(&lock(&pulled).acknowledged)
+        published.is_subset(&pulled.lock().acknowledged)
     });
     clients.stop();
     println!("{} acknowledged", acknowledged());
-    assert!(lock(&pulled).wrong.is_empty(), "{:?}", lock(&pulled).wrong);
+    assert!(pulled.lock().wrong.is_empty(), "{:?}", pulled.lock().wrong);
 }
 
 #[test]

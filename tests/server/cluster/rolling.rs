@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     Cluster, STREAM,
-    clients::{Clients, lock, publishes, topic_without_duplicates},
+    clients::{Clients, publishes, topic_without_duplicates},
     publish,
 };
 use crate::{
@@ -136,7 +136,7 @@ fn a_rolling_restart_refuses_no_publisher_for_long_and_repeats_nothing() {
     let acknowledged = || {
         published
             .iter()
-            .map(|published| lock(published).ids.len())
+            .map(|published| published.lock().ids.len())
             .sum::<usize>()
     };
     for round in 0..many(1, 5) {
@@ -163,12 +163,12 @@ fn a_rolling_restart_refuses_no_publisher_for_long_and_repeats_nothing() {
     clients.stop();
     let longest = published
         .iter()
-        .map(|published| lock(published).longest)
+        .map(|published| published.lock().longest)
         .max()
         .unwrap_or_default();
     let acknowledged: Vec<String> = published
         .iter()
-        .flat_map(|published| lock(published).ids.clone())
+        .flat_map(|published| published.lock().ids.clone())
         .collect();
     println!(
         "{} events; no publisher was refused for longer than {longest:?}",

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{
     CALM, Cluster, LONG, NAMES, START,
-    clients::{Clients, Published, lock, publishes, topic_without_duplicates},
+    clients::{Clients, Published, publishes, topic_without_duplicates},
     pull::{Plant, assert_pulled_anywhere},
     tls::{node_tls, write_node_files},
 };
@@ -274,7 +274,7 @@ fn each_node_delivers_a_part_and_the_others_take_it_over() {
         published.insert(name.clone(), of_topic);
     }
     let progress = |what: &str| {
-        let count = |published: &std::sync::Mutex<Published>| lock(published).ids.len();
+        let count = |published: &parking_lot::Mutex<Published>| published.lock().ids.len();
         let before: Vec<usize> = published
             .values()
             .map(|published| count(published))
@@ -327,7 +327,7 @@ fn each_node_delivers_a_part_and_the_others_take_it_over() {
     clients.stop();
     for (name, published) in &published {
         wait_until_settled(&sharded.cluster.nodes[0], name, "all");
-        let Published { ids, longest } = &*lock(published);
+        let Published { ids, longest } = &*published.lock();
         let repeated = assert_arrived(&sink, &format!("/{name}"), ids);
         println!(
             "{name}: {} acknowledged, {} repeated, {longest:?} at most",

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     CALM, LONG,
-    clients::{Clients, lock, publishes},
+    clients::{Clients, publishes},
     shards::{SHARDS, Sharded, names},
 };
 use crate::{
@@ -727,7 +727,7 @@ fn a_spread_topic_takes_events_while_an_owner_is_gone_and_loses_none() {
     let acknowledged = || {
         published
             .iter()
-            .map(|published| lock(published).ids.len())
+            .map(|published| published.lock().ids.len())
             .sum::<usize>()
     };
     wait_for("events", LONG, || acknowledged() > 100);
@@ -768,7 +768,7 @@ fn a_spread_topic_takes_events_while_an_owner_is_gone_and_loses_none() {
     clients.stop();
     wait_until_settled(&sharded.cluster.nodes[1], NAME, "all");
     for (publisher, published) in published.iter().enumerate() {
-        let published = lock(published);
+        let published = published.lock();
         println!(
             "publisher {publisher}: {} acknowledged, {:?} at most",
             published.ids.len(),

@@ -2,19 +2,16 @@
 //! network between them is slow or cut, and streams are full, under every kind of work. At last a
 //! stream is rolled back.
 
-use std::{
-    process::Command,
-    sync::{Arc, Mutex},
-    thread,
-    time::Duration,
-};
+use std::{process::Command, sync::Arc, thread, time::Duration};
+
+use parking_lot::Mutex;
 
 use gridhook::cluster::shard_of;
 use serde_json::{Value, json};
 
 use super::{
     ChangelogReader, Cluster, LONG, START,
-    clients::{Clients, LOCK, Published, Pulled, lock, publishes, pulls, topic_without_duplicates},
+    clients::{Clients, LOCK, Published, Pulled, publishes, pulls, topic_without_duplicates},
     shards::{SHARDS, Sharded, assert_shards_sound, names},
 };
 use crate::{
@@ -93,7 +90,7 @@ impl Topic {
     }
 
     fn acknowledged(&self) -> Vec<String> {
-        let ids = |published: &Arc<Mutex<Published>>| lock(published).ids.clone();
+        let ids = |published: &Arc<Mutex<Published>>| published.lock().ids.clone();
         self.published.iter().flat_map(ids).collect()
     }
 }
@@ -174,7 +171,7 @@ fn order_of(id: &str) -> (u64, u64) {
 /// The events of each publisher, who has a key of its own, were taken in their order.
 fn assert_in_order(sink: &Sink, topic: &Topic) {
     for published in &topic.published {
-        let mut ids = lock(published).ids.clone();
+        let mut ids = published.lock().ids.clone();
         ids.sort_by_key(|id| order_of(id));
         let times = sink.look(&topic.path(), |ledger| {
             let first = |id: &String| {
@@ -384,10 +381,10 @@ fn assert_topic_lost_nothing(cluster: &Cluster, sink: &Sink, topic: &Topic) {
 }
 
 fn stop_clients(clients: Clients, pulled: &Mutex<Pulled>) {
-    let published = lock(pulled).published.clone();
+    let published = pulled.lock().published.clone();
     wait_for("all pulled events to be acknowledged", 3 * LOCK, || {
-        published.is_subset(&lock(pulled).acknowledged)
+        published.is_subset(&pulled.lock().acknowledged)
     });
     clients.stop();
-    assert!(lock(pulled).wrong.is_empty(), "{:?}", lock(pulled).wrong);
+    assert!(pulled.lock().wrong.is_empty(), "{:?}", pulled.lock().wrong);
 }

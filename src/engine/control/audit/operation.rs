@@ -3,7 +3,9 @@
 //! The task that executes the operation carries it, so that no function between the request and the
 //! journal has it as a parameter.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::{AuditTrail, put};
 use gridhook_clock::Clock;
@@ -70,17 +72,17 @@ impl AuditedOperation {
 
     /// Sets the status of the response, as far as it is known.
     pub fn set_status(&self, status: u16) {
-        self.state().record.status = status;
+        self.state.lock().record.status = status;
     }
 
     /// Sets what the operation changes, as far as it is known.
     pub fn set_changes(&self, changes: Vec<AuditChange>) {
-        self.state().record.changes = changes;
+        self.state.lock().record.changes = changes;
     }
 
     /// Whether a change was written, with the record.
     pub fn is_stored(&self) -> bool {
-        self.state().stored.is_some()
+        self.state.lock().stored.is_some()
     }
 
     /// Stores the record, unless the store has it as it is now. It is durable when this returns. A
@@ -100,7 +102,7 @@ impl AuditedOperation {
     /// Stores the record before the operation does what is in no batch with it.
     pub(super) async fn record_intent(&self) {
         let intent = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             if state.number.is_some() || self.trail.limits.records == 0 {
                 return;
             }
@@ -110,7 +112,7 @@ impl AuditedOperation {
                 ..state.record.clone()
             };
             // Removes no other record: it may be of a command that is refused.
-            let mut index = self.trail.index();
+            let mut index = self.trail.index.lock();
             let number = index.next;
             index.push(number, &record);
             state.number = Some(number);
@@ -125,8 +127,8 @@ impl AuditedOperation {
     /// Removes the record of the intent: another shard did what was asked for.
     pub async fn withdraw(&self) {
         let deletion = {
-            let state = self.state();
-            let mut index = self.trail.index();
+            let state = self.state.lock();
+            let mut index = self.trail.index.lock();
             let number = state.number.filter(|_| state.has_intent);
             let position = number.and_then(|number| index.position(number));
             position.and_then(|position| index.remove(position))
@@ -144,19 +146,19 @@ impl AuditedOperation {
             method,
             path,
             ..
-        } = &self.state().record;
+        } = &self.state.lock().record;
         tracing::error!(%error, operator, method, path, "audit record not stored");
     }
 
     /// The record for the batch of a change; [`None`] if an earlier change of the operation had it.
     pub(super) fn plan_record(self: Arc<Self>) -> Option<PlannedRecord> {
         let (record, changes) = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             if state.stored.is_some() || self.trail.limits.records == 0 {
                 return None;
             }
             state.record.at = self.clock.now();
-            let mut index = self.trail.index();
+            let mut index = self.trail.index.lock();
             let changes = match state.number {
                 Some(number) => vec![put(number, &state.record)],
                 None => {
@@ -175,8 +177,8 @@ impl AuditedOperation {
 
     /// The changes that are written when the operation ends.
     fn final_changes(&self) -> Vec<MetaChange> {
-        let mut state = self.state();
-        let mut index = self.trail.index();
+        let mut state = self.state.lock();
+        let mut index = self.trail.index.lock();
         if self.trail.limits.records == 0 {
             return Vec::new();
         }
@@ -204,16 +206,12 @@ impl AuditedOperation {
         }
         changes
     }
-
-    fn state(&self) -> MutexGuard<'_, OperationState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl PlannedRecord {
     pub(super) fn note_written(self, is_written: bool) {
         if is_written {
-            self.operation.state().stored = Some(self.record);
+            self.operation.state.lock().stored = Some(self.record);
         }
         self.operation.trail.note_written(self.changes, is_written);
     }

@@ -4,10 +4,7 @@
 //! numbers. A change runs to completion even if its client disconnects: what is durable must also
 //! take effect.
 
-use std::{
-    num::NonZeroU32,
-    sync::{Arc, PoisonError},
-};
+use std::{num::NonZeroU32, sync::Arc};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -113,10 +110,7 @@ impl Registry {
     /// Deletes partitions and subscriptions without a record: a crash interrupted a change of several
     /// shards. No other change runs yet.
     pub(super) fn discard_unnamed(&mut self, subscriptions: impl Iterator<Item = SubscriptionKey>) {
-        let names = self
-            .partitions
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let names = self.partitions.get_mut();
         let partitions = self
             .journal
             .list_partitions()
@@ -138,13 +132,7 @@ impl Registry {
         let key = record.key();
         let Some(topic) = self.find_topic(&key) else {
             let max = self.rules.topics_max;
-            if self
-                .topics
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .len()
-                >= max
-            {
+            if self.topics.read().len() >= max {
                 let full =
                     format!("The maximum of {max} topics and domains is reached (limits.topics).");
                 return Err(Error::Full(full));
@@ -241,14 +229,8 @@ impl Registry {
     /// Removes a topic from memory and stops its actors.
     pub(super) fn drop_topic(&self, topic: &Arc<TopicHandle>) {
         let key = topic.record().key();
-        self.topics
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&key);
-        self.partitions
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&topic.partition());
+        self.topics.write().remove(&key);
+        self.partitions.write().remove(&topic.partition());
         topic.stop_all();
     }
 

@@ -4,10 +4,7 @@
 //! only a record, and an event for a topic that does not exist is accepted. Domain topics may be
 //! created with their first subscription and deleted with their last.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Error, Registry, TopicHandle,
@@ -29,34 +26,20 @@ pub(super) type DomainTopics = BTreeMap<String, DomainTopic>;
 impl TopicHandle {
     /// The topics of this domain, by name.
     pub fn domain_topics(&self) -> Vec<DomainTopic> {
-        self.domain_topics
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect()
+        self.domain_topics.read().values().cloned().collect()
     }
 
     pub fn domain_topic(&self, name: &str) -> Option<DomainTopic> {
-        let topics = self
-            .domain_topics
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let topics = self.domain_topics.read();
         topics.get(&name.to_ascii_lowercase()).cloned()
     }
 
     pub(super) fn set_domain_topic(&self, topic: DomainTopic) {
-        self.domain_topics
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(topic.name.key(), topic);
+        self.domain_topics.write().insert(topic.name.key(), topic);
     }
 
     pub(super) fn remove_domain_topic(&self, name: &Name) {
-        self.domain_topics
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&name.key());
+        self.domain_topics.write().remove(&name.key());
     }
 }
 
@@ -182,13 +165,7 @@ impl Registry {
 
     fn check_domain_topic_limit(&self, domain: &TopicHandle) -> Result<(), Error> {
         let max = self.rules.domain_topics_max;
-        if domain
-            .domain_topics
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len()
-            < max
-        {
+        if domain.domain_topics.read().len() < max {
             return Ok(());
         }
         Err(Error::Full(format!(

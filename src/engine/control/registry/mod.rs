@@ -15,9 +15,10 @@ mod validation;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, OnceLock, PoisonError, RwLock},
+    sync::{Arc, OnceLock},
 };
 
+use parking_lot::RwLock;
 use serde::Deserialize;
 use tokio::sync::{Notify, mpsc};
 
@@ -227,16 +228,12 @@ impl Registry {
     /// A topic by its name, or a domain by the [key](gridhook_record::topic::key) of its name, in
     /// any case.
     pub fn find_topic(&self, name: &str) -> Option<Arc<TopicHandle>> {
-        self.topics
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&name.to_ascii_lowercase())
-            .cloned()
+        self.topics.read().get(&name.to_ascii_lowercase()).cloned()
     }
 
     /// All topics, domains and topics of namespaces, by key.
     pub fn list_topics(&self) -> Vec<Arc<TopicHandle>> {
-        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        let topics = self.topics.read();
         let mut topics: Vec<(&String, &Arc<TopicHandle>)> = topics.iter().collect();
         topics.sort_unstable_by_key(|(name, _)| *name);
         topics
@@ -246,11 +243,7 @@ impl Registry {
     }
 
     pub fn topic_of_partition(&self, partition: PartitionId) -> Option<Arc<TopicHandle>> {
-        self.partitions
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&partition)
-            .cloned()
+        self.partitions.read().get(&partition).cloned()
     }
 
     /// Passes durable chunks on to the topic and the feed.
@@ -515,12 +508,8 @@ impl Registry {
         let key = topic.record().key();
         self.partitions
             .write()
-            .unwrap_or_else(PoisonError::into_inner)
             .insert(topic.partition(), Arc::clone(&topic));
-        self.topics
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key, topic);
+        self.topics.write().insert(key, topic);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Changes and lookups of namespaces.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::{
     Error, Registry, TopicHandle,
@@ -14,29 +14,18 @@ use gridhook_store::keys::MetaKind;
 impl Registry {
     /// A namespace by its name, in any case.
     pub fn find_namespace(&self, name: &str) -> Option<Arc<NamespaceRecord>> {
-        let namespaces = self
-            .namespaces
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let namespaces = self.namespaces.read();
         namespaces.get(&name.to_ascii_lowercase()).cloned()
     }
 
     /// All namespaces in the order of their names.
     pub fn list_namespaces(&self) -> Vec<Arc<NamespaceRecord>> {
-        self.namespaces
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect()
+        self.namespaces.read().values().cloned().collect()
     }
 
     /// The only namespace, if there is exactly one.
     pub fn sole_namespace(&self) -> Option<Arc<NamespaceRecord>> {
-        let namespaces = self
-            .namespaces
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let namespaces = self.namespaces.read();
         namespaces
             .values()
             .next()
@@ -96,19 +85,13 @@ impl Registry {
 
     pub(super) fn insert_namespace(&self, record: NamespaceRecord) -> Arc<NamespaceRecord> {
         let record = Arc::new(record);
-        let mut namespaces = self
-            .namespaces
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut namespaces = self.namespaces.write();
         namespaces.insert(record.key(), Arc::clone(&record));
         record
     }
 
     pub(super) fn remove_namespace(&self, key: &str) {
-        let mut namespaces = self
-            .namespaces
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut namespaces = self.namespaces.write();
         namespaces.remove(key);
     }
 

@@ -6,13 +6,14 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::Waker,
 };
 
 use actix::Addr;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
 
 use super::{Error, domain};
@@ -101,7 +102,7 @@ impl SubscriptionHandle {
 
     /// Whether the running actor was built for another plan.
     pub fn is_outdated(&self) -> bool {
-        let record_in_service = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let record_in_service = self.served.lock();
         !record_in_service
             .as_ref()
             .is_some_and(|served| Arc::ptr_eq(served, &self.shared.plan()))
@@ -109,7 +110,7 @@ impl SubscriptionHandle {
 
     /// Notes that an actor is built for the current plan.
     pub fn note_served_plan(&self) {
-        *self.served.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.shared.plan());
+        *self.served.lock() = Some(self.shared.plan());
     }
 }
 
@@ -191,15 +192,12 @@ impl TopicHandle {
     }
 
     pub fn record(&self) -> Arc<TopicRecord> {
-        Arc::clone(&self.record.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.record.read())
     }
 
     /// The compiled event types; [`None`] if the topic validates no event.
     pub fn catalogue(&self) -> Option<Arc<Catalogue>> {
-        self.catalogue
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.catalogue.read().clone()
     }
 
     pub(super) fn set_record(&self, record: Arc<TopicRecord>) {
@@ -208,12 +206,9 @@ impl TopicHandle {
             || record.azure_properties.event_type_info != before.azure_properties.event_type_info
         {
             let catalogue = Catalogue::from_topic(&record).map(Arc::new);
-            *self
-                .catalogue
-                .write()
-                .unwrap_or_else(PoisonError::into_inner) = catalogue;
+            *self.catalogue.write() = catalogue;
         }
-        *self.record.write().unwrap_or_else(PoisonError::into_inner) = record;
+        *self.record.write() = record;
     }
 
     /// The partition of the topic's log.
@@ -243,10 +238,7 @@ impl TopicHandle {
     }
 
     pub fn subscription_count(&self) -> usize {
-        self.children
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len()
+        self.children.read().len()
     }
 
     /// Finds a subscription by the key of its record in any case.
@@ -374,16 +366,11 @@ impl TopicHandle {
     }
 
     pub fn list_children(&self) -> Vec<Arc<SubscriptionHandle>> {
-        self.children
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect()
+        self.children.read().values().cloned().collect()
     }
 
     pub fn find_child(&self, number: SubscriptionId) -> Option<Arc<SubscriptionHandle>> {
-        let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
+        let children = self.children.read();
         children
             .values()
             .find(|child| child.number() == number)
@@ -403,7 +390,7 @@ impl TopicHandle {
     }
 
     pub(super) fn find_child_named(&self, name: &str) -> Option<Arc<SubscriptionHandle>> {
-        let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
+        let children = self.children.read();
         children.get(&name.to_ascii_lowercase()).cloned()
     }
 
@@ -420,10 +407,7 @@ impl TopicHandle {
             None => Seq::FIRST,
         };
         let state = SharedState::new(subscription_key, plan, cursor.unwrap_or_default(), end);
-        let mut children = self
-            .children
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut children = self.children.write();
         // Wraps around beyond any number of arbiters.
         let host = self.partition.0.wrapping_add(children.len() as u32);
         children.insert(key, Arc::new(SubscriptionHandle::new(state, host)));
@@ -431,11 +415,7 @@ impl TopicHandle {
 
     /// Removes a deleted subscription.
     pub(super) fn remove_child(&self, name: &str) {
-        let child = self
-            .children
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&name.to_ascii_lowercase());
+        let child = self.children.write().remove(&name.to_ascii_lowercase());
         if let Some(child) = child {
             child.shared.end_waits();
         }
@@ -443,32 +423,24 @@ impl TopicHandle {
 
     /// Stops everything: the topic was deleted.
     pub(super) fn stop_all(&self) {
-        let children = std::mem::take(
-            &mut *self
-                .children
-                .write()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        let children = std::mem::take(&mut *self.children.write());
         for child in children.values() {
             child.shared.end_waits();
         }
-        self.proposals
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        self.proposals.write().clear();
         self.lifeline.end_children();
     }
 
     /// Sets the address of the actor that now runs.
     pub fn set_mailbox(&self, mailbox: Addr<TopicActor>) {
-        let mut inbox = self.lock_inbox();
+        let mut inbox = self.inbox.lock();
         inbox.mailbox = Some(mailbox);
         inbox.check_is_due = false;
     }
 
     /// Takes the next message. If there is none, the next one wakes the actor with this waker.
     pub fn take_message(&self, waker: &Waker) -> Option<TopicMessage> {
-        let mut inbox = self.lock_inbox();
+        let mut inbox = self.inbox.lock();
         if std::mem::take(&mut inbox.changed) {
             return Some(TopicMessage::Changed);
         }
@@ -491,7 +463,7 @@ impl TopicHandle {
 
     /// Notes that the actor's periodic check is due.
     pub fn note_check_due(&self) {
-        let mut inbox = self.lock_inbox();
+        let mut inbox = self.inbox.lock();
         inbox.check_is_due = true;
         let wake = inbox.take_wake();
         drop(inbox);
@@ -500,7 +472,7 @@ impl TopicHandle {
 
     /// Marks the actor as stopped. Returns false if a message has arrived, so that it must go on.
     pub fn try_retire(&self) -> bool {
-        let mut inbox = self.lock_inbox();
+        let mut inbox = self.inbox.lock();
         if inbox.changed || !inbox.chunks.is_empty() {
             return false;
         }
@@ -513,15 +485,11 @@ impl TopicHandle {
 
     /// The address of the running actor.
     pub(super) fn actor_address(&self) -> Option<Addr<TopicActor>> {
-        self.lock_inbox().mailbox.clone()
-    }
-
-    fn lock_inbox(&self) -> MutexGuard<'_, TopicInbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inbox.lock().mailbox.clone()
     }
 
     pub(super) fn add_chunks(self: &Arc<Self>, chunks: Vec<Chunk>) {
-        let mut inbox = self.lock_inbox();
+        let mut inbox = self.inbox.lock();
         for chunk in chunks {
             inbox.bytes += chunk.memory_bytes();
             inbox.chunks.push_back(chunk);
@@ -540,7 +508,7 @@ impl TopicHandle {
 
     /// Notes that the subscriptions were changed.
     pub(super) fn notify_changed(self: &Arc<Self>) {
-        let mut inbox = self.lock_inbox();
+        let mut inbox = self.inbox.lock();
         inbox.changed = true;
         let wake = inbox.take_wake();
         drop(inbox);

@@ -4,12 +4,7 @@
 //! changes. The current subscription stays in force until validation succeeds. No lock is held
 //! meanwhile, because the endpoint may respond late.
 
-use std::{
-    collections::BTreeSet,
-    num::NonZeroU32,
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, num::NonZeroU32, sync::Arc, time::Duration};
 
 use super::{
     Error, Registry, TopicHandle,
@@ -371,28 +366,19 @@ impl Registry {
 impl TopicHandle {
     /// The proposals of the topic's subscriptions.
     pub fn list_proposals(&self) -> Vec<Arc<Proposal>> {
-        self.proposals
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect()
+        self.proposals.read().values().cloned().collect()
     }
 
     /// The proposal of one subscription, by the key of its record.
     pub(super) fn find_proposal(&self, name: &str) -> Option<Arc<Proposal>> {
         self.proposals
             .read()
-            .unwrap_or_else(PoisonError::into_inner)
             .get(&name.to_ascii_lowercase())
             .cloned()
     }
 
     pub(super) fn set_proposal(&self, proposal: Option<Arc<Proposal>>, name: &str) {
-        let mut proposals = self
-            .proposals
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut proposals = self.proposals.write();
         match proposal {
             Some(proposal) => proposals.insert(name.to_ascii_lowercase(), proposal),
             None => proposals.remove(&name.to_ascii_lowercase()),

@@ -5,11 +5,9 @@
 mod servers;
 mod stream;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use async_nats::{
     Auth, AuthError, ConnectOptions, Server, ToServerAddrs,
@@ -497,7 +495,7 @@ fn build_auth(read_login: &ReadLogin, nonce: &[u8]) -> Result<Auth, AuthError> {
 /// Logs why each server was not reached at the last attempt, once for each change. The client's own
 /// lines lack the cause.
 fn log_failures(servers: &[Server], logged: &Mutex<BTreeMap<String, String>>) {
-    let mut logged = logged.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut logged = logged.lock();
     for server in servers {
         let address = server.addr.as_url_str().to_owned();
         let Some(error) = &server.last_error else {

@@ -3,9 +3,11 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     io,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
@@ -50,7 +52,7 @@ impl HandshakeSlots {
     /// make room.
     pub(in crate::front) fn take_slot(&self) -> Arc<Notify> {
         let slot = Arc::new(Notify::new());
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         waiting.retain(|slot| slot.strong_count() > 0);
         waiting.push_back(Arc::downgrade(&slot));
         if waiting.len() > self.most
@@ -108,7 +110,7 @@ impl HopAcceptor {
     }
 
     fn note_refused(&self, reason: &str) {
-        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refusals = self.refusals.lock();
         if refusals.note_refusal(reason, Instant::now()) {
             let total = refusals.total;
             drop(refusals);

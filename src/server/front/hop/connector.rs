@@ -1,10 +1,8 @@
 //! The part of a node that calls an owner, in the handshake.
 
-use std::{
-    io,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{io, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use rustls::pki_types::ServerName;
 use tokio::{
@@ -58,7 +56,7 @@ impl OwnerConnector {
     /// Returns when `address` may be called. After a refusal one caller at a time tries it.
     pub(crate) async fn wait_after_refusal(&self, address: &str) {
         loop {
-            let until = match &mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner) {
+            let until = match &mut *self.refused.lock() {
                 Some(refused) if refused.address == address => {
                     let now = Instant::now();
                     if refused.until <= now {
@@ -100,7 +98,7 @@ impl OwnerConnector {
     }
 
     fn note_handshake(&self, address: &str, error: Option<&io::Error>) {
-        let mut refusals = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refusals = self.refused.lock();
         match error.map(io::Error::kind) {
             None => *refusals = None,
             Some(io::ErrorKind::Other | io::ErrorKind::InvalidData) => {
@@ -114,7 +112,7 @@ impl OwnerConnector {
         }
         drop(refusals);
         let problem = error.map(ToString::to_string);
-        let mut last = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.problem.lock();
         if let Some(error) = problem
             .as_ref()
             .filter(|problem| last.as_ref() != Some(*problem))
