@@ -20,12 +20,9 @@ use super::{
     query, request_id,
 };
 use crate::{AdminResult, model::difference::difference_between, respond_json};
-use gridhook_api::{
-    audit::{AuditEntry, AuditPageView},
-    what_if::ValueChange,
-};
+use gridhook_api::audit::{AuditEntry, AuditPageView};
 use gridhook_engine::control::audit::{AuditFilter, AuditedOperation};
-use gridhook_record::audit::{AuditChange, AuditRecord, SESSION_PATH};
+use gridhook_record::audit::{AuditRecord, SESSION_PATH, ValueChange};
 
 /// How long a response waits for its audit record where it must not wait for the changelog of a
 /// cluster.
@@ -54,7 +51,7 @@ const TOP_MAX: usize = 1_000;
 
 /// The changes between two JSON documents without secrets, such as the bodies of two responses to
 /// the GET of a resource.
-pub(super) fn recorded_changes(before: Option<&[u8]>, after: Option<&[u8]>) -> Vec<AuditChange> {
+pub(super) fn recorded_changes(before: Option<&[u8]>, after: Option<&[u8]>) -> Vec<ValueChange> {
     let [before, after] = [before, after].map(|json| serde_json::from_slice(json?).ok());
     let mut changes = difference_between(before.as_ref(), &after.unwrap_or(Value::Null)).changes;
     changes.retain(|change| {
@@ -73,7 +70,7 @@ pub(super) fn recorded_changes(before: Option<&[u8]>, after: Option<&[u8]>) -> V
 
 /// Sets the changes that the operation of this task makes, if it is recorded. Called before a
 /// change with what it will be, so that the record in its batch is complete.
-pub(super) fn set_changes(changes: impl FnOnce() -> Vec<AuditChange>) {
+pub(super) fn set_changes(changes: impl FnOnce() -> Vec<ValueChange>) {
     if let Some(operation) = AuditedOperation::current() {
         operation.set_changes(changes());
     }
@@ -209,8 +206,8 @@ pub(super) async fn finish_operation(
 }
 
 /// The change with values of bounded length.
-fn bounded_change(change: ValueChange) -> AuditChange {
-    AuditChange {
+fn bounded_change(change: ValueChange) -> ValueChange {
+    ValueChange {
         at: change.at,
         before: bounded_value(change.before),
         after: bounded_value(change.after),
@@ -277,7 +274,6 @@ pub(super) async fn list(request: HttpRequest, control: web::Data<Control>) -> A
 }
 
 fn entry_view(number: u64, record: AuditRecord) -> AuditEntry {
-    let change = |AuditChange { at, before, after }| ValueChange { at, before, after };
     AuditEntry {
         number,
         at: record.at.to_string(),
@@ -288,7 +284,7 @@ fn entry_view(number: u64, record: AuditRecord) -> AuditEntry {
         path: record.path,
         status: record.status,
         request_id: record.request_id,
-        changes: record.changes.into_iter().map(change).collect(),
+        changes: record.changes,
         suppressed: record.suppressed,
     }
 }

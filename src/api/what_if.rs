@@ -1,8 +1,9 @@
 //! The changes that a PUT or PATCH would make.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use utoipa::ToSchema;
+
+pub use gridhook_record::audit::ValueChange;
 
 /// The changes that a PUT or PATCH would make.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
@@ -22,16 +23,4 @@ pub struct Difference {
         skip_serializing_if = "std::ops::Not::not"
     )]
     pub needs_validation: bool,
-}
-
-/// A changed value.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
-#[schema(as = DifferenceChange)]
-pub struct ValueChange {
-    /// Path of the property, its keys joined by dots
-    pub at: String,
-    /// Value before the change, or `null`
-    pub before: Value,
-    /// Value after the change
-    pub after: Value,
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use gridhook_event::Timestamp;
 
@@ -25,7 +26,7 @@ pub struct AuditRecord {
     pub status: u16,
     pub request_id: String,
     /// Changed values, without secrets.
-    pub changes: Vec<AuditChange>,
+    pub changes: Vec<ValueChange>,
     /// Number of attempts of the same identity before this one that were not recorded.
     pub suppressed: u64,
 }
@@ -40,11 +41,15 @@ impl AuditRecord {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A changed value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct AuditChange {
-    /// Path of the value: keys joined by dots.
+#[schema(as = DifferenceChange)]
+pub struct ValueChange {
+    /// Path of the property, its keys joined by dots
     pub at: String,
+    /// Value before the change, or `null`
     pub before: Value,
+    /// Value after the change
     pub after: Value,
 }

@@ -285,15 +285,16 @@ impl TryFrom<NamespaceSubscriptionProperties> for SubscriptionProperties {
     type Error = InvalidNamespaceForm;
 
     fn try_from(properties: NamespaceSubscriptionProperties) -> Result<Self, Self::Error> {
-        let delivery = NamespaceDelivery::from_configuration(properties.delivery_configuration)?;
-        let at = |key: &str| format!("deliveryConfiguration.{}.{key}", delivery.part);
+        let (queue, delivery) = properties.delivery_configuration.into_settings()?;
+        let part = if queue.is_some() { "queue" } else { "push" };
+        let at = |key: &str| format!("deliveryConfiguration.{part}.{key}");
         let minutes = delivery.event_time_to_live.as_deref().map(parse_minutes);
         let event_time_to_live_in_minutes = minutes.transpose().map_err(|error| {
             let InvalidDuration(problem) = error;
             InvalidNamespaceForm::new(at("eventTimeToLive"), problem)
         })?;
         let dead_letter = delivery
-            .dead_letter
+            .dead_letter_destination_with_resource_identity
             .map(NamespaceDeadLetter::into_canonical)
             .transpose()
             .map_err(|InvalidNamespaceForm { at: below, problem }| {
@@ -325,7 +326,7 @@ impl TryFrom<NamespaceSubscriptionProperties> for SubscriptionProperties {
             expiration_time_utc: properties.expiration_time_utc,
             ordering: properties.ordering,
             starts_from: properties.starts_from,
-            queue: delivery.queue,
+            queue,
             provisioning_state: properties.provisioning_state,
             endpoint_in_service: properties.endpoint_in_service,
             ..Self::default()
@@ -333,47 +334,32 @@ impl TryFrom<NamespaceSubscriptionProperties> for SubscriptionProperties {
     }
 }
 
-/// The properties of `push` or of `queue`.
-struct NamespaceDelivery {
-    part: &'static str,
-    queue: Option<PullSettings>,
-    max_delivery_count: Option<i64>,
-    event_time_to_live: Option<String>,
-    dead_letter: Option<NamespaceDeadLetter>,
-    destination: Option<Destination>,
-    delivery_with_resource_identity: Option<DeliveryWithIdentity>,
-}
-
-impl NamespaceDelivery {
-    fn from_configuration(
-        configuration: DeliveryConfiguration,
-    ) -> Result<Self, InvalidNamespaceForm> {
-        let mode = configuration.delivery_mode;
+impl DeliveryConfiguration {
+    /// The settings of the mode: those that only a queue has, and those that push delivery has.
+    fn into_settings(self) -> Result<(Option<PullSettings>, PushInfo), InvalidNamespaceForm> {
+        let mode = self.delivery_mode;
         let is_push = mode.eq_ignore_ascii_case(PUSH);
         let is_queue = mode.eq_ignore_ascii_case(QUEUE);
-        match (configuration.push, configuration.queue) {
-            (Some(push), None) if is_push => Ok(Self {
-                part: "push",
-                queue: None,
-                max_delivery_count: push.max_delivery_count,
-                event_time_to_live: push.event_time_to_live,
-                dead_letter: push.dead_letter_destination_with_resource_identity,
-                destination: push.destination,
-                delivery_with_resource_identity: push.delivery_with_resource_identity,
-            }),
+        match (self.push, self.queue) {
+            (Some(push), None) if is_push => Ok((None, push)),
             (None, queue) if is_queue => {
-                let queue = queue.unwrap_or_default();
-                Ok(Self {
-                    part: "queue",
-                    queue: Some(PullSettings {
-                        receive_lock_duration_in_seconds: queue.receive_lock_duration_in_seconds,
-                    }),
-                    max_delivery_count: queue.max_delivery_count,
-                    event_time_to_live: queue.event_time_to_live,
-                    dead_letter: queue.dead_letter_destination_with_resource_identity,
+                let QueueInfo {
+                    receive_lock_duration_in_seconds,
+                    max_delivery_count,
+                    event_time_to_live,
+                    dead_letter_destination_with_resource_identity,
+                } = queue.unwrap_or_default();
+                let queue = PullSettings {
+                    receive_lock_duration_in_seconds,
+                };
+                let shared = PushInfo {
+                    max_delivery_count,
+                    event_time_to_live,
+                    dead_letter_destination_with_resource_identity,
                     destination: None,
                     delivery_with_resource_identity: None,
-                })
+                };
+                Ok((Some(queue), shared))
             }
             (_, Some(_)) if is_push => Err(InvalidNamespaceForm::new(
                 "deliveryConfiguration.queue",

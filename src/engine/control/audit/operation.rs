@@ -11,7 +11,7 @@ use super::{AuditTrail, put};
 use gridhook_clock::Clock;
 use gridhook_journal as journal;
 use gridhook_journal::MetaChange;
-use gridhook_record::audit::{AuditChange, AuditRecord};
+use gridhook_record::audit::{AuditRecord, ValueChange};
 
 /// Status of the record of a command whose outcome is not known, or not yet.
 const STATUS_OF_INTENT: u16 = 102;
@@ -76,7 +76,7 @@ impl AuditedOperation {
     }
 
     /// Sets what the operation changes, as far as it is known.
-    pub fn set_changes(&self, changes: Vec<AuditChange>) {
+    pub fn set_changes(&self, changes: Vec<ValueChange>) {
         self.state.lock().record.changes = changes;
     }
 
