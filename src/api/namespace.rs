@@ -8,10 +8,9 @@ use utoipa::ToSchema;
 
 use super::resource::{ReadOnly, SystemDataView};
 use gridhook_record::{
-    azure_properties::Identity,
+    azure_properties::{Identity, TlsVersion},
     ingress::{IpRule, PublicNetworkAccess, SchemaValidation},
     namespace::{AutoScaleConfiguration, NamespaceSku},
-    subscription::MinimumTlsVersion,
 };
 
 /// A namespace, without its keys.
@@ -68,7 +67,7 @@ pub struct NamespaceProperties {
     /// Addresses that publishers may use; default all
     pub inbound_ip_rules: Option<Vec<IpRule>>,
     /// Lowest TLS version, stored and returned; the server follows `server.tls_minimum_version`
-    pub minimum_tls_version_allowed: Option<MinimumTlsVersion>,
+    pub minimum_tls_version_allowed: Option<TlsVersion>,
     /// Limits of throughput units, stored and returned; no effect
     pub auto_scale_configuration: Option<AutoScaleConfiguration>,
 }

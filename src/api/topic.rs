@@ -10,9 +10,9 @@ use super::resource::{ReadOnly, SystemDataView};
 use gridhook_record::{
     azure_properties::{
         DataResidency, EventTypeInfo, ExtendedLocation, HostKind, Identity, InlineEventType, Sku,
+        TlsVersion,
     },
     ingress::{InputSchemaMapping, IpRule, PublicNetworkAccess, SchemaValidation},
-    subscription::MinimumTlsVersion,
 };
 
 /// A topic or a domain, without its keys.
@@ -102,7 +102,7 @@ pub struct TopicProperties {
     /// Data residency, stored and returned
     pub data_residency_boundary: Option<DataResidency>,
     /// Lowest TLS version, stored and returned; the server follows `server.tls_minimum_version`
-    pub minimum_tls_version_allowed: Option<MinimumTlsVersion>,
+    pub minimum_tls_version_allowed: Option<TlsVersion>,
     /// Event types that publishers may send, with their descriptions
     pub event_type_info: Option<EventTypeInfo>,
     /// Whether a domain topic is created with its first event subscription; default true

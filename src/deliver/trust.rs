@@ -59,7 +59,6 @@ static TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
 )]
-#[schema(as = TlsVersion)]
 pub enum MinimumTlsVersion {
     /// As TLS 1.2.
     #[serde(rename = "1.0")]

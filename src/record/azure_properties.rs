@@ -11,8 +11,6 @@ use serde_json::Value;
 use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
-use gridhook_deliver::MinimumTlsVersion;
-
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -29,7 +27,7 @@ pub struct StoredTopicProperties {
     pub data_residency_boundary: Option<DataResidency>,
     /// `minimumTlsVersionAllowed`: the TLS version is a setting of the server, or of a proxy in
     /// front of it.
-    pub minimum_tls_version_allowed: Option<MinimumTlsVersion>,
+    pub minimum_tls_version_allowed: Option<TlsVersion>,
     /// `eventTypeInfo`: returned as the topic's event types.
     pub event_type_info: Option<EventTypeInfo>,
 }
@@ -115,6 +113,20 @@ pub enum DataResidency {
     /// In a pair of regions.
     WithinGeopair,
     WithinRegion,
+}
+
+/// `minimumTlsVersionAllowed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum TlsVersion {
+    /// TLS 1.0.
+    #[serde(rename = "1.0")]
+    One,
+    /// TLS 1.1.
+    #[serde(rename = "1.1")]
+    OneOne,
+    /// TLS 1.2.
+    #[serde(rename = "1.2")]
+    OneTwo,
 }
 
 /// `eventTypeInfo`.

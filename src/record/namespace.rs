@@ -11,12 +11,11 @@ use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::{
-    azure_properties::Identity,
+    azure_properties::{Identity, TlsVersion},
     ingress::IngressSettings,
     subscription::SystemData,
     topic::{AccessKeys, ArmScope},
 };
-use gridhook_deliver::MinimumTlsVersion;
 use gridhook_event::Name;
 
 /// The path segment for namespaces, in ARM's paths and in the publish path.
@@ -68,7 +67,7 @@ pub struct StoredNamespaceProperties {
     pub is_zone_redundant: Option<bool>,
     /// `minimumTlsVersionAllowed`: the TLS version is a setting of the server, or of a proxy in
     /// front of it.
-    pub minimum_tls_version_allowed: Option<MinimumTlsVersion>,
+    pub minimum_tls_version_allowed: Option<TlsVersion>,
     /// `autoScaleConfiguration`: throughput units have no effect.
     pub auto_scale_configuration: Option<AutoScaleConfiguration>,
 }

@@ -336,7 +336,7 @@ fn every_refusal_says_what_is_allowed() {
         properties.inboundIpRules has 129 entries; expected at most 128
         properties.disableLocalAuth cannot be read: invalid type: string "yes", expected a boolean
         properties.dataResidencyBoundary cannot be read: unknown variant `Here`, expected `WithinGeopair` or `WithinRegion`
-        properties.minimumTlsVersionAllowed cannot be read: unknown variant `1.4`, expected one of `1.0`, `1.1`, `1.2`, `1.3`
+        properties.minimumTlsVersionAllowed cannot be read: unknown variant `1.4`, expected one of `1.0`, `1.1`, `1.2`
         properties.eventTypeInfo.kind cannot be read: unknown variant `Outline`, expected `Inline`
         properties.privateEndpointConnections is not supported yet (the address that the server listens on decides who reaches it): expected []
         properties.encryption is not supported yet (encrypt the disk of the data folder): leave it out
