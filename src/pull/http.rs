@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::{
     LockTokenSealer,
     body::{InvalidParameter, LockTokensBody, ReceiveQuery, SettleResponse},
-    poll::{PartPoll, Poll},
+    poll::{LongPoll, PartPoll},
 };
 use gridhook_engine::control::{registry::TopicHandle, tokens::Token};
 use gridhook_policy::record::lease::{Lease, LeaseAction, LeaseResult};
@@ -144,7 +144,7 @@ async fn wait_for_events(
     let events_max = query.max_events()?;
     let longest = query.max_wait()?;
     let part = PartPoll::new(publisher.clone(), tokens, pull, pending());
-    let mut poll = Poll::new(request, events_max, vec![part]);
+    let mut poll = LongPoll::new(request, events_max, vec![part]);
     poll.begin();
     poll.wait_at_most(longest).await;
     poll.finish().await

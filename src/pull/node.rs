@@ -21,7 +21,7 @@ use super::{
     LockTokenSealer, NodePolls,
     body::{ReceiveQuery, write_received},
     http::{METHOD, PullRequest, RECEIVE, spelled_paths, success_response},
-    poll::{PartPoll, Poll},
+    poll::{LongPoll, PartPoll},
 };
 use gridhook_publish::{
     Refusal,
@@ -98,7 +98,7 @@ async fn receive_events(request: HttpRequest, polls: web::Data<NodePolls>) -> Ht
             Err(refusal) => return publisher.refuse_in_namespace(&refusal),
         }
     }
-    let poll = Poll::new(&request, events_max, part_polls);
+    let poll = LongPoll::new(&request, events_max, part_polls);
     let mut response = respond(poll, receive.wait, polls).await;
     let is_absent = |shard: &usize| !present.contains(shard);
     let absent: Vec<usize> = receive.shards.into_iter().filter(is_absent).collect();
@@ -138,7 +138,7 @@ fn is_absence(refusal: &Refusal, is_leader: bool) -> bool {
 }
 
 async fn respond(
-    mut poll: Poll,
+    mut poll: LongPoll,
     wait: Option<NodeWait>,
     polls: web::Data<NodePolls>,
 ) -> HttpResponse {
@@ -158,7 +158,7 @@ async fn respond(
     }))
 }
 
-async fn write_body(poll: Poll) -> Vec<u8> {
+async fn write_body(poll: LongPoll) -> Vec<u8> {
     poll.finish().await.unwrap_or_else(|_| write_received(&[]))
 }
 

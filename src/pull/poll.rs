@@ -9,7 +9,7 @@
 use std::{
     future::poll_fn,
     sync::{Arc, Weak},
-    task::{Context, Poll as TaskPoll},
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -34,7 +34,7 @@ const LOOK_MAX: Duration = Duration::from_millis(250);
 const KEY_RECHECK_AFTER: Duration = Duration::from_secs(1);
 
 /// A client that waits for events of parts.
-pub(super) struct Poll {
+pub(super) struct LongPoll {
     request: HttpRequest,
     peer: Peer,
     parts: Vec<PartPoll>,
@@ -103,7 +103,7 @@ impl PartPoll {
         let Some(waiting) = &mut self.waiting else {
             return PartProgress::Waits;
         };
-        if let TaskPoll::Ready(mut events) = waiting.poll_events(cx) {
+        if let Poll::Ready(mut events) = waiting.poll_events(cx) {
             self.waiting = None;
             let rest = events.split_off(events_max.min(events.len()));
             self.give_back(rest);
@@ -115,8 +115,8 @@ impl PartPoll {
             };
         }
         match self.end.as_mut().poll(cx) {
-            TaskPoll::Ready(()) => PartProgress::Ended,
-            TaskPoll::Pending => PartProgress::Waits,
+            Poll::Ready(()) => PartProgress::Ended,
+            Poll::Pending => PartProgress::Waits,
         }
     }
 
@@ -167,7 +167,7 @@ impl PartLeases {
     }
 }
 
-impl Poll {
+impl LongPoll {
     pub(super) fn new(request: &HttpRequest, events_max: u32, parts: Vec<PartPoll>) -> Self {
         Self {
             request: request.clone(),
@@ -234,7 +234,7 @@ impl Poll {
     }
 
     /// Whether a part has ended, once one has, or has events.
-    fn poll_parts(&mut self, cx: &mut Context<'_>) -> TaskPoll<bool> {
+    fn poll_parts(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut left = self.events_max - self.event_count();
         let mut has_events = false;
         let mut has_ended = false;
@@ -252,9 +252,9 @@ impl Poll {
             }
         }
         if has_events || has_ended {
-            TaskPoll::Ready(has_ended)
+            Poll::Ready(has_ended)
         } else {
-            TaskPoll::Pending
+            Poll::Pending
         }
     }
 

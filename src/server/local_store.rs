@@ -17,13 +17,7 @@ use gridhook_admin::health;
 use gridhook_config::Config;
 use gridhook_repair::seed::CLUSTER_ID;
 use gridhook_storage::store_options;
-use gridhook_store::{
-    StoreError,
-    rocks::{OpenError, RocksOptions, RocksStore, STORE, received},
-};
-
-/// The exit status after an error of the store: `EX_IOERR` of `sysexits.h`.
-const EX_IOERR: i32 = 74;
+use gridhook_store::rocks::{OpenError, RocksOptions, RocksStore, STORE, received};
 
 /// The interval between two checks whether the store is released.
 const CLOSE_POLL: Duration = Duration::from_millis(1);
@@ -242,16 +236,4 @@ pub(super) fn rocks_options(config: &Config, budget: &DescriptorBudget) -> Rocks
             .is_some_and(|cluster| cluster.shards > 1),
         ..store_options(&config.journal)
     }
-}
-
-/// Ends the process. A failed sync must not be repeated: the kernel may have dropped the pages that
-/// it could not write.
-pub(super) fn exit_on_store_error(error: &StoreError) {
-    // Not `eprintln`, which panics where standard error is closed.
-    writeln!(
-        io::stderr(),
-        "gridhook: the store failed, and nothing more may be written: {error}"
-    )
-    .ok();
-    std::process::exit(EX_IOERR);
 }

@@ -1,6 +1,7 @@
 //! The steps of the phases of a start, in the order in which `serve` calls them.
 
 use std::{
+    io::{self, Write},
     rc::Rc,
     sync::{Arc, OnceLock},
     time::Duration,
@@ -40,8 +41,12 @@ use gridhook_publish::{
     auth::{Authenticator, host::ReachedUrls},
     http::Publisher,
 };
+use gridhook_store::StoreError;
 use gridhook_subscription::{ReadBudget, SharedState, SubscriptionContext};
 use gridhook_telemetry::trace::{self, TraceExporter, Tracer};
+
+/// The exit status after an error of the store: `EX_IOERR` of `sysexits.h`.
+const EX_IOERR: i32 = 74;
 
 /// The interval of saving the clock and of returning free memory.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -130,6 +135,18 @@ pub(super) fn start_journal(
         }),
         on_failure,
     )?)
+}
+
+/// Ends the process. A failed sync must not be repeated: the kernel may have dropped the pages that
+/// it could not write.
+pub(super) fn exit_on_store_error(error: &StoreError) {
+    // Not `eprintln`, which panics where standard error is closed.
+    writeln!(
+        io::stderr(),
+        "gridhook: the store failed, and nothing more may be written: {error}"
+    )
+    .ok();
+    std::process::exit(EX_IOERR);
 }
 
 /// Starts the export of traces, where the settings name a collector.

@@ -12,9 +12,7 @@ use std::{
 use tokio::sync::watch;
 
 use super::{ClusterNode, EndGuard, SYNC_INTERVAL};
-use crate::{
-    ServerError, local_store::exit_on_store_error, serve::StartEnd, shutdown::StopSignals,
-};
+use crate::{ServerError, serve::StartEnd, shutdown::StopSignals, startup::exit_on_store_error};
 use gridhook_clock::Lease;
 use gridhook_cluster::{GivenUp, Role, ShardProgress};
 use gridhook_dead_letter::sink::FileFence;

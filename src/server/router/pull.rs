@@ -336,6 +336,8 @@ impl ThreadRouter {
             })
             .collect();
         let response = tokio::select! {
+            // A response that is here is read.
+            biased;
             response = &mut exchange => response,
             () = polls.wait_until_canceled() => {
                 self.cancel_poll(&address, id, exchange, losses).await
@@ -380,6 +382,7 @@ impl ThreadRouter {
     ) -> Result<Option<NodeResponse>, ForwardError> {
         self.ended_polls.cancel_poll(address, id);
         tokio::select! {
+            biased;
             response = timeout(owner::OWNER_RESPONSE_MAX, exchange) => {
                 response.unwrap_or(Err(ForwardError::Late))
             }
@@ -430,12 +433,14 @@ impl ThreadRouter {
         leader: usize,
     ) -> Result<Option<NodeResponse>, ForwardError> {
         let hops = &self.shards[shard];
-        let status = StatusCode::from_u16(response.response.status().as_u16());
-        let (StatusCode::OK | StatusCode::ACCEPTED) = status.unwrap_or(StatusCode::BAD_GATEWAY)
-        else {
-            let refusal = hops.relay_response(response, None);
-            return Ok(Some(NodeResponse::Refused(refusal)));
-        };
+        match response.response.status() {
+            hyper::StatusCode::OK | hyper::StatusCode::ACCEPTED => {}
+            hyper::StatusCode::SERVICE_UNAVAILABLE => return Err(ForwardError::Unready),
+            _ => {
+                let refusal = hops.relay_response(response, None);
+                return Ok(Some(NodeResponse::Refused(refusal)));
+            }
+        }
         let whole = hops.read_until(response, parts::MERGED_BYTES_MAX, std::future::pending());
         let (_, body) = whole.await?;
         let events: PartEvents =

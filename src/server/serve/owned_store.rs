@@ -11,6 +11,7 @@ use crate::{
     node::{self, Ownership, Standing},
     service_notifier,
     shutdown::StopSignals,
+    startup,
 };
 use gridhook_admin::health;
 use gridhook_clock::Clock;
@@ -54,7 +55,7 @@ impl<'a> OwnedStore<'a> {
             node::check_unreplicated(&*local)?;
             let target = JournalTarget {
                 store: Arc::clone(&local) as _,
-                on_failure: Box::new(local_store::exit_on_store_error),
+                on_failure: Box::new(startup::exit_on_store_error),
             };
             return Ok(Some(Self {
                 local,

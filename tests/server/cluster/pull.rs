@@ -607,6 +607,27 @@ fn clients_wait_on_while_half_of_the_shards_of_a_node_move_away() {
 }
 
 #[test]
+fn a_client_that_waits_in_every_shard_learns_that_its_subscription_was_deleted() {
+    if !has_nats() {
+        return;
+    }
+    let plant = Plant::start(&[CALM]);
+    let nodes = plant.nodes();
+    let path = queue_path("receive?maxWaitTime=60");
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| plant.ask(1, &path, "application/json", ""));
+        // Most of the time it waits in all shards by then.
+        thread::sleep(Duration::from_millis(50));
+        let subscription = format!("{RG}/plant/topics/heat/eventSubscriptions/work");
+        let deleted = Instant::now();
+        nodes[0].command("DELETE", &subscription, &Value::Null);
+        let (status, response) = waits.join().expect("a response");
+        assert_eq!(status, 404, "{response}");
+        assert!(deleted.elapsed() < Duration::from_secs(10));
+    });
+}
+
+#[test]
 fn a_client_that_waits_costs_a_request_to_each_node_and_one_that_ends_it() {
     if !has_nats() {
         return;
