@@ -28,7 +28,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     ops::ControlFlow,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
 };
 
 use bytes::Bytes;
@@ -384,7 +384,7 @@ impl RocksStore {
             return Err(self.record_failed_write(error));
         }
         self.pages.finish_write(planned);
-        self.note_space();
+        self.full.store(false, Ordering::Release);
         Ok(())
     }
 
