@@ -132,6 +132,10 @@ impl<L: StoreLayer> Store for L {
         self.inner().is_short_of_space()
     }
 
+    fn is_full_despite_space(&self) -> bool {
+        self.inner().is_full_despite_space()
+    }
+
     fn note_watermark(&self) -> Result<(), StoreError> {
         StoreLayer::note_watermark(self)
     }

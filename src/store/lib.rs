@@ -266,6 +266,9 @@ pub trait Store: Send + Sync + 'static {
     /// for writes that free some.
     fn is_short_of_space(&self) -> bool;
 
+    /// Whether the last write failed for lack of space, although the disk has some by now.
+    fn is_full_despite_space(&self) -> bool;
+
     /// Syncs what was written unsynced and stores the watermark, if it changed. Called once a
     /// second.
     fn note_watermark(&self) -> Result<(), StoreError>;

@@ -43,7 +43,6 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -71,9 +70,6 @@ use gridhook_event::{PartitionId, Seq, Timestamp};
 /// The version of the store's format that this program reads and writes. Format 2 has pages of
 /// outcomes (`pages`).
 pub const FORMAT: u32 = 2;
-
-/// How long RocksDB may take to write again after a full disk has space. It looks every 5 s.
-const RECOVERY_WAIT: Duration = Duration::from_secs(30);
 
 /// A key of `meta` that no record uses.
 const PROBE: &[u8] = b"probe";
@@ -174,8 +170,6 @@ pub struct RocksStore {
     acknowledged: AtomicU64,
     /// Whether the last write failed because the disk is full.
     full: AtomicBool,
-    /// Since when writes fail although the disk has space again.
-    full_despite_space: Mutex<Option<Instant>>,
     /// Whether there is neither a ballast file nor space for one.
     short: AtomicBool,
     /// The error after which the store takes no writes.
@@ -365,7 +359,7 @@ impl RocksStore {
                 if let Err(error) = self.folder.drop_ballast() {
                     tracing::warn!(%error, "could not remove the ballast");
                 }
-                self.check_recovery()
+                StoreError::Full
             }
             StoreError::Damaged(what) => {
                 // A compaction read a damaged table. After the next start its family is not
@@ -376,32 +370,6 @@ impl RocksStore {
                     .clone()
             }
             StoreError::Failed(_) => self.failed.get_or_init(|| error).clone(),
-        }
-    }
-
-    /// RocksDB never recovers if the disk was full when it began a write-ahead log. Only the next
-    /// opening helps then, so the store fails once the disk has space.
-    fn check_recovery(&self) -> StoreError {
-        let has_space = self.folder.has_room_for_ballast().unwrap_or(false);
-        let mut since = self.full_despite_space.lock();
-        if !has_space {
-            *since = None;
-            return StoreError::Full;
-        }
-        if since.get_or_insert_with(Instant::now).elapsed() < RECOVERY_WAIT {
-            return StoreError::Full;
-        }
-        let what = "the disk was full, and RocksDB does not write although it has space again; it \
-            does after the next start";
-        self.failed
-            .get_or_init(|| StoreError::Failed(what.to_owned()))
-            .clone()
-    }
-
-    /// Notes a write that the disk had space for.
-    fn note_space(&self) {
-        if self.full.swap(false, Ordering::AcqRel) {
-            *self.full_despite_space.lock() = None;
         }
     }
 
@@ -582,6 +550,11 @@ impl Store for RocksStore {
     /// Computed when the store is opened, when a write fails and at each [`Store::note_watermark`].
     fn is_short_of_space(&self) -> bool {
         self.short.load(Ordering::Acquire)
+    }
+
+    fn is_full_despite_space(&self) -> bool {
+        let is_full = self.full.load(Ordering::Acquire);
+        is_full && self.folder.has_room_for_ballast().unwrap_or(false)
     }
 
     fn note_watermark(&self) -> Result<(), StoreError> {

@@ -240,6 +240,29 @@ fn a_full_disk_heals_on_a_server_where_nothing_else_is_written() {
     assert_eq!(publish(), 200);
 }
 
+/// RocksDB cannot begin a write-ahead log on a disk without a byte left, and never recovers from
+/// that. The log in use has its space in advance.
+#[test]
+fn a_store_that_cannot_recover_ends_the_process_once_there_is_space_and_the_next_start_heals() {
+    let Some(mut scene) = ServerOnSmallDisk::start() else {
+        return;
+    };
+    // The log reserves its space with the first write.
+    assert_eq!(scene.publish().status, 200);
+    let filler = scene.disk.fill(0);
+    scene.publish_until_refused();
+    scene.assert_full();
+    fs::remove_file(filler).expect("removed");
+    assert_eq!(scene.server.wait(LONG), Some(EX_IOERR));
+    let log = scene.server.logs();
+    assert!(
+        log.contains("does not write although it has space"),
+        "{log}"
+    );
+    scene.server.restart();
+    scene.assert_healed();
+}
+
 #[test]
 fn a_server_that_is_killed_on_a_full_disk_starts_there_or_says_why_not_and_heals() {
     for left in [0, 300 << 10, 2 << 20] {

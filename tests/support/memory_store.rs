@@ -245,6 +245,10 @@ impl Store for MemoryStore {
         false
     }
 
+    fn is_full_despite_space(&self) -> bool {
+        false
+    }
+
     fn close(&self) -> Result<(), StoreError> {
         self.note_watermark()
     }

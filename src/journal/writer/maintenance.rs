@@ -33,6 +33,9 @@ impl GroupWriter {
                 Ok(())
             }
         });
+        if is_due {
+            self.check_recovery(now)?;
+        }
         match result {
             // Not urgent: retried after a second.
             Err(StoreError::Full) => {

@@ -67,6 +67,9 @@ const IDLE_HOUSEKEEPING: Duration = Duration::from_secs(5);
 /// The interval of retries when the disk is full.
 const FULL_WAIT: Duration = Duration::from_millis(250);
 
+/// How long RocksDB may take to write again after a full disk has space. It looks every 5 s.
+const RECOVERY_WAIT: Duration = Duration::from_secs(30);
+
 /// The maximum number of entries that share one sync.
 const GROUP_MAX: usize = 4096;
 
@@ -150,6 +153,7 @@ pub(super) fn spawn_writer(
         incarnations: IdMap::default(),
         last_incarnation: Incarnation(0),
         parked: Vec::new(),
+        full_despite_space: None,
         last_housekeeping,
         is_settled: false,
     };
@@ -210,6 +214,8 @@ struct GroupWriter {
     /// Entries that wait for space on the disk, the oldest first.
     parked: Vec<WriterEntry>,
     last_housekeeping: Timestamp,
+    /// Since when writes fail for lack of space although the disk has some.
+    full_despite_space: Option<Timestamp>,
     /// Whether nothing was written since the last housekeeping, and it left nothing to do.
     is_settled: bool,
 }
@@ -409,10 +415,26 @@ impl GroupWriter {
                     tracing::warn!("the disk is full; publishers are refused");
                 }
                 self.fail_group(group);
-                Ok(())
+                self.check_recovery(now)
             }
             Err(error @ (StoreError::Damaged(_) | StoreError::Failed(_))) => Err(error),
         }
+    }
+
+    /// RocksDB never recovers if the disk was full when it began a write-ahead log. Only the next
+    /// opening helps then, so the writer fails once the disk has space.
+    fn check_recovery(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        if !self.store.is_full_despite_space() {
+            self.full_despite_space = None;
+            return Ok(());
+        }
+        let since = *self.full_despite_space.get_or_insert(now);
+        if now.since(since) < RECOVERY_WAIT {
+            return Ok(());
+        }
+        let what = "the disk was full, and RocksDB does not write although it has space again; it \
+            does after the next start";
+        Err(StoreError::Failed(what.to_owned()))
     }
 
     fn write_group(&mut self, group: &CommitGroup, entries: usize) -> Result<(), StoreError> {

@@ -186,6 +186,10 @@ impl Store for ReadOnlyStore {
         false
     }
 
+    fn is_full_despite_space(&self) -> bool {
+        false
+    }
+
     fn note_watermark(&self) -> Result<(), StoreError> {
         Ok(())
     }

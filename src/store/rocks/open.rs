@@ -159,7 +159,6 @@ fn wrap_database(
         watermark: Mutex::new(watermark),
         acknowledged: recovered.into(),
         full: AtomicBool::new(false),
-        full_despite_space: Mutex::default(),
         short: AtomicBool::new(false),
         failed: OnceLock::new(),
         uncompacted: Mutex::new(folder.uncompacted_families()),

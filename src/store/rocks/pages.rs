@@ -28,6 +28,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     ops::ControlFlow,
+    sync::atomic::Ordering,
 };
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -382,7 +383,7 @@ impl RocksStore {
             return Err(self.record_failed_write(error));
         }
         self.pages.finish_write(planned);
-        self.note_space();
+        self.full.store(false, Ordering::Release);
         Ok(())
     }
 
