@@ -3,13 +3,12 @@
 
 use serde_json::{Value, json};
 
-use super::USUAL;
 use crate::{
     harness::{
         Bench,
         endpoint::Endpoint,
         load::{Amount, Form, Shape, Target, closed},
-        row::{Against, Row},
+        row::Row,
         stage::{Cost, Stage},
     },
     support::server::SubscriptionSpec,
@@ -178,17 +177,10 @@ fn measure_feature(bench: &Bench, endpoint: &Endpoint, stage: &Stage, feature: F
         .map(|_| pair(bench.scale.time))
         .unzip();
     let each = |costs: &[Cost]| costs.iter().map(Cost::each).collect();
+    let beside = figures.last().map(Cost::beside).unwrap_or_default();
+    let costs = (each(&floors), each(&figures));
     Row {
-        number,
-        what,
-        on: USUAL.to_owned(),
-        unit: "µs",
-        floor_is,
-        against: Against::Floor,
-        budget,
-        stretch,
-        figures: each(&figures),
-        floors: each(&floors),
-        beside: figures.last().map(Cost::beside).unwrap_or_default(),
+        beside,
+        ..Row::from_processor_time(number, what, floor_is, (budget, stretch), costs)
     }
 }
