@@ -149,17 +149,17 @@ fn the_results_of_several_shards_are_in_the_order_of_the_tokens() {
 }
 
 #[test]
-fn a_request_that_was_called_off_before_it_arrived_ends_at_once() {
+fn a_request_that_was_canceled_before_it_arrived_ends_at_once() {
     let polls = NodePolls::default();
     let wait = |id| polls.begin_poll(id);
-    let is_called_off = |id| wait(id).called_off().now_or_never().is_some();
-    assert!(!is_called_off(1));
+    let is_canceled = |id| wait(id).wait_until_canceled().now_or_never().is_some();
+    assert!(!is_canceled(1));
     polls.cancel_polls(&[1, 2]);
-    assert!(is_called_off(2));
-    assert!(!is_called_off(3));
+    assert!(is_canceled(2));
+    assert!(!is_canceled(3));
     // One waiting client ends, and the others continue to wait.
     let [first, second] = [4, 5].map(wait);
     polls.cancel_polls(&[5, 6]);
-    let ends = [&first, &second].map(|poll| poll.called_off().now_or_never().is_some());
+    let ends = [&first, &second].map(|poll| poll.wait_until_canceled().now_or_never().is_some());
     assert_eq!(ends, [false, true]);
 }

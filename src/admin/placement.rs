@@ -12,7 +12,6 @@ use super::{
     arm::path::{self, ArmPath},
     merge::{JsonMerge, SpreadMerge},
 };
-use gridhook_publish::BYTE_ORDER_MARK;
 use gridhook_record::topic::{TopicKind, key, key_in_namespace};
 
 /// How the responses of all shards become one.
@@ -154,7 +153,6 @@ pub fn placement_of_body(merge: ResponseMerge, body: &[u8]) -> Placement {
     struct Named {
         topic: Option<String>,
     }
-    let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
     match serde_json::from_slice(body) {
         Ok(Named { topic: Some(topic) }) => match name_in(&topic) {
             Placed::Topic(topic) => Placement::Named(topic.leading_name().to_owned()),

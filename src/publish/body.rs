@@ -24,7 +24,7 @@ pub(super) fn announced_length(headers: &HeaderMap, bytes_max: usize) -> Result<
 }
 
 /// U+FEFF in UTF-8. PowerShell and some editors begin a JSON file with it.
-pub const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Removes the byte order mark of a body of JSON.
 pub fn strip_byte_order_mark(body: Bytes) -> Bytes {

@@ -28,7 +28,7 @@ mod republish;
 pub mod schema;
 mod traced;
 
-pub use body::{BYTE_ORDER_MARK, strip_byte_order_mark};
+pub use body::strip_byte_order_mark;
 pub use refusal::Refusal;
 pub use republish::read_for_redrive;
 

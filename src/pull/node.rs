@@ -146,13 +146,14 @@ async fn respond(
     let Some(NodeWait { id, longest }) = wait.filter(|_| poll.can_wait()) else {
         return success_response(write_body(poll).await);
     };
+    poll.begin();
     // The node learns that nothing is at hand, and reads on.
     HttpResponse::Accepted().streaming(stream::once(async move {
         let open_poll = polls.begin_poll(id);
         tokio::select! {
             biased;
             () = poll.wait_at_most(longest) => {}
-            () = open_poll.called_off() => {}
+            () = open_poll.wait_until_canceled() => {}
         }
         Ok::<_, Infallible>(write_body(poll).await.into())
     }))

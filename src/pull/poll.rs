@@ -4,7 +4,8 @@
 //! Invariants:
 //! - An event is locked for at most one response. What was locked and is in none is given back, and
 //!   does not count as a delivery.
-//! - A response has at most the events that the client asked for, of all parts together.
+//! - A response has at most the events that the client asked for, of all parts together. Once it has
+//!   as many bytes as that of one part, no further part adds to it.
 
 use std::{
     future::poll_fn,
@@ -25,7 +26,7 @@ use super::{
 use gridhook_engine::control::registry::TopicHandle;
 use gridhook_policy::record::lease::Lease;
 use gridhook_publish::{Refusal, auth::has_access_token, http::Publisher, refusal::SasProblem};
-use gridhook_subscription::{Received, SharedState, WaitingClient};
+use gridhook_subscription::{RECEIVED_BYTES, Received, SharedState, WaitingClient};
 
 /// How long a part that may have events is waited for before others are asked.
 const LOOK_MAX: Duration = Duration::from_millis(250);
@@ -128,6 +129,11 @@ impl PartPoll {
         }
     }
 
+    fn event_bytes(&self) -> u64 {
+        let lengths = self.events.iter().map(|(_, event)| event.wire_len() as u64);
+        lengths.sum()
+    }
+
     /// The leases of the events, for the case that the client does not receive them.
     fn leases(&self) -> PartLeases {
         PartLeases {
@@ -188,27 +194,32 @@ impl LongPoll {
         self.parts.iter().map(|part| part.events.len()).sum()
     }
 
-    /// Has all parts wait for events from now on.
+    /// The number of events that the response may still have.
+    fn count_left(&self) -> usize {
+        let bytes: u64 = self.parts.iter().map(PartPoll::event_bytes).sum();
+        if bytes >= RECEIVED_BYTES {
+            return 0;
+        }
+        self.events_max - self.event_count()
+    }
+
+    /// Has all parts wait for events from now on, if they do not yet.
     pub(super) fn begin(&mut self) {
-        for part in &mut self.parts {
+        for part in self.parts.iter_mut().filter(|part| part.waiting.is_none()) {
             part.begin_wait(self.events_max);
         }
     }
 
-    /// Takes the events at hand, of one part after the other. If there are none, all parts wait for
-    /// events from now on.
+    /// Takes the events at hand, of one part after the other. A part without any is left alone.
     pub(super) async fn look(&mut self) {
         for index in 0..self.parts.len() {
-            let left = self.events_max - self.event_count();
+            let left = self.count_left();
             if left == 0 || self.has_ended {
                 return;
             }
             let part = &mut self.parts[index];
-            let may_have_events = part.shared.may_have_events(part.publisher.now());
-            if may_have_events || left == self.events_max {
+            if part.shared.may_have_events(part.publisher.now()) {
                 part.begin_wait(left);
-            }
-            if may_have_events {
                 timeout(LOOK_MAX, self.wait()).await.ok();
             }
         }
@@ -235,19 +246,16 @@ impl LongPoll {
 
     /// Whether a part has ended, once one has, or has events.
     fn poll_parts(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        let mut left = self.events_max - self.event_count();
         let mut has_events = false;
         let mut has_ended = false;
-        for part in &mut self.parts {
+        for index in 0..self.parts.len() {
+            let left = self.count_left();
             if left == 0 {
                 break;
             }
-            match part.poll_wait(cx, left) {
+            match self.parts[index].poll_wait(cx, left) {
                 PartProgress::Waits => {}
-                PartProgress::HasEvents => {
-                    has_events = true;
-                    left -= part.events.len();
-                }
+                PartProgress::HasEvents => has_events = true,
                 PartProgress::Ended => has_ended = true,
             }
         }

@@ -1,6 +1,6 @@
 //! The receive requests that wait for other nodes of a cluster, by number.
 //!
-//! A node has a request at each owner of parts, and calls the others off when one has events. It
+//! A node has a request at each owner of parts, and cancels the others when one has events. It
 //! reads every response to its end all the same: the events of a request may have been locked before
 //! it was canceled.
 
@@ -59,7 +59,7 @@ impl EarlyNumbers {
 pub struct OpenPoll<'a> {
     polls: &'a NodePolls,
     id: u64,
-    called_off: Arc<Notify>,
+    cancellation: Arc<Notify>,
 }
 
 impl NodePolls {
@@ -69,16 +69,16 @@ impl NodePolls {
 
     /// Has a request wait that a node gave this number.
     pub fn begin_poll(&self, id: u64) -> OpenPoll<'_> {
-        let called_off = Arc::new(Notify::new());
+        let cancellation = Arc::new(Notify::new());
         let mut polls = self.lock();
         if polls.early.contains(id) {
-            called_off.notify_one();
+            cancellation.notify_one();
         }
-        polls.waiting.insert(id, Arc::clone(&called_off));
+        polls.waiting.insert(id, Arc::clone(&cancellation));
         OpenPoll {
             polls: self,
             id,
-            called_off,
+            cancellation,
         }
     }
 
@@ -97,8 +97,8 @@ impl NodePolls {
 
 impl OpenPoll<'_> {
     /// Returns once the request is canceled.
-    pub async fn called_off(&self) {
-        self.called_off.notified().await;
+    pub async fn wait_until_canceled(&self) {
+        self.cancellation.notified().await;
     }
 }
 

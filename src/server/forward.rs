@@ -64,7 +64,7 @@ const CHANGE_MAX: Duration = Duration::from_mins(5);
 const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The most idle connections that a thread keeps to the owner of a shard, for each listener of
-/// clients.
+/// clients, and to a node for receive requests.
 const IDLE_MAX: usize = 64;
 
 /// The same for all shards: an owner of several has one limit of connections.
@@ -534,16 +534,16 @@ where
 
     fn keep_hop(&self, key: HopKey, hop: SendRequest<B>) {
         let mut idle = self.idle();
-        // Former owners are not called again.
-        idle.retain(|known, _| !known.is_former(&key));
+        // Former owners are not called again, and a node may have gone.
+        let now = Instant::now();
+        let idle_max = self.forwarder.times.idle_max;
+        let is_recent = |hop: &IdleHop<B>| now.duration_since(hop.since) < idle_max;
+        idle.retain(|known, hops| !known.is_former(&key) && hops.last().is_none_or(is_recent));
         let hops = idle.entry(key).or_default();
         if hops.len() >= IDLE_MAX {
             return;
         }
-        hops.push(IdleHop {
-            since: Instant::now(),
-            hop,
-        });
+        hops.push(IdleHop { since: now, hop });
         if idle.values().map(Vec::len).sum::<usize>() > IDLE_IN_TOTAL_MAX {
             close_oldest(&mut idle);
         }

@@ -50,6 +50,7 @@ pub(super) fn refresh(config: &mut Config, sources: &SettingSources) {
 /// Reloads on each SIGHUP what a standby serves itself, for as long as it does.
 pub(super) async fn refresh_standby(
     access: Weak<StandbyAccess>,
+    data_dir: PathBuf,
     sources: SettingSources,
     log: LogFilter,
     mut hangup: Signal,
@@ -66,7 +67,7 @@ pub(super) async fn refresh_standby(
             }
         };
         let log_filter = set_log_filter(&log, &fresh);
-        let admin_token = reload_admin_token(&access.token, &fresh, &fresh.server.data_dir);
+        let admin_token = reload_admin_token(&access.token, &fresh, &data_dir);
         let metrics = match settings::metrics_access(&fresh) {
             Ok(readers) => {
                 access.set_metrics_access(readers);

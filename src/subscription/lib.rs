@@ -23,7 +23,7 @@ pub mod turns;
 pub use self::{
     actor::{DeadLetterDue, RecoveryDone, SubscriptionActor, SubscriptionContext},
     endpoint_wait::EndpointWaits,
-    plan::{DeliveryContext, DeliveryPlan, PlanError},
+    plan::{DeliveryContext, DeliveryPlan, PlanError, RECEIVED_BYTES},
     read_budget::{BudgetMember, GrantRequest, ReadBudget, ReadGrant, ReleaseCallback},
     shared_state::{
         CommandResult, PHASE_NAMES, QuarantinedEvents, Received, SharedState, SharedStateMessage,

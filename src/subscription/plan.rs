@@ -213,7 +213,7 @@ const REDRIVE_HEADER: &str = "aeg-redrive-job";
 const RECEIVED_MAX: u32 = 100;
 
 /// Maximum bytes of events in such a response, or one event that is larger.
-const RECEIVED_BYTES: u64 = 4 * 1024 * 1024;
+pub const RECEIVED_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Added to the response time limit. A request that has not reported by then is given up.
 const REQUEST_SLACK: Duration = Duration::from_secs(30);

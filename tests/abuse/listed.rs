@@ -15,9 +15,9 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("admin/tokens.rs", "SCOPES_MAX", "each with 50 scopes"),
     ("cluster/lease.rs", "FIRST_CALL_LIMIT_MAX", "within a quarter of `cluster.expiry` and 1 s at most"),
     ("cluster/nats.rs", "KEYS_MAX", "1024 records of nodes and shards"),
-    ("server/front/hop.rs", "REASONS_MAX", "8 reasons for refused connections of nodes logged in a \
+    ("server/front/hop/acceptor.rs", "REASONS_MAX", "8 reasons for refused connections of nodes logged in a \
         minute"),
-    ("server/front/hop.rs", "UNPROVEN_MAX", "64 connections of other nodes without a proof yet"),
+    ("server/front/hop/acceptor.rs", "UNPROVEN_MAX", "64 connections of other nodes without a proof yet"),
     ("server/forward.rs", "IDLE_MAX", "64 idle connections of a thread to the owner"),
     ("server/forward.rs", "IDLE_IN_TOTAL_MAX", "and 256 for all shards"),
     ("server/forward.rs", "CHANGE_MAX", "5 minutes to another request"),
@@ -246,8 +246,8 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("server/control_copy.rs", "WAIT_MAX", "of which 5 s at a time"),
     ("server/control_copy.rs", "SHARED_CATCH_UP_MAX", "1 s until a node that knows no such namespace \
         has the newest ones"),
-    ("server/router/pull.rs", "LOOK_MAX", "1 s for a look at a part of a spread topic"),
-    ("pull/http.rs", "LOOK_MAX", "of which 250 ms for its events"),
+    ("server/router/pull.rs", "LOOK_MAX", "1 s for a look at a node by a client that pulls from a spread topic"),
+    ("pull/poll.rs", "LOOK_MAX", "of which 250 ms for each part"),
     ("server/router/ended_polls.rs", "POLLS_MAX", "1000 receive requests ended by one request"),
     ("pull/polls.rs", "EARLY_MAX", "10,000 ended receive requests"),
     ("pull/polls.rs", "LATE_MAX", "that may still arrive within 5 s"),

@@ -56,8 +56,9 @@ pub(super) struct RequestTimeouts {
 
 /// The connections of a server that wait for their first request, or for a whole response. Clones
 /// share the counts: one for each thread, so that requests of several threads change no memory of
-/// each other. The requests of other nodes count with the run of their shard instead, which may end
-/// before the server.
+/// each other. The requests of other nodes to a shard count with its run instead, which may end
+/// before the server. For receive requests of nodes, the connection counts here, and each part with
+/// the run of its shard.
 #[derive(Clone, Default)]
 pub(super) struct BusyConnections(Arc<Mutex<Vec<BusyCount>>>);
 

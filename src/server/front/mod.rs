@@ -197,7 +197,7 @@ impl ListenerSettings {
 /// A connection of another node for requests, and the side of its clients.
 type NodeConnection = (ClientStream, ListenerSide);
 
-/// The owner's part of the handshake with a node, TLS included.
+/// Accepts connections of nodes: TLS, and the proofs.
 ///
 /// TLS is not the service of actix-tls: at its limit of handshakes a thread accepts no connection
 /// at any listener.

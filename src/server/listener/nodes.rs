@@ -68,26 +68,29 @@ impl NodeListener {
             ..settings
         };
         let is_divided = config.server.admin_listen.is_some();
-        let polls = web::Data::new(NodePolls::default());
         let role = role_of(is_divided, ListenerSide::Publishers);
-        let publishers = node_services(config, role, polls.clone());
-        let operators = node_services(config, ListenerRole::Operators, polls);
+        let publishers = with_receive_requests(node_services(config, role));
+        let operators = node_services(config, ListenerRole::Operators);
         let result = settings.add_nodes_to(server, acceptor, shards, publishers, operators);
         result.map_err(io_error("cannot listen"))
     }
 }
 
 /// The services of a listener with this role, and those for nodes.
-fn node_services(
-    config: &Config,
-    role: ListenerRole,
-    polls: web::Data<NodePolls>,
-) -> ConfigureServices {
+fn node_services(config: &Config, role: ListenerRole) -> ConfigureServices {
     let routes = ListenerRoutes::new(config, role);
     Arc::new(move |cfg| {
-        cfg.app_data(polls.clone());
         router::owner::configure(cfg);
-        pull::node::configure(cfg);
         routes.configure(cfg);
+    })
+}
+
+/// Services with those for connections that receive events from several shards.
+fn with_receive_requests(services: ConfigureServices) -> ConfigureServices {
+    let polls = web::Data::new(NodePolls::default());
+    Arc::new(move |cfg| {
+        cfg.app_data(polls.clone());
+        pull::node::configure(cfg);
+        services(cfg);
     })
 }

@@ -3,11 +3,7 @@
 //! It makes a stream and a bucket of its own in NATS, uses them as a node does, and removes them.
 //! What the cluster has there is only read.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
-    time::Duration,
-};
+use std::{collections::BTreeSet, io, time::Duration};
 
 use tokio::{net::TcpStream, time::timeout};
 
@@ -22,11 +18,11 @@ use gridhook_event::Timestamp;
 use gridhook_journal::changelog::nats::{NatsConnection, NatsError, ServerProblems, SyncReports};
 
 use super::{
-    join::{ADMIN_TOKEN, load_connector, load_nats_tls, read_secret, shared_settings},
+    join::{load_connector, load_nats_tls, read_secret, shared_settings},
     nats::{login_reader, stored_shards, stream_names},
 };
 use crate::{
-    front::hop::{HopTarget, NodeSecret, OwnerConnector},
+    front::hop::{HopTarget, OwnerConnector},
     tls::NodeTlsState,
 };
 
@@ -59,7 +55,7 @@ impl ClusterFindings {
 /// Looks at the files, the NATS servers and the records of a cluster.
 pub(crate) fn examine_cluster(cluster: &Cluster, config: &Config) -> ClusterFindings {
     let mut findings = ClusterFindings::default();
-    let secret = findings.note(read_secret(&cluster.secret_file));
+    findings.note(read_secret(&cluster.secret_file));
     check_node_address(cluster, &mut findings);
     let tls = match load_nats_tls(cluster, config, &mut NodeTlsState::default()) {
         Ok(tls) => tls,
@@ -104,7 +100,7 @@ pub(crate) fn examine_cluster(cluster: &Cluster, config: &Config) -> ClusterFind
     if let Some(connection) = connections.first() {
         try_streams(connection, cluster, &mut findings);
         examine_streams(connection, cluster, &mut findings);
-        examine_records(connection, cluster, config, secret.as_ref(), &mut findings);
+        examine_records(connection, cluster, config, &mut findings);
     }
     findings
 }
@@ -196,14 +192,11 @@ fn examine_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mu
                 "the stream {name} has no limit of bytes; set one with nats stream edit"
             ));
         }
-        let down = findings.note(connection.find_servers_down(name));
-        servers_down.extend(down.into_iter().flatten());
-        let replicas = findings.note(connection.count_replicas(name)).flatten();
-        if let Some(replicas) = replicas.filter(|replicas| *replicas != cluster.replicas) {
+        servers_down.extend(stream.servers_down);
+        if stream.replicas != cluster.replicas {
             findings.problems.push(format!(
-                "the number of replicas of the stream {name} is {replicas}, and cluster.replicas \
-                 is {}",
-                cluster.replicas
+                "the number of replicas of the stream {name} is {}, and cluster.replicas is {}",
+                stream.replicas, cluster.replicas
             ));
         }
     }
@@ -225,7 +218,6 @@ fn examine_records(
     connection: &NatsConnection,
     cluster: &Cluster,
     config: &Config,
-    secret: Option<&NodeSecret>,
     findings: &mut ClusterFindings,
 ) {
     let bucket = bucket_name(&cluster.name);
@@ -244,13 +236,8 @@ fn examine_records(
     check_shards(&stored, cluster, findings);
     let records = ClusterRecords::from_stored(&stored, count_with_control(cluster.shards));
     let nodes = &records.nodes;
-    let is_accepted = examine_owners(connection, &records, cluster, config, findings);
-    let mut settings = secret.map_or_else(BTreeMap::new, |secret| {
-        shared_settings(cluster, config, secret)
-    });
-    if !is_accepted {
-        settings.remove(ADMIN_TOKEN);
-    }
+    examine_owners(connection, &records, cluster, config, findings);
+    let settings = shared_settings(cluster, config);
     for (name, node) in nodes.iter().filter(|(name, _)| **name != cluster.node) {
         for (setting, there) in &node.value.settings {
             if let Some(here) = settings.get(setting).filter(|here| *here != there) {
@@ -268,19 +255,18 @@ fn examine_records(
 }
 
 /// Connects to the owners of shards, as this node does to forward a request. Those that do not run
-/// are no problem of the set-up. Returns whether the others accept this node.
+/// are no problem of the set-up.
 fn examine_owners(
     connection: &NatsConnection,
     records: &ClusterRecords,
     cluster: &Cluster,
     config: &Config,
     findings: &mut ClusterFindings,
-) -> bool {
+) {
     // The files are checked before.
     let Ok(connector) = load_connector(cluster, config) else {
-        return false;
+        return;
     };
-    let mut is_accepted = true;
     let mut tried = BTreeSet::new();
     for ownership in &records.shards {
         let owner = ownership.value.owner_id.as_ref();
@@ -293,7 +279,6 @@ fn examine_owners(
         let address = &owner.address;
         let trial = try_connection(&connector, address);
         if let Err(error) = connection.runtime().block_on(trial) {
-            is_accepted = false;
             findings.problems.push(format!(
                 "the node {} at {address} and this node do not accept each other: {error}; give all \
                  nodes the same cluster.secret_file, and TLS to all or to none",
@@ -301,7 +286,6 @@ fn examine_owners(
             ));
         }
     }
-    is_accepted
 }
 
 /// Fails if the node at `address` runs, and the two do not accept each other.

@@ -11,11 +11,9 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 #[cfg(feature = "nats")]
-pub(super) use self::with_nats::{
-    ADMIN_TOKEN, load_connector, load_nats_tls, read_secret, shared_settings,
-};
-#[cfg(feature = "nats")]
 pub(crate) use self::with_nats::{check_shards, join, list_living_nodes};
+#[cfg(feature = "nats")]
+pub(super) use self::with_nats::{load_connector, load_nats_tls, read_secret, shared_settings};
 #[cfg(not(feature = "nats"))]
 pub(crate) use self::without_nats::{check_shards, join, list_living_nodes};
 use super::ClusterNode;

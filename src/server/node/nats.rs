@@ -216,8 +216,9 @@ fn check_stream(
         }
         tries -= 1;
     };
+    let is_there = stream.is_some();
     let bytes_max = stream.and_then(|stream| stream.bytes_max);
-    if stream.is_some() && bytes_max.is_none() {
+    if is_there && bytes_max.is_none() {
         tracing::warn!(
             stream = name,
             "the stream has no limit of bytes; a full NATS server then takes no record of the \

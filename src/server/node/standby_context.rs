@@ -68,8 +68,13 @@ pub(crate) fn become_standby(
     });
     let hangup = signal(SignalKind::hangup()).map_err(io_error("cannot handle signals"))?;
     let sources = inputs.sources.clone();
-    let refresh =
-        reload::refresh_standby(Arc::downgrade(&access), sources, inputs.log.clone(), hangup);
+    let refresh = reload::refresh_standby(
+        Arc::downgrade(&access),
+        config.server.data_dir.clone(),
+        sources,
+        inputs.log.clone(),
+        hangup,
+    );
     actix_rt::spawn(refresh);
     Ok(StandbyContext {
         cluster_context: cluster_context.clone(),

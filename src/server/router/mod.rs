@@ -52,6 +52,7 @@ use gridhook_admin::{
 };
 use gridhook_cluster::shard_of;
 use gridhook_config::Config;
+use gridhook_publish::strip_byte_order_mark;
 
 /// The maximum size of the body of a request that may concern all shards. Only requests to the
 /// control plane do.
@@ -455,7 +456,8 @@ fn outgoing_request(request: &HttpRequest, body: Body) -> Option<OutgoingRequest
 
 async fn read(payload: web::Payload) -> Routed<Bytes> {
     match payload.to_bytes_limited(BODY_BYTES).await {
-        Ok(Ok(body)) => Ok(body),
+        // The owner of a shard strips it, too, and must not understand more than this node.
+        Ok(Ok(body)) => Ok(strip_byte_order_mark(body)),
         Ok(Err(error)) => Err(HttpResponse::from_error(error)),
         Err(_) => Err(HttpResponse::PayloadTooLarge().finish()),
     }

@@ -6,11 +6,12 @@
 //! - A node says which of the parts it does not serve. The request goes to their owners then, as it
 //!   does when the owner of a part changes in the wait.
 //! - What was locked for a client that does not get it is given back, and does not count as a
-//!   delivery. So no response of a node is dropped unread.
+//!   delivery. So the response of a node is read, unless it is late or the node has lost the parts.
+//!   Its connection ends then, by which the node gives the events back.
 //! - A lock token goes to the shard that it names.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::BTreeMap,
     pin::{Pin, pin},
     rc::Rc,
@@ -20,7 +21,7 @@ use std::{
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web::Bytes};
 use futures_util::{
     StreamExt as _,
-    future::{join_all, select_all},
+    future::{FutureExt as _, join_all, select_all},
     stream::FuturesUnordered,
 };
 use hyper::HeaderMap;
@@ -39,7 +40,7 @@ use crate::{
 use gridhook_pull::{
     LockTokenSealer, Peer,
     body::{LockTokensBody, ReceiveQuery, SettleResponse},
-    http::success_response,
+    http::{METHOD, success_response},
     node::{ABSENT_NAME, NodeReceive, NodeWait},
     parts::{PartEvent, PartEvents, in_turn, merge_results, tokens_by_part},
 };
@@ -48,8 +49,12 @@ use gridhook_pull::{
 /// next one.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
-/// The pause before parts are asked again that were not served, or whose wait has ended early.
+/// The pause before parts are asked again that were not served, or whose wait has ended early. It
+/// grows while they are not served.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
+
+/// The longest pause before parts are asked again.
+const LONG_PAUSE: Duration = Duration::from_secs(1);
 
 struct Receive {
     request: HttpRequest,
@@ -152,7 +157,9 @@ impl ThreadRouter {
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let query = ReceiveQuery::new(request.query_string());
-        let (Ok(events_max), Ok(wait)) = (query.max_events(), query.max_wait()) else {
+        let wait = query.max_wait().ok();
+        let wait = wait.filter(|_| request.method() == METHOD);
+        let (Ok(events_max), Some(wait)) = (query.max_events(), wait) else {
             // The leader returns the error.
             let outgoing = forward::outgoing_whole(request, target_of(request), Bytes::new());
             return self
@@ -217,7 +224,12 @@ impl ThreadRouter {
             }
             let has_owner = parts.address.is_some();
             if !is_over {
-                actix_rt::spawn(Rc::clone(self).poll_node(turn, parts, Rc::clone(&polls)));
+                actix_rt::spawn(Rc::clone(self).poll_node(
+                    turn,
+                    parts,
+                    Rc::clone(&polls),
+                    RETRY_PAUSE,
+                ));
                 if has_owner {
                     let response = receive_response(&mut responses, Some(turn), received);
                     is_over = timeout(LOOK_MAX, response).await.unwrap_or(Ok(false))?;
@@ -293,8 +305,15 @@ impl ThreadRouter {
     }
 
     /// Waits at a node until it has events, refuses the client, or is canceled. Parts that it does
-    /// not serve, or whose wait ends before, are asked again.
-    async fn poll_node(self: Rc<Self>, turn: usize, parts: OwnedParts, polls: Rc<Polls>) {
+    /// not serve are asked again after `pause`, and soon those that it loses, whether it responds or
+    /// not, and those whose wait ends before.
+    async fn poll_node(
+        self: Rc<Self>,
+        turn: usize,
+        parts: OwnedParts,
+        polls: Rc<Polls>,
+        pause: Duration,
+    ) {
         let OwnedParts { address, shards } = parts;
         let Some(address) = address else {
             let owners = shards
@@ -304,7 +323,7 @@ impl ThreadRouter {
                 _ = select_all(owners) => {}
                 () = polls.wait_until_canceled() => return,
             }
-            self.ask_again(turn, shards, polls);
+            self.ask_again(turn, shards, polls, RETRY_PAUSE);
             return;
         };
         let receive = &polls.receive;
@@ -314,6 +333,7 @@ impl ThreadRouter {
         }
         let id = fastrand::u64(..);
         let waiting = RefCell::new(shards.clone());
+        let pause = Cell::new(pause);
         let exchange = async {
             let wait = Some(NodeWait { id, longest });
             let response = self
@@ -321,9 +341,11 @@ impl ThreadRouter {
                 .await?;
             if response.response.status() == hyper::StatusCode::ACCEPTED {
                 polls.note_waiting(turn);
-                let absent = absent_shards(response.response.headers());
+                let mut absent = absent_shards(response.response.headers());
+                // Those that the node has lost are asked again already.
+                absent.retain(|shard| waiting.borrow().contains(shard));
                 waiting.borrow_mut().retain(|shard| !absent.contains(shard));
-                self.ask_again(turn, absent, Rc::clone(&polls));
+                self.ask_again(turn, absent, Rc::clone(&polls), pause.replace(RETRY_PAUSE));
             }
             self.read_events(shards[0], response, receive.leader).await
         };
@@ -332,41 +354,67 @@ impl ThreadRouter {
             .iter()
             .map(|shard| {
                 let forwarder = self.shards[*shard].forwarder();
-                forwarder.wait_until_lost(address.clone())
+                let loss = forwarder.wait_until_lost(address.clone());
+                loss.map(|()| *shard)
             })
             .collect();
-        let response = tokio::select! {
-            // A response that is here is read.
-            biased;
-            response = &mut exchange => response,
-            () = polls.wait_until_canceled() => {
-                self.cancel_poll(&address, id, exchange, losses).await
+        let response = loop {
+            tokio::select! {
+                // A response that is here is read.
+                biased;
+                response = &mut exchange => break response,
+                () = polls.wait_until_canceled() => {
+                    break self.cancel_poll(&address, id, exchange, losses).await;
+                }
+                lost = losses.next() => {
+                    // A node that has lost all parts may hang.
+                    let Some(lost) = lost else {
+                        self.ended_polls.cancel_poll(&address, id);
+                        break Err(ForwardError::OwnerChanged);
+                    };
+                    let is_lost = |shard: &mut usize| *shard == lost;
+                    let lost: Vec<usize> = waiting.borrow_mut().extract_if(.., is_lost).collect();
+                    self.ask_again(turn, lost, Rc::clone(&polls), RETRY_PAUSE);
+                }
             }
-            _ = losses.next() => self.cancel_poll(&address, id, exchange, losses).await,
         };
         match response {
             // If the client has its response, this drops the events, which gives them back.
             Ok(Some(response)) => drop(polls.responses.send((turn, response))),
+            // Each further request would lock events that no client receives.
+            Err(error @ (ForwardError::TooLarge | ForwardError::Unreadable)) => {
+                tracing::error!(%error, address, "the events of a node cannot be received");
+                let refusal = NodeResponse::Refused(unavailable_response(error));
+                polls.responses.send((turn, refusal)).ok();
+            }
             Ok(None) | Err(_) => {
                 polls.note_waiting(turn);
-                self.ask_again(turn, waiting.take(), Rc::clone(&polls));
+                self.ask_again(turn, waiting.take(), Rc::clone(&polls), pause.get());
             }
         }
     }
 
     /// Waits at the owners of these parts after a pause, unless that is canceled.
-    fn ask_again(self: &Rc<Self>, turn: usize, shards: Vec<usize>, polls: Rc<Polls>) {
+    fn ask_again(
+        self: &Rc<Self>,
+        turn: usize,
+        shards: Vec<usize>,
+        polls: Rc<Polls>,
+        pause: Duration,
+    ) {
         if shards.is_empty() {
             return;
         }
         let router = Rc::clone(self);
         actix_rt::spawn(async move {
             tokio::select! {
-                () = sleep(RETRY_PAUSE) => {}
+                () = sleep(pause) => {}
                 () = polls.wait_until_canceled() => return,
             }
+            let next_pause = LONG_PAUSE.min(2 * pause);
             for parts in router.group_by_owner(&shards) {
-                let poll = Rc::clone(&router).poll_node(turn, parts, Rc::clone(&polls));
+                let polls = Rc::clone(&polls);
+                let poll = Rc::clone(&router).poll_node(turn, parts, polls, next_pause);
                 actix_rt::spawn(poll);
             }
         });
@@ -378,7 +426,7 @@ impl ThreadRouter {
         address: &str,
         id: u64,
         exchange: Pin<&mut impl Future<Output = Result<Option<NodeResponse>, ForwardError>>>,
-        losses: FuturesUnordered<impl Future<Output = ()>>,
+        losses: FuturesUnordered<impl Future<Output = usize>>,
     ) -> Result<Option<NodeResponse>, ForwardError> {
         self.ended_polls.cancel_poll(address, id);
         tokio::select! {
@@ -386,7 +434,7 @@ impl ThreadRouter {
             response = timeout(owner::OWNER_RESPONSE_MAX, exchange) => {
                 response.unwrap_or(Err(ForwardError::Late))
             }
-            () = losses.for_each(std::future::ready) => Err(ForwardError::OwnerChanged),
+            _ = losses.count() => Err(ForwardError::OwnerChanged),
         }
     }
 
@@ -424,8 +472,8 @@ impl ThreadRouter {
             .await
     }
 
-    /// The response to a client of the owner of a shard, if it says anything: one that has no
-    /// events, or serves none of the parts, does not.
+    /// What the response of a node says to the client. It says nothing if it has no events. The
+    /// node owns `shard`: once it does not, a refusal is cut off.
     async fn read_events(
         self: &Rc<Self>,
         shard: usize,
@@ -456,7 +504,11 @@ impl ThreadRouter {
 
     /// Gives events back to their parts.
     fn give_back(self: &Rc<Self>, tokens: BTreeMap<usize, Vec<String>>) {
-        for (shard, tokens) in tokens {
+        let parts = self.topic_shards();
+        for (shard, tokens) in tokens
+            .into_iter()
+            .filter(|(shard, _)| parts.contains(shard))
+        {
             let router = Rc::clone(self);
             // If it fails, the events come again when their locks expire.
             actix_rt::spawn(

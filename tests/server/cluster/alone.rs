@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Cluster, LONG, SECRET, START, TOKEN, keep_token, shards::status_of};
 use crate::{
-    server::{assert_arrived, wait_until_settled},
+    server::{assert_arrived, pull::RG, wait_until_settled},
     support::{
         nats::{NatsCluster, PASSWORD, has_nats},
         server::{Server, SubscriptionSpec, say, wait_for},
@@ -148,6 +148,57 @@ fn the_log_names_the_shard_of_an_actor_and_a_refused_fault_is_recorded_once() {
                 lines.iter().any(|line| line.contains(&of_shard))
             });
         }
+    }
+}
+
+/// The parts of a queue hand over one large event each, and all of them are of one node.
+#[test]
+fn a_response_to_a_client_that_pulls_has_no_more_large_events_than_that_of_one_shard() {
+    if !has_nats() {
+        return;
+    }
+    let mut cluster = prepare();
+    cluster.nodes[0].set("PUBLISH__EVENT_BYTES", "6000000");
+    cluster.nodes[0].set("PUBLISH__REQUEST_BYTES", "6000000");
+    serve(&mut cluster);
+    let node = &cluster.nodes[0];
+    node.command("PUT", &format!("{RG}/plant"), &json!({"location": "local"}));
+    let heat = format!("{RG}/plant/topics/heat");
+    let partitions = json!({"properties": {"partitionCount": SHARDS}});
+    node.command("PUT", &heat, &partitions);
+    let queue = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue"}}});
+    node.command("PUT", &format!("{heat}/eventSubscriptions/work"), &queue);
+    let keys = node.command("POST", &format!("{RG}/plant/listKeys"), &Value::Null);
+    let key = format!(
+        "SharedAccessKey {}",
+        keys.json()["key1"].as_str().expect("a key")
+    );
+    let ask = |operation: &str, body: &str| {
+        let content_type = "application/cloudevents+json; charset=utf-8";
+        let headers = [("authorization", &*key), ("content-type", content_type)];
+        let path = format!("/namespaces/plant/topics/heat{operation}");
+        let response = node.client().ask("POST", &path, &headers, body.as_bytes());
+        let response = response.expect("a response");
+        assert_eq!(response.status, 200, "{}", response.text());
+        response.json()
+    };
+    wait_for("the node to see the parts", LONG, || {
+        let path = format!("{heat}/events?shard=0");
+        node.admin("GET", &path, &Value::Null).status == 200
+    });
+    let count = 6;
+    for number in 0..count {
+        let data = "x".repeat(4_500_000);
+        let event = json!({"specversion": "1.0", "id": number.to_string(), "source": "/oven",
+            "type": "hot", "data": data});
+        ask(":publish", &event.to_string());
+    }
+    for _ in 0..count {
+        let received = ask(
+            "/eventsubscriptions/work:receive?maxEvents=10&maxWaitTime=20",
+            "",
+        );
+        assert_eq!(received["value"].as_array().map(Vec::len), Some(1));
     }
 }
 

@@ -222,11 +222,13 @@ fn wait_until_all_are_seen(into: &Path, toml: &str, address: SocketAddr) {
     });
 }
 
-/// A node has another expiry and a shard too many, and then another token.
+/// A node has another expiry, a shard too many and another secret. A running node's admin token may
+/// have been changed by a reload, so that its record does not have it.
 fn assert_other_settings_are_named(into: &Path, toml: &str) {
     let other = toml
         .replace("shards = 4", "shards = 5\nexpiry = \"3s\"")
         .replace("node-1", "node-4")
+        .replace("admin_token = \"", "admin_token = \"other-")
         .replace("cluster-secret", "other-secret");
     fs::write(into.join("other-secret"), "a secret of no other node").expect("a secret");
     fs::write(into.join("gridhook-4.toml"), other).expect("settings");
@@ -241,14 +243,6 @@ fn assert_other_settings_are_named(into: &Path, toml: &str) {
         assert!(problems.contains(problem), "{problems}");
     }
     assert!(!problems.contains("admin_token"), "{problems}");
-    let other = toml
-        .replace("admin_token = \"", "admin_token = \"other-")
-        .replace("node-1", "node-4");
-    fs::write(into.join("gridhook-4.toml"), other).expect("settings");
-    let (is_success, view) = check(into, 4);
-    let problems = view["problems"].to_string();
-    let names_token = problems.contains("server.admin_token is fingerprint ");
-    assert!(!is_success && names_token, "{problems}");
 }
 
 /// The check names a server that is down, and one that does not sync.

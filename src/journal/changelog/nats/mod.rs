@@ -121,11 +121,15 @@ pub enum NatsError {
     },
 }
 
-/// The limits of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A stream, as its servers report it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamInfo {
     /// Its limit of bytes; [`None`] for the limit of its servers.
     pub bytes_max: Option<u64>,
+    /// The number of servers that should have it.
+    pub replicas: usize,
+    /// The servers that have it and are down.
+    pub servers_down: Vec<String>,
 }
 
 /// With what a stream is made.
@@ -379,20 +383,6 @@ impl NatsConnection {
         Ok(self.read_config(name)?.map(|config| config.num_replicas))
     }
 
-    /// The servers that have the stream `name` and are down.
-    ///
-    /// # Errors
-    /// If the servers do not respond.
-    pub fn find_servers_down(&self, name: &str) -> Result<Vec<String>, NatsError> {
-        let info = self.read_info(name)?;
-        let replicas = info
-            .and_then(|info| info.cluster)
-            .map(|cluster| cluster.replicas);
-        let replicas = replicas.into_iter().flatten();
-        let down = replicas.filter(|replica| replica.offline || replica.active > SILENCE);
-        Ok(down.map(|replica| replica.name).collect())
-    }
-
     fn read_config(&self, name: &str) -> Result<Option<Config>, NatsError> {
         Ok(self.read_info(name)?.map(|info| info.config))
     }
@@ -420,7 +410,10 @@ impl NatsConnection {
     /// # Errors
     /// If it has settings with which it would lose records, or the servers do not respond.
     pub fn find_stream(&self, name: &str) -> Result<Option<StreamInfo>, NatsError> {
-        let Some(config) = self.read_config(name)? else {
+        let Some(Info {
+            config, cluster, ..
+        }) = self.read_info(name)?
+        else {
             return Ok(None);
         };
         let loses = [
@@ -437,7 +430,13 @@ impl NatsConnection {
         }
         let bytes_max = u64::try_from(config.max_bytes).ok();
         let bytes_max = bytes_max.filter(|most| *most > 0);
-        Ok(Some(StreamInfo { bytes_max }))
+        let servers = cluster.into_iter().flat_map(|cluster| cluster.replicas);
+        let down = servers.filter(|server| server.offline || server.active > SILENCE);
+        Ok(Some(StreamInfo {
+            bytes_max,
+            replicas: config.num_replicas,
+            servers_down: down.map(|server| server.name).collect(),
+        }))
     }
 
     /// The bytes that new streams on so many servers may reserve together, as far as the limits of

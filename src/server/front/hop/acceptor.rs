@@ -64,7 +64,7 @@ impl HandshakeSlots {
     }
 }
 
-/// The owner's part of the handshake.
+/// Accepts nodes that prove that they know the secret.
 #[derive(Clone)]
 pub(crate) struct HopAcceptor {
     secret: NodeSecret,

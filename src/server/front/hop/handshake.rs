@@ -21,10 +21,6 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 /// The beginning of each handshake.
 pub(super) const PROTOCOL: &str = "gridhook-node/3";
 
-/// The bytes of a fingerprint: too few to try values with, and enough to tell two apart.
-#[cfg(feature = "nats")]
-const FINGERPRINT_LEN: usize = 4;
-
 /// The owner's line for a node whose proof it does not take.
 pub(super) const REFUSAL: &str = "refused";
 
@@ -73,13 +69,6 @@ impl NodeSecret {
     #[cfg(feature = "nats")]
     pub(crate) fn new(secret: &[u8]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
-    }
-
-    /// A text that is the same at all nodes with this value, and tells nobody else what it is.
-    #[cfg(feature = "nats")]
-    pub(crate) fn compute_fingerprint(&self, value: &str) -> String {
-        let tag = hmac::sign(&self.0, format!("fingerprint {value}").as_bytes());
-        HEXLOWER.encode(&tag.as_ref()[..FINGERPRINT_LEN])
     }
 
     pub(super) fn compute_proof(&self, prover: Prover, handshake: &Handshake<'_>) -> String {

@@ -44,7 +44,7 @@ use gridhook_cluster::{
     records::{OwnershipScope, ShardPosition},
 };
 use gridhook_config as config;
-use gridhook_config::{Config, Secret};
+use gridhook_config::Config;
 use gridhook_deliver::{
     TlsTrust,
     trust::{TrustError, TrustRoots},
@@ -63,9 +63,6 @@ const FOLLOW_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The number of shards above which a standby reads each less often.
 const FOLLOWED_AT_ONCE: u32 = 4;
-
-/// The setting whose fingerprint differs also between nodes with other secrets.
-pub(in crate::node) const ADMIN_TOKEN: &str = "server.admin_token";
 
 /// The fewest bytes of the secret of the nodes.
 const SECRET_BYTES_MIN: usize = 16;
@@ -106,7 +103,7 @@ pub(crate) async fn join(
         streams,
     } = opening.await.expect("connecting does not panic")?;
     let (claims, claim_ends) = create_claims(&stores, &logs, &cluster_id, &earlier).await?;
-    let claim_settings = build_claim_settings(cluster, config, &secret, &address, stores.len());
+    let claim_settings = build_claim_settings(cluster, config, &address, stores.len());
     let (member, membership) = Member::new(records, claim_settings, claim_ends);
     let member = member.with_handshake(owner_handshake(connector.clone()));
     // On the thread of the connection, because a busy server must not lose its lease.
@@ -290,7 +287,6 @@ fn find_node_address(
 fn build_claim_settings(
     cluster: &config::Cluster,
     config: &Config,
-    secret: &NodeSecret,
     address: &str,
     shards: usize,
 ) -> ClaimSettings {
@@ -309,7 +305,7 @@ fn build_claim_settings(
             event_hub_name: "gridhook".to_owned(),
             consumer_group: "$Default".to_owned(),
         },
-        shared: shared_settings(cluster, config, secret),
+        shared: shared_settings(cluster, config),
         format: cluster.record_format,
     }
 }
@@ -330,21 +326,17 @@ fn owner_handshake(connector: OwnerConnector) -> OwnerHandshake {
 }
 
 /// The settings that should be the same on all nodes. The number of shards is not among them: a
-/// node with another one is refused. A fingerprint stands for the admin token.
+/// node with another one is refused. Nor is what a reload may change: a node writes these once.
 pub(in crate::node) fn shared_settings(
     cluster: &config::Cluster,
     config: &Config,
-    secret: &NodeSecret,
 ) -> BTreeMap<String, String> {
-    let token = config.server.admin_token.as_ref().map(Secret::expose);
-    let fingerprint = secret.compute_fingerprint(token.unwrap_or_default());
     let public_url = config.server.public_url.as_ref();
     let public_url = public_url.map_or_else(|| "none".to_owned(), ToString::to_string);
     let keep_bytes = cluster.stream_keep_bytes.to_string();
     BTreeMap::from([
         ("cluster.expiry".to_owned(), format!("{:?}", cluster.expiry)),
         ("cluster.stream_keep_bytes".to_owned(), keep_bytes),
-        (ADMIN_TOKEN.to_owned(), format!("fingerprint {fingerprint}")),
         ("server.public_url".to_owned(), public_url),
     ])
 }
