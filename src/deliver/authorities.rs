@@ -102,11 +102,15 @@ impl Authorities {
             Ok(verifiers) => {
                 *self.verifiers.write() = verifiers;
                 self.have_changed.store(true, Ordering::Release);
+                self.files.note_used();
                 tracing::info!(roots = ?self.roots, "authorities replaced");
                 "new"
             }
             Err(error) => {
-                tracing::error!(%error, "new authorities cannot be used; the last ones stay in use");
+                if self.files.note_unusable(&error) {
+                    tracing::error!(%error, "new authorities cannot be used; the last ones stay in \
+                        use");
+                }
                 "not usable"
             }
         }

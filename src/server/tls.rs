@@ -104,12 +104,15 @@ impl ReloadableCertificate {
         match read_certified_key(&self.certificate, &self.key) {
             Ok(fresh) => {
                 *self.current.write() = Arc::new(fresh);
+                self.files.note_used();
                 tracing::info!(path = %self.certificate.display(), "certificate replaced");
                 "new"
             }
             Err(error) => {
-                tracing::error!(%error, "a new certificate cannot be used; the last one stays in \
-                    use");
+                if self.files.note_unusable(&error) {
+                    tracing::error!(%error, "a new certificate cannot be used; the last one stays \
+                        in use");
+                }
                 "not usable"
             }
         }
