@@ -554,7 +554,7 @@ impl Store for RocksStore {
 
     fn is_full_despite_space(&self) -> bool {
         let is_full = self.full.load(Ordering::Acquire);
-        is_full && self.folder.has_room_for_ballast().unwrap_or(false)
+        is_full && self.folder.has_space_to_write().unwrap_or(false)
     }
 
     fn note_watermark(&self) -> Result<(), StoreError> {
