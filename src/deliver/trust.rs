@@ -84,7 +84,7 @@ impl MinimumTlsVersion {
     }
 }
 
-/// Trusted authorities, and the client certificate. Loaded once, shared by all clients.
+/// Trusted authorities, and the client certificate. Shared by all clients.
 #[derive(Clone, Debug)]
 pub struct TlsTrust {
     authorities: Arc<Authorities>,
