@@ -191,7 +191,11 @@ fn assert_no_resumption_after_removal(version: &'static SupportedProtocolVersion
     assert_eq!(trust.authorities().reload(), "new");
     for client in &clients {
         let error = connect_once(client, &server).expect_err("the authority was removed");
-        assert!(error.to_string().contains("UnknownIssuer"), "{error}");
+        // The authorities of the tests have one name.
+        assert!(
+            matches!(error, rustls::Error::InvalidCertificate(_)),
+            "{error}"
+        );
     }
 }
 
