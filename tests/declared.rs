@@ -210,6 +210,12 @@ fn the_text_of_a_parameter_has_its_type() {
         "on=True",
         expect![[r#"topic orders …/topics/orders {"tags":{"days":"1","on":"True"}}"#]],
     );
+    for spelling in ["on=null", "on= False"] {
+        check(
+            spelling,
+            expect![[r#"topic orders …/topics/orders {"tags":{"days":"1","on":"False"}}"#]],
+        );
+    }
     check(
         "days=7",
         expect![[r#"topic orders …/topics/orders {"tags":{"days":"7","on":"False"}}"#]],
@@ -226,12 +232,24 @@ fn the_text_of_a_parameter_has_its_type() {
 
 #[test]
 fn a_parameter_file_is_not_read_as_a_template() {
-    let file = r#"{"$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentParameters.json#",
-        "contentVersion": "1.0.0.0", "parameters": {"topic": {"value": "orders"}}}"#;
-    let expected = expect![
-        "it is a parameter file; expected a template, and this file with --parameters @FILE"
-    ];
-    expected.assert_eq(&resolve(file, true, &[]));
+    for schema in [
+        "https://schema.management.azure.com/schemas/2019-04-01/deploymentParameters.json#",
+        "https://schema.management.azure.com/schemas/2018-05-01/subscriptionDeploymentParameters.json#",
+    ] {
+        let file = format!(
+            r#"{{"$schema": "{schema}", "contentVersion": "1.0.0.0",
+            "parameters": {{"topic": {{"value": "orders"}}}}}}"#
+        );
+        let expected = expect![
+            "it is a parameter file; expected a template, and this file with --parameters @FILE"
+        ];
+        expected.assert_eq(&resolve(&file, true, &[]));
+        let template = format!(
+            r#"{{"$schema": "{schema}",
+            "resources": [{{"type": "Microsoft.EventGrid/topics", "name": "orders"}}]}}"#
+        );
+        expect!["topic orders …/topics/orders {}"].assert_eq(&resolve(&template, true, &[]));
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use tracing::info;
 
 use super::{
     AdminError, Control,
-    arm::{Call, ChangeLock, path},
+    arm::{Call, ChangeLock, current_body, path},
     auth::AdminCaller,
     permissions::Permissions,
 };
@@ -67,8 +67,13 @@ async fn put_resource(control: &Control, resource: &DeclaredResource) -> AdminRe
         vec![Grant::for_server(TokenRole::Admin)],
     );
     let call = Call::new(control, permissions, &target, body.as_bytes(), lock);
+    // A PUT that is not made need not be valid.
+    let get = target.route.operation(&Method::GET);
+    if resource.only_if_not_exists && current_body(get, call).await.is_some() {
+        return Ok(Applied::Unchanged);
+    }
     let difference = operation.compute_difference(call).await?;
-    if difference.exists && (difference.changes.is_empty() || resource.only_if_not_exists) {
+    if difference.exists && difference.changes.is_empty() {
         return Ok(Applied::Unchanged);
     }
     operation.handle_call(call).await?;

@@ -20,7 +20,7 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 
 use super::{AdminError, Control, query, session, topic_filter::find_topic_by_id};
-use crate::{AdminResult, model::refuse_value, respond_json};
+use crate::{AdminResult, metrics::LEAD, model::refuse_value, respond_json};
 use gridhook_api::history::{DestinationHistory, HistoryReport};
 use gridhook_engine::control::registry::SubscriptionSnapshot;
 use gridhook_event::{PartitionId, SubscriptionId, SubscriptionKey, Timestamp};
@@ -69,6 +69,13 @@ enum Scope {
     Server,
     Topic(PartitionId),
     Subscription(SubscriptionKey),
+}
+
+struct RankedSample {
+    /// The recent activity of the scope.
+    score: f64,
+    scope: Scope,
+    sample: Sample,
 }
 
 /// The recorded history, and what is recorded next.
@@ -204,6 +211,7 @@ impl Control {
         let mut topic_samples = Vec::new();
         let mut subscription_samples = Vec::new();
         for topic in &topics {
+            let mut topic_score = 0.0;
             let mut of_topic = Sample::default();
             of_topic.counters[PUBLISHED] = topic.accepted_totals().count;
             for snapshot in topic.snapshots() {
@@ -214,23 +222,35 @@ impl Control {
                 let sample = sample_of(&snapshot);
                 // Published events are counted by the topic.
                 add(&mut of_topic, &sample, DELIVERED);
+                let score = selection.score(key);
+                topic_score += score;
                 if selection.is_named(key) {
-                    subscription_samples.push((Scope::Subscription(key), sample));
+                    let scope = Scope::Subscription(key);
+                    subscription_samples.push(RankedSample {
+                        score,
+                        scope,
+                        sample,
+                    });
                 }
             }
             add(&mut server, &of_topic, PUBLISHED);
             if selection.is_topic_named(topic.partition()) {
-                topic_samples.push((Scope::Topic(topic.partition()), of_topic));
+                topic_samples.push(RankedSample {
+                    score: topic_score,
+                    scope: Scope::Topic(topic.partition()),
+                    sample: of_topic,
+                });
             }
         }
         drop(selection);
-        topic_samples.truncate(TOPICS_MAX);
-        subscription_samples.truncate(SUBSCRIPTIONS_MAX);
+        let history = &mut self.history.lock().history;
+        keep_most_active(&mut topic_samples, TOPICS_MAX, history);
+        keep_most_active(&mut subscription_samples, SUBSCRIPTIONS_MAX, history);
+        let named = topic_samples.into_iter().chain(subscription_samples);
         let samples = iter::once((Scope::Server, server))
-            .chain(topic_samples)
-            .chain(subscription_samples);
+            .chain(named.map(|ranked| (ranked.scope, ranked.sample)));
         let seconds = now.since(Timestamp(0)).as_secs();
-        self.history.lock().history.add_samples(seconds, samples);
+        history.add_samples(seconds, samples);
     }
 }
 
@@ -238,6 +258,21 @@ impl Recorder {
     fn lock(&self) -> MutexGuard<'_, RecorderState> {
         self.0.lock()
     }
+}
+
+/// Removes the samples of the least active scopes. A scope with a history loses it only to one that
+/// is twice as active.
+fn keep_most_active(samples: &mut Vec<RankedSample>, count: usize, history: &History<Scope>) {
+    if samples.len() <= count {
+        return;
+    }
+    for ranked in &mut *samples {
+        if history.contains(&ranked.scope) {
+            ranked.score *= LEAD;
+        }
+    }
+    samples.sort_by(|one, other| other.score.total_cmp(&one.score));
+    samples.truncate(count);
 }
 
 /// Replaces the file. After a crash of the machine it may be cut off, and is ignored then.

@@ -377,9 +377,11 @@ pub fn read(
 
 fn is_parameter_file(value: &Value) -> bool {
     let schema = value["$schema"].as_str().unwrap_or_default();
-    schema
+    // Deployments to a subscription have a schema of their own.
+    let names_parameters = schema
         .to_ascii_lowercase()
-        .contains("/deploymentparameters.json")
+        .contains("deploymentparameters.json");
+    names_parameters && value.get("resources").is_none()
 }
 
 /// Reads a template.

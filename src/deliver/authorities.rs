@@ -4,15 +4,22 @@
 //! so that new ones apply to the next connection. It verifies as the verifiers of rustls do, and
 //! there is no switch. Files that cannot be used leave the last authorities in use. The authorities
 //! of the machine are read again together with a changed file only.
+//!
+//! A resumed session verifies no certificate. After the first change no session is resumed.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use parking_lot::RwLock;
 
 use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, NamedGroup, RootCertStore,
+    SignatureScheme,
     client::{
-        WebPkiServerVerifier,
+        ClientSessionMemoryCache, ClientSessionStore, Resumption, Tls12ClientSessionValue,
+        Tls13ClientSessionValue, WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
     crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
@@ -28,6 +35,9 @@ use crate::{
     watched_files::{FilesChange, WatchedFiles},
 };
 
+/// Number of sessions in a store, as the default of rustls.
+const SESSIONS_KEPT: usize = 256;
+
 /// The authorities of the certificates of servers, and in a cluster those of clients.
 #[derive(Debug)]
 pub struct Authorities {
@@ -36,6 +46,8 @@ pub struct Authorities {
     provider: Arc<CryptoProvider>,
     /// [`None`] without any authority.
     verifiers: RwLock<Option<Verifiers>>,
+    /// Whether other authorities were trusted before.
+    have_changed: Arc<AtomicBool>,
 }
 
 #[derive(Clone, Debug)]
@@ -65,8 +77,17 @@ impl Authorities {
             files,
             verifiers: RwLock::new(build_verifiers(store, &provider)?),
             provider,
+            have_changed: Arc::default(),
         };
         Ok((authorities, count))
+    }
+
+    /// A store of its own for the sessions of a client that uses these authorities.
+    pub fn create_resumption(&self) -> Resumption {
+        Resumption::store(Arc::new(ResumableSessions {
+            sessions: ClientSessionMemoryCache::new(SESSIONS_KEPT),
+            have_authorities_changed: Arc::clone(&self.have_changed),
+        }))
     }
 
     /// Reads the files, and trusts new authorities from the next connection on. Blocks.
@@ -80,11 +101,16 @@ impl Authorities {
         match store.and_then(|store| build_verifiers(store, &self.provider)) {
             Ok(verifiers) => {
                 *self.verifiers.write() = verifiers;
+                self.have_changed.store(true, Ordering::Release);
+                self.files.note_used();
                 tracing::info!(roots = ?self.roots, "authorities replaced");
                 "new"
             }
             Err(error) => {
-                tracing::error!(%error, "new authorities cannot be used; the last ones stay in use");
+                if self.files.note_unusable(&error) {
+                    tracing::error!(%error, "new authorities cannot be used; the last ones stay in \
+                        use");
+                }
                 "not usable"
             }
         }
@@ -120,6 +146,62 @@ impl Authorities {
     fn schemes(&self) -> Vec<SignatureScheme> {
         let algorithms = &self.provider.signature_verification_algorithms;
         algorithms.supported_schemes()
+    }
+}
+
+/// Sessions that can be resumed until the authorities change.
+///
+/// A resumption brings further tickets, so that sessions would keep a removed authority in use for
+/// ever. Emptying the store is not enough: a connection from before the change can bring tickets
+/// after it, and rustls does not tell of which connection a ticket is.
+#[derive(Debug)]
+struct ResumableSessions {
+    sessions: ClientSessionMemoryCache,
+    have_authorities_changed: Arc<AtomicBool>,
+}
+
+impl ResumableSessions {
+    fn may_resume(&self) -> bool {
+        !self.have_authorities_changed.load(Ordering::Acquire)
+    }
+}
+
+impl ClientSessionStore for ResumableSessions {
+    fn set_kx_hint(&self, server_name: ServerName<'static>, group: NamedGroup) {
+        self.sessions.set_kx_hint(server_name, group);
+    }
+
+    fn kx_hint(&self, server_name: &ServerName<'_>) -> Option<NamedGroup> {
+        self.sessions.kx_hint(server_name)
+    }
+
+    fn set_tls12_session(&self, server_name: ServerName<'static>, value: Tls12ClientSessionValue) {
+        self.sessions.set_tls12_session(server_name, value);
+    }
+
+    fn tls12_session(&self, server_name: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        let session = self.sessions.tls12_session(server_name);
+        session.filter(|_| self.may_resume())
+    }
+
+    fn remove_tls12_session(&self, server_name: &ServerName<'static>) {
+        self.sessions.remove_tls12_session(server_name);
+    }
+
+    fn insert_tls13_ticket(
+        &self,
+        server_name: ServerName<'static>,
+        value: Tls13ClientSessionValue,
+    ) {
+        self.sessions.insert_tls13_ticket(server_name, value);
+    }
+
+    fn take_tls13_ticket(
+        &self,
+        server_name: &ServerName<'static>,
+    ) -> Option<Tls13ClientSessionValue> {
+        let session = self.sessions.take_tls13_ticket(server_name);
+        session.filter(|_| self.may_resume())
     }
 }
 

@@ -84,7 +84,7 @@ impl MinimumTlsVersion {
     }
 }
 
-/// Trusted authorities, and the client certificate. Loaded once, shared by all clients.
+/// Trusted authorities, and the client certificate. Shared by all clients.
 #[derive(Clone, Debug)]
 pub struct TlsTrust {
     authorities: Arc<Authorities>,
@@ -151,7 +151,7 @@ impl TlsTrust {
         for config in [&mut config, &mut strict] {
             config.client_auth_cert_resolver = shown.clone();
             // A session of another certificate must not be resumed.
-            config.resumption = rustls::client::Resumption::default();
+            config.resumption = self.authorities.create_resumption();
         }
         Ok(Self {
             authorities: Arc::clone(&self.authorities),
@@ -206,6 +206,7 @@ fn client_config(
         .dangerous()
         .with_custom_certificate_verifier(Arc::clone(authorities) as _)
         .with_no_client_auth();
+    config.resumption = authorities.create_resumption();
     // Not h2: awc reuses an HTTP/2 connection without checking it, and `socket` follows one request
     // on a connection.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];

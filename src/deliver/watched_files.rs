@@ -21,9 +21,12 @@ pub struct WatchedFiles {
 
 #[derive(Debug, Default)]
 struct Look {
-    contents: Vec<Vec<u8>>,
+    /// [`None`] if they could not be used.
+    contents: Option<Vec<Vec<u8>>>,
     /// Why the files could not be read.
     error: Option<String>,
+    /// Why they could not be used.
+    unusable: Option<String>,
 }
 
 impl WatchedFiles {
@@ -54,13 +57,30 @@ impl WatchedFiles {
             }
             Ok(contents) => {
                 last_look.error = None;
-                if last_look.contents == contents {
+                if last_look.contents.as_ref() == Some(&contents) {
                     return FilesChange::Unchanged;
                 }
-                last_look.contents = contents;
+                last_look.contents = Some(contents);
                 FilesChange::New
             }
         }
+    }
+
+    /// Notes that the files that are new could not be used. They count as new at the next look,
+    /// too: they may have been written while they were loaded. Returns whether the error is another
+    /// one than the last time.
+    pub fn note_unusable(&self, error: &impl ToString) -> bool {
+        let error = Some(error.to_string());
+        let mut last_look = self.last_look.lock();
+        last_look.contents = None;
+        let is_other = last_look.unusable != error;
+        last_look.unusable = error;
+        is_other
+    }
+
+    /// Notes that the files that are new are in use.
+    pub fn note_used(&self) {
+        self.last_look.lock().unusable = None;
     }
 
     fn read(&self) -> Result<Vec<Vec<u8>>, String> {

@@ -157,6 +157,11 @@ impl<K: Hash + Eq> History<K> {
         Some((first * length, (first..current).map(step).collect()))
     }
 
+    /// Whether a scope has a history.
+    pub fn contains(&self, scope: &K) -> bool {
+        self.tracks.contains_key(scope)
+    }
+
     /// The scopes that have a history.
     pub fn scopes(&self) -> impl Iterator<Item = &K> {
         self.tracks.keys()

@@ -206,11 +206,19 @@ pub(super) struct KeySetSource {
 impl KeySetSource {
     /// Reads the keys again and returns their number.
     pub(super) async fn read(&self) -> Result<usize, IssuerError> {
-        match &self.issuer.keys {
-            KeySource::File(_) => read_file(&self.issuer, &self.keys),
-            KeySource::Web(url) => fetch_keys(&self.client, url, &self.keys).await,
-        }
+        let count = match &self.issuer.keys {
+            KeySource::File(_) => read_file(&self.issuer, &self.keys)?,
+            KeySource::Web(url) => fetch_keys(&self.client, url, &self.keys).await?,
+        };
+        actix_rt::spawn(note_outdated_later(Arc::clone(&self.keys)));
+        Ok(count)
     }
+}
+
+/// Ends the time in which the keys that were just read are taken for all keys of the issuer.
+async fn note_outdated_later(keys: Arc<Keyring>) {
+    tokio::time::sleep(PAUSE).await;
+    keys.note_outdated();
 }
 
 async fn refresh_keys(source: Rc<KeySetSource>) {
@@ -222,7 +230,6 @@ async fn refresh_keys(source: Rc<KeySetSource>) {
                 info!(issuer = issuer.name, count, "issuer keys loaded");
                 pause = FAILURE_PAUSE;
                 tokio::time::sleep(PAUSE).await;
-                keys.note_outdated();
                 tokio::select! {
                     () = tokio::time::sleep(issuer.refresh.saturating_sub(PAUSE)) => {}
                     () = keys.wait_for_unknown_key() => {}

@@ -17,7 +17,7 @@ use std::{
 use parking_lot::RwLock;
 
 #[cfg(feature = "nats")]
-use rustls::ClientConfig;
+use rustls::{ClientConfig, client::Resumption, server::NoServerSessionStorage};
 use rustls::{
     ServerConfig, SignatureScheme,
     client::ResolvesClientCert,
@@ -104,12 +104,15 @@ impl ReloadableCertificate {
         match read_certified_key(&self.certificate, &self.key) {
             Ok(fresh) => {
                 *self.current.write() = Arc::new(fresh);
+                self.files.note_used();
                 tracing::info!(path = %self.certificate.display(), "certificate replaced");
                 "new"
             }
             Err(error) => {
-                tracing::error!(%error, "a new certificate cannot be used; the last one stays in \
-                    use");
+                if self.files.note_unusable(&error) {
+                    tracing::error!(%error, "a new certificate cannot be used; the last one stays \
+                        in use");
+                }
                 "not usable"
             }
         }
@@ -174,15 +177,19 @@ impl NodeTls {
         let authorities = Arc::new(Authorities::load(&roots)?.0);
         let provider = Arc::new(ring::default_provider());
         let versions = MinimumTlsVersion::Tls13.and_later();
-        let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)?
             .with_client_cert_verifier(Arc::clone(&authorities) as _)
             .with_cert_resolver(Arc::clone(&certificate) as Arc<dyn ResolvesServerCert>);
-        let client = ClientConfig::builder_with_provider(provider)
+        // Neither end verifies the certificate of a resumed session.
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        let mut client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)?
             .dangerous()
             .with_custom_certificate_verifier(Arc::clone(&authorities) as _)
             .with_client_cert_resolver(Arc::clone(&certificate) as Arc<dyn ResolvesClientCert>);
+        client.resumption = Resumption::disabled();
         Ok(Self {
             certificate,
             authorities,

@@ -197,7 +197,8 @@ impl Batch {
 /// Why a call of a store failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The disk is full and nothing was written. Writes succeed again once there is space.
+    /// The disk is full and nothing was written. Writes succeed again once there is space, or, if
+    /// [`Store::is_full_despite_space`] stays, after the next opening.
     #[error("the disk of the data folder is full")]
     Full,
     /// A record, or the store itself, is damaged.

@@ -17,6 +17,8 @@
 //! - A new store is made under another name and renamed, so it appears whole or not at all.
 //! - A store is not opened if its format is newer, if it recovered less than was acknowledged, or
 //!   if it is damaged. A full disk does not prevent opening.
+//! - After a full disk it writes again by itself, unless RocksDB had to begin a write-ahead log
+//!   then. Only another opening helps after that.
 //!
 //! A write that returned [`StoreError::Full`] is not in the store. If the process dies before
 //! RocksDB has recovered from the full disk, the write may be there after all, like any write
@@ -554,7 +556,7 @@ impl Store for RocksStore {
 
     fn is_full_despite_space(&self) -> bool {
         let is_full = self.full.load(Ordering::Acquire);
-        is_full && self.folder.has_room_for_ballast().unwrap_or(false)
+        is_full && self.folder.has_space_to_write().unwrap_or(false)
     }
 
     fn note_watermark(&self) -> Result<(), StoreError> {

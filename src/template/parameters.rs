@@ -133,9 +133,11 @@ fn read_input(
 /// Parses the text of a parameter that is no string. A boolean is in any case, as with `az`:
 /// PowerShell writes `True`. An error is what the text should be.
 fn parse_text(kind: &str, text: &str) -> Result<Value, &'static str> {
+    let text = text.trim();
     match kind {
         "bool" if text.eq_ignore_ascii_case("true") => Ok(Value::Bool(true)),
         "bool" if text.eq_ignore_ascii_case("false") => Ok(Value::Bool(false)),
+        "bool" if text == "null" => Ok(Value::Null),
         "bool" => Err("true or false"),
         "int" => serde_json::from_str(text).map_err(|_| "a whole number"),
         _ => serde_json::from_str(text).map_err(|_| "JSON"),

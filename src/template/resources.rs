@@ -122,7 +122,7 @@ impl Place {
 }
 
 /// The action of a deployment that returns its secure outputs. Bicep calls it for them.
-const SECURE_OUTPUTS: &str = "listOutputsWithSecureValues";
+pub(super) const SECURE_OUTPUTS: &str = "listOutputsWithSecureValues";
 
 /// The outputs and parameters of a template.
 #[derive(Default)]

@@ -9,7 +9,10 @@ use gridhook::{
     },
     policy::outcome::{Failure, Outcome},
 };
-use rustls::ServerConfig;
+use rustls::{
+    ClientConfig, ClientConnection, HandshakeKind, ServerConfig, ServerConnection,
+    SupportedProtocolVersion,
+};
 use tempfile::TempDir;
 
 use super::{AMPLE, BRIEF, eventually, options, post_to, trusting};
@@ -122,7 +125,9 @@ async fn new_authorities_apply_to_the_next_connection() {
     let authorities = trust.authorities();
     assert_eq!(authorities.reload(), "unchanged");
     std::fs::write(&file, &next.pem()[..200]).expect("written");
-    assert_eq!(authorities.reload(), "not usable");
+    for _ in 0..2 {
+        assert_eq!(authorities.reload(), "not usable", "it is read again");
+    }
     std::fs::remove_file(&file).expect("removed");
     assert_eq!(authorities.reload(), "not readable");
     assert_eq!(post().await.outcome, Outcome::Failed(Failure::SocketError));
@@ -131,6 +136,73 @@ async fn new_authorities_apply_to_the_next_connection() {
     assert_eq!(authorities.reload(), "unchanged");
     let response = post().await;
     assert_eq!(response.outcome, Outcome::Delivered, "{}", response.detail);
+}
+
+/// Connects in memory. Returns how, or why the client refuses the server.
+fn connect_once(
+    client: &Arc<ClientConfig>,
+    server: &Arc<ServerConfig>,
+) -> Result<HandshakeKind, rustls::Error> {
+    let name = "localhost".try_into().expect("a name");
+    let mut client = ClientConnection::new(Arc::clone(client), name).expect("a client");
+    let mut server = ServerConnection::new(Arc::clone(server)).expect("a server");
+    // The tickets of TLS 1.3 follow the handshake.
+    while client.is_handshaking() || server.wants_write() || client.wants_write() {
+        let mut bytes = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut bytes).expect("bytes");
+        }
+        server.read_tls(&mut bytes.as_slice()).expect("bytes");
+        server.process_new_packets().expect("a server takes all");
+        let mut bytes = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut bytes).expect("bytes");
+        }
+        client.read_tls(&mut bytes.as_slice()).expect("bytes");
+        client.process_new_packets()?;
+    }
+    Ok(client.handshake_kind().expect("a handshake"))
+}
+
+fn assert_no_resumption_after_removal(version: &'static SupportedProtocolVersion) {
+    let (folder, first) = known();
+    let server = first.endpoint("localhost", &[version]);
+    let file = folder.path().join("ca.pem");
+    let trust = TlsTrust::load_roots(&[TrustRoots::File(file.clone())], MinimumTlsVersion::Tls12)
+        .expect("an authority");
+    first.issue("shop").write(folder.path(), "shop");
+    let path = |name: &str| folder.path().join(name);
+    let with_certificate = trust
+        .with_client_certificate(&path("shop.crt"), &path("shop.key"))
+        .expect("a certificate");
+    let clients = [trust.config(), with_certificate.config()];
+    for client in &clients {
+        let first_connection = connect_once(client, &server);
+        assert!(
+            matches!(
+                first_connection,
+                Ok(HandshakeKind::Full | HandshakeKind::FullWithHelloRetryRequest)
+            ),
+            "a client certificate has sessions of its own: {first_connection:?}"
+        );
+        assert_eq!(connect_once(client, &server), Ok(HandshakeKind::Resumed));
+    }
+    std::fs::write(&file, Authority::new().pem()).expect("written");
+    assert_eq!(trust.authorities().reload(), "new");
+    for client in &clients {
+        let error = connect_once(client, &server).expect_err("the authority was removed");
+        // The authorities of the tests have one name.
+        assert!(
+            matches!(error, rustls::Error::InvalidCertificate(_)),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_session_with_a_removed_authority_is_not_resumed() {
+    assert_no_resumption_after_removal(&rustls::version::TLS12);
+    assert_no_resumption_after_removal(&rustls::version::TLS13);
 }
 
 #[actix_rt::test]

@@ -178,3 +178,24 @@ fn a_store_on_a_full_disk_is_opened_by_its_ballast() {
     assert_eq!(jobs(&store), 100);
     assert!(store.is_short_of_space());
 }
+
+/// The process ends so that the next start helps, which then has files to make.
+#[test]
+fn a_store_without_a_free_inode_has_no_space_however_many_bytes_are_free() {
+    let Some(disk) = Mount::with_inodes(200) else {
+        return;
+    };
+    let store = open(&disk);
+    write(&store, 0).expect("there is space");
+    let folder = disk.path().join("others");
+    fs::create_dir(&folder).expect("a folder");
+    for file in 0.. {
+        if fs::write(folder.join(file.to_string()), "").is_err() {
+            break;
+        }
+    }
+    write_until_full(&store, 1);
+    assert!(!store.is_full_despite_space());
+    fs::remove_dir_all(&folder).expect("removed");
+    assert!(store.is_full_despite_space());
+}

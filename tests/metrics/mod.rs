@@ -10,6 +10,10 @@ mod windows;
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
+use gridhook::{
+    config::Editions,
+    policy::outcome::{Outcome, Reason},
+};
 use serde_json::Value;
 
 use crate::support::{
@@ -91,6 +95,40 @@ fn figures(server: &Server, topic: &str, name: &str) -> Samples {
 fn assert_figures(figures: &Samples, expected: &[(&str, f64)]) {
     for (name, value) in expected {
         assert_eq!(figures.get(*name), Some(value), "{name}: {figures:#?}");
+    }
+}
+
+/// A counter that begins with its first event shows no increase, so that no alert would fire.
+#[test]
+fn each_reason_for_which_an_edition_gives_events_up_begins_with_zero() {
+    let sink = Sink::start();
+    let server = Server::start(&[]);
+    server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "all", &SubscriptionSpec::new(&sink.url("/all")));
+    let figures = figures(&server, "orders", "all");
+    let editions = Editions::load(None, None).expect("the editions of the program");
+    for name in editions.names() {
+        let edition = editions.get(name).expect("an edition");
+        for rules in [&edition.webhook, &edition.resource] {
+            let mut outcomes: Vec<Outcome> = rules
+                .never_retried_without_status
+                .iter()
+                .map(|failure| Outcome::Failed(*failure))
+                .collect();
+            let statuses = rules
+                .never_retried
+                .iter()
+                .chain(&rules.never_retried_with_dead_letter);
+            outcomes.extend(statuses.map(|status| Outcome::from_status(*status)));
+            for outcome in outcomes {
+                let Outcome::Failed(failure) = outcome else {
+                    panic!("{name}: {outcome:?} is no failure");
+                };
+                let reason = Reason::Undeliverable(failure);
+                let series = format!("dropped_events_total{{reason=\"{reason}\"}}");
+                assert_figures(&figures, &[(&*series, 0.0)]);
+            }
+        }
     }
 }
 

@@ -627,19 +627,25 @@ fn resources_that_wait_for_others_are_counted_with_those_before_them() {
 
 #[test]
 fn a_resource_that_is_only_created_is_left_as_it_is() {
-    let server = Server::start(&[]);
-    let file = |team: &str| {
+    // The schema of a topic cannot be changed, so a PUT of another one would be refused.
+    let file = |team: &str, schema: &str| {
         template_of(&serde_json::json!([{
             "type": "Microsoft.EventGrid/topics", "name": "orders", "tags": {"team": team},
-            "@options": {"onlyIfNotExists": []},
+            "properties": {"inputSchema": schema}, "@options": {"onlyIfNotExists": []},
         }]))
     };
-    applied(&server, &file("a"), &["--yes"]);
-    let again = applied(&server, &file("b"), &["--yes"]);
+    let at_start = file("a", "EventGridSchema");
+    let path = at_start.path();
+    let mut server = Server::start(&[("SERVER__APPLY", path.to_str().expect("text"))]);
+    let other = file("b", "CloudEventSchemaV1_0");
+    fs::copy(other.path(), path).expect("a file");
+    server.kill_9();
+    server.restart();
+    let again = applied(&server, &other, &["--yes"]);
     assert_eq!(again, "no changes: 1 resource matches the file");
     let deployment = serde_json::json!({"properties": {
         "mode": "Incremental",
-        "template": serde_json::from_str::<Value>(&fs::read_to_string(file("c").path()).expect("text"))
+        "template": serde_json::from_str::<Value>(&fs::read_to_string(other.path()).expect("text"))
             .expect("JSON"),
     }});
     let group = "/subscriptions/local/resourceGroups/dev/providers";

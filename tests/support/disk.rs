@@ -25,6 +25,12 @@ impl Mount {
         Self::with_arguments(&["-t", "tmpfs", "-o", &format!("size={mebibytes}m"), "tmpfs"])
     }
 
+    /// Mounts a file system in memory with this number of files.
+    pub(crate) fn with_inodes(inodes: u32) -> Option<Self> {
+        let options = format!("size=512m,nr_inodes={inodes}");
+        Self::with_arguments(&["-t", "tmpfs", "-o", &options, "tmpfs"])
+    }
+
     /// Mounts a file system in memory that cannot allocate space in advance.
     pub(crate) fn ramfs() -> Option<Self> {
         Self::with_arguments(&["-t", "ramfs", "ramfs"])

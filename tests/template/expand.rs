@@ -424,13 +424,15 @@ fn a_resource_has_the_secure_output_of_a_nested_deployment() {
     let template = json!({"languageVersion": "2.0", "resources": {
         "topic": {"type": "Microsoft.EventGrid/topics", "name": "orders", "tags": {
             "code": "[listOutputsWithSecureValues('inner', '2025-04-01').code]",
+            "same": "[listoutputswithsecurevalues('inner', '2025-04-01').code]",
         }},
         "inner": {"type": "Microsoft.Resources/deployments", "name": "inner", "properties": {
             "mode": "Incremental", "expressionEvaluationOptions": {"scope": "inner"}, "template": nested,
         }},
     }});
     let expansion = expanded(&template, &json!({}));
-    assert_eq!(expansion.resources[0].body["tags"]["code"], "swordfish");
+    let tags = json!({"code": "swordfish", "same": "swordfish"});
+    assert_eq!(expansion.resources[0].body["tags"], tags);
     assert_eq!(expansion.secrets, ["swordfish"]);
 }
 

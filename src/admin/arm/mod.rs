@@ -258,7 +258,7 @@ fn lock_key(path: &ArmPath) -> Option<String> {
 }
 
 /// The body of the resource's GET; [`None`] if it does not exist.
-async fn current_body(get: Option<&ArmOperation>, call: Call<'_>) -> Option<Bytes> {
+pub(crate) async fn current_body(get: Option<&ArmOperation>, call: Call<'_>) -> Option<Bytes> {
     let response = get?
         .handle_call(call)
         .await

@@ -239,6 +239,8 @@ fn is_final(reason: Reason) -> bool {
                 | Failure::NotFound
                 | Failure::PayloadTooLarge
                 | Failure::TransformationFailed
+                // An edition names further statuses, such as 414.
+                | Failure::GenericError
         ),
         _ => true,
     }

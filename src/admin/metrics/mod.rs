@@ -27,6 +27,7 @@ use actix_web::{
 use parking_lot::{Mutex, RwLock};
 
 pub(super) use self::figures::CombineCounts;
+pub(crate) use self::series::LEAD;
 pub use self::series::SeriesLimits;
 use self::{figures::SubscriptionFigures, scrape::NamedSubscription, series::SeriesSelection};
 use super::{Control, admin_token::AdminToken, arm::Call, cluster::ClusterContext};

@@ -18,7 +18,7 @@ const HALF_LIFE_SECONDS: f64 = 600.0;
 
 /// Factor by which another event subscription has to be more active to replace one with series of
 /// its own.
-const LEAD: f64 = 2.0;
+pub(crate) const LEAD: f64 = 2.0;
 
 /// Maximum numbers with series of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +151,11 @@ impl SeriesSelection {
     /// Whether an event subscription has series of its own.
     pub(crate) fn is_named(&self, key: SubscriptionKey) -> bool {
         self.named.contains(&key)
+    }
+
+    /// The recent activity of an event subscription.
+    pub(crate) fn score(&self, key: SubscriptionKey) -> f64 {
+        self.activities.get(&key).map_or(0.0, |last| last.score)
     }
 
     /// Whether a topic has series of its own.

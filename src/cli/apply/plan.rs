@@ -70,6 +70,10 @@ impl ApplyPlan {
                 .is_some_and(|parent| new.contains(&parent.to_ascii_lowercase()));
             let (difference, precondition) = if is_below_new {
                 (declared_values(resource), Precondition::None)
+            } else if resource.only_if_not_exists && does_exist(server, resource).await? {
+                // A PUT that is not made need not be valid.
+                plan.unchanged += 1;
+                continue;
             } else {
                 what_if(server, resource).await?
             };
@@ -77,7 +81,7 @@ impl ApplyPlan {
             let Difference {
                 exists, changes, ..
             } = difference;
-            if exists && (changes.is_empty() || resource.only_if_not_exists) {
+            if exists && changes.is_empty() {
                 plan.unchanged += 1;
                 continue;
             }
@@ -233,6 +237,14 @@ fn add_values(at: &str, value: &Value, changes: &mut Vec<ValueChange>) {
 }
 
 /// The changes, and the ETag of the resource before them.
+async fn does_exist(server: &ServerClient, resource: &DeclaredResource) -> ClientResult<bool> {
+    match server.get_plain::<Value>(&resource.control_path()).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.has_status(StatusCode::NOT_FOUND) => Ok(false),
+        Err(error) => Err(name_resource(error, resource)),
+    }
+}
+
 async fn what_if(
     server: &ServerClient,
     resource: &DeclaredResource,

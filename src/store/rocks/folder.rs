@@ -51,6 +51,9 @@ const BALLAST: u64 = 4 * BUFFER as u64;
 /// more.
 const SHARE: u64 = 2;
 
+/// More files than the next start and a flush make.
+const FREE_INODES_MIN: u64 = 64;
+
 /// A data folder that this process has locked.
 #[derive(Debug)]
 pub(super) struct DataFolder {
@@ -278,7 +281,7 @@ impl DataFolder {
         if self.has_ballast() {
             return Ok(true);
         }
-        if !self.has_room_for_ballast()? {
+        if self.free_bytes()? < SHARE * BALLAST {
             return Ok(false);
         }
         if self.lacks_ballast.load(Ordering::Relaxed) {
@@ -293,8 +296,13 @@ impl DataFolder {
         }
     }
 
-    pub(super) fn has_room_for_ballast(&self) -> io::Result<bool> {
-        Ok(self.free_bytes()? >= SHARE * BALLAST)
+    /// Whether a store could write now. Free bytes alone do not say so: a file system can lack
+    /// inodes, and btrfs has bytes that no file can get.
+    pub(super) fn has_space_to_write(&self) -> io::Result<bool> {
+        let volume = statvfs(&self.path)?;
+        // A file system without a limit of inodes says zero.
+        let has_inodes = volume.f_files == 0 || volume.f_favail >= FREE_INODES_MIN;
+        Ok(has_inodes && self.ensure_ballast()?)
     }
 
     fn make_ballast(&self) -> io::Result<()> {

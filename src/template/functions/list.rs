@@ -1,5 +1,7 @@
 //! Functions of arrays and objects, and those that also take strings.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use super::{Arguments, Evaluated, Function, MANY, eager_function};
@@ -129,12 +131,14 @@ fn flatten(args: &Arguments<'_>) -> Evaluated {
 
 fn intersection(args: &Arguments<'_>) -> Evaluated {
     if args.value_argument(0)?.is_array() {
+        let mut others: Vec<HashSet<&Value>> = Vec::new();
+        for index in 1..args.len() {
+            others.push(args.list_argument(index)?.iter().collect());
+        }
+        let mut seen: HashSet<&Value> = HashSet::new();
         let mut common: Vec<Value> = Vec::new();
         for one in args.list_argument(0)? {
-            let is_in_all = (1..args.len())
-                .map(|index| Ok(args.list_argument(index)?.contains(one)))
-                .collect::<Result<Vec<_>, _>>()?;
-            if is_in_all.into_iter().all(|is_in| is_in) && !common.contains(one) {
+            if others.iter().all(|other| other.contains(one)) && seen.insert(one) {
                 common.push(one.clone());
             }
         }
@@ -236,10 +240,11 @@ fn from_end(args: &Arguments<'_>) -> Result<Option<Value>, crate::EvaluationErro
 /// All elements of arrays once, or objects merged in depth.
 fn union(args: &Arguments<'_>) -> Evaluated {
     if args.value_argument(0)?.is_array() {
+        let mut seen: HashSet<&Value> = HashSet::new();
         let mut all: Vec<Value> = Vec::new();
         for index in 0..args.len() {
             for one in args.list_argument(index)? {
-                if !all.contains(one) {
+                if seen.insert(one) {
                     all.push(one.clone());
                 }
             }

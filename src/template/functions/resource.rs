@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{Arguments, Evaluated, EvaluationScope, Expression, Function, MANY, scoped_function};
-use crate::{ENVIRONMENT_PATH, EvaluationError, StateKey};
+use crate::{ENVIRONMENT_PATH, EvaluationError, StateKey, resources::SECURE_OUTPUTS};
 
 #[rustfmt::skip]
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -233,7 +233,10 @@ pub(super) fn list_action(
     let begin = name
         .get(..4)
         .filter(|begin| begin.eq_ignore_ascii_case("list"))?;
-    let action = format!("{}{}", begin.to_ascii_lowercase(), &name[4..]);
+    let mut action = format!("{}{}", begin.to_ascii_lowercase(), &name[4..]);
+    if action.eq_ignore_ascii_case(SECURE_OUTPUTS) {
+        action = SECURE_OUTPUTS.to_owned();
+    }
     Some(evaluate_action(scope, action, arguments))
 }
 

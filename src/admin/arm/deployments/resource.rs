@@ -63,11 +63,14 @@ impl ResourceTarget {
     }
 
     async fn compute_difference(&self, call: Call<'_>) -> AdminResult<Difference> {
-        let mut difference = self.operation.compute_difference(call).await?;
-        if difference.exists && self.only_if_not_exists {
-            difference.changes.clear();
+        // A PUT that is not made need not be valid.
+        if self.only_if_not_exists && self.show(call).await.is_some() {
+            return Ok(Difference {
+                exists: true,
+                ..Difference::default()
+            });
         }
-        Ok(difference)
+        self.operation.compute_difference(call).await
     }
 
     /// The record that the PUT of a topic or domain would make, if it would.

@@ -463,7 +463,7 @@ pub(in crate::node) fn load_nats_tls(
             key.clone(),
         )?);
         tls.client_auth_cert_resolver = Arc::clone(&certificate) as _;
-        tls.resumption = rustls::client::Resumption::default();
+        tls.resumption = trust.authorities().create_resumption();
         state.certificates.push(certificate);
     }
     Ok(Some(tls))
