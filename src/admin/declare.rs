@@ -73,7 +73,8 @@ async fn put_resource(control: &Control, resource: &DeclaredResource) -> AdminRe
         return Ok(Applied::Unchanged);
     }
     let difference = operation.compute_difference(call).await?;
-    if difference.exists && difference.changes.is_empty() {
+    let is_left = difference.changes.is_empty() || resource.only_if_not_exists;
+    if difference.exists && is_left {
         return Ok(Applied::Unchanged);
     }
     operation.handle_call(call).await?;

@@ -266,6 +266,8 @@ fn keep_most_active(samples: &mut Vec<RankedSample>, count: usize, history: &His
     if samples.len() <= count {
         return;
     }
+    // Of those without any activity, as all are at first, the ones with a history come first.
+    samples.sort_by_key(|ranked| !history.contains(&ranked.scope));
     for ranked in &mut *samples {
         if history.contains(&ranked.scope) {
             ranked.score *= LEAD;

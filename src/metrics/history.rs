@@ -157,9 +157,11 @@ impl<K: Hash + Eq> History<K> {
         Some((first * length, (first..current).map(step).collect()))
     }
 
-    /// Whether a scope has a history.
+    /// Whether a scope has a history, of this process or of an earlier one.
     pub fn contains(&self, scope: &K) -> bool {
+        let restored = self.restored.as_ref();
         self.tracks.contains_key(scope)
+            || restored.is_some_and(|restored| restored.rings.contains_key(scope))
     }
 
     /// The scopes that have a history.

@@ -538,7 +538,7 @@ where
         let now = Instant::now();
         let idle_max = self.forwarder.times.idle_max;
         let is_recent = |hop: &IdleHop<B>| now.duration_since(hop.since) < idle_max;
-        idle.retain(|known, hops| !known.is_former(&key) && hops.last().is_none_or(is_recent));
+        idle.retain(|known, hops| !known.is_former(&key) && hops.last().is_some_and(is_recent));
         let hops = idle.entry(key).or_default();
         if hops.len() >= IDLE_MAX {
             return;

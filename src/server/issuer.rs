@@ -210,15 +210,14 @@ impl KeySetSource {
             KeySource::File(_) => read_file(&self.issuer, &self.keys)?,
             KeySource::Web(url) => fetch_keys(&self.client, url, &self.keys).await?,
         };
-        actix_rt::spawn(note_outdated_later(Arc::clone(&self.keys)));
+        let keys = Arc::clone(&self.keys);
+        let read = keys.last_read();
+        actix_rt::spawn(async move {
+            tokio::time::sleep(PAUSE).await;
+            keys.note_outdated(read);
+        });
         Ok(count)
     }
-}
-
-/// Ends the time in which the keys that were just read are taken for all keys of the issuer.
-async fn note_outdated_later(keys: Arc<Keyring>) {
-    tokio::time::sleep(PAUSE).await;
-    keys.note_outdated();
 }
 
 async fn refresh_keys(source: Rc<KeySetSource>) {
@@ -238,7 +237,6 @@ async fn refresh_keys(source: Rc<KeySetSource>) {
             Err(error) => {
                 warn!(issuer = issuer.name, %error, "issuer keys not loaded; the last keys stay in \
                     use");
-                keys.note_outdated();
                 tokio::time::sleep(pause).await;
                 pause = PAUSE.min(2 * pause);
             }

@@ -391,7 +391,12 @@ fn a_token_with_an_unknown_key_is_not_refused_for_good_before_the_keys_are_read(
     assert_eq!(verdict(&bearer, &token), "good");
     let refusal = "The access token is signed with a key that the issuer does not have";
     assert_eq!(verdict(&bearer, &newer), refusal, "it was just read");
-    keys.note_outdated();
+    let first_read = keys.last_read();
+    keys.note_outdated(first_read);
     assert_eq!(verdict(&bearer, &token), "good");
     assert_eq!(verdict(&bearer, &newer), "try again");
+    keys.replace_keys(signer.set().to_string().as_bytes())
+        .expect("keys");
+    keys.note_outdated(first_read);
+    assert_eq!(verdict(&bearer, &newer), refusal, "it was read again");
 }

@@ -171,7 +171,7 @@ fn top_is_watched_in_a_terminal_which_is_as_it_was_afterwards() {
     assert!(screen.contains("probe"), "{screen}");
     terminal.press("d");
     terminal.wait_until("another order", |screen| {
-        screen.contains("sorted by dead letters")
+        screen.contains("sorted by events given up")
     });
     terminal.resize(60, 4);
     let screen = terminal.wait_until("a small screen", |screen| {

@@ -81,7 +81,9 @@ impl ApplyPlan {
             let Difference {
                 exists, changes, ..
             } = difference;
-            if exists && changes.is_empty() {
+            // Another client may have made it since.
+            let is_left = changes.is_empty() || resource.only_if_not_exists;
+            if exists && is_left {
                 plan.unchanged += 1;
                 continue;
             }
@@ -236,7 +238,6 @@ fn add_values(at: &str, value: &Value, changes: &mut Vec<ValueChange>) {
     }
 }
 
-/// The changes, and the ETag of the resource before them.
 async fn does_exist(server: &ServerClient, resource: &DeclaredResource) -> ClientResult<bool> {
     match server.get_plain::<Value>(&resource.control_path()).await {
         Ok(_) => Ok(true),
@@ -245,6 +246,7 @@ async fn does_exist(server: &ServerClient, resource: &DeclaredResource) -> Clien
     }
 }
 
+/// The changes, and the ETag of the resource before them.
 async fn what_if(
     server: &ServerClient,
     resource: &DeclaredResource,

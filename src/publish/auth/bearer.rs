@@ -15,7 +15,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -322,8 +322,9 @@ struct PublicKey {
 #[derive(Default)]
 pub struct Keyring {
     keys: RwLock<Vec<Arc<PublicKey>>>,
-    /// Whether the keys were read a short time ago.
-    is_current: AtomicBool,
+    /// The number of reads, and that of the last read that was too long ago.
+    reads: AtomicU64,
+    outdated_reads: AtomicU64,
     missing: Notify,
 }
 
@@ -363,14 +364,19 @@ impl Keyring {
         }
         let count = keys.len();
         *self.keys.write() = keys;
-        self.is_current.store(true, Ordering::Release);
+        self.reads.fetch_add(1, Ordering::Release);
         Ok(count)
     }
 
-    /// Notes that the issuer may have other keys by now. A token with an unknown key is then not
-    /// refused for good: clients do not repeat a request after 401.
-    pub fn note_outdated(&self) {
-        self.is_current.store(false, Ordering::Release);
+    /// The number of the last read.
+    pub fn last_read(&self) -> u64 {
+        self.reads.load(Ordering::Acquire)
+    }
+
+    /// Notes that the issuer may have other keys by now than those of this read. Until the next one, a
+    /// token with an unknown key is not refused for good: clients do not repeat a request after 401.
+    pub fn note_outdated(&self, read: u64) {
+        self.outdated_reads.fetch_max(read, Ordering::AcqRel);
     }
 
     /// Waits for a token with an unknown key, which may mean that the issuer has new keys.
@@ -394,7 +400,7 @@ impl Keyring {
         };
         matching_key.cloned().ok_or_else(|| {
             self.missing.notify_one();
-            if !self.is_current.load(Ordering::Acquire) {
+            if self.last_read() <= self.outdated_reads.load(Ordering::Acquire) {
                 return BearerProblem::UnknownKey;
             }
             BearerProblem::Refused(

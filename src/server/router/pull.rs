@@ -358,6 +358,9 @@ impl ThreadRouter {
                 loss.map(|()| *shard)
             })
             .collect();
+        // Parts that are lost one after the other are asked again together.
+        let mut lost = Vec::new();
+        let mut ask_lost_at = Instant::now();
         let response = loop {
             tokio::select! {
                 // A response that is here is read.
@@ -366,15 +369,22 @@ impl ThreadRouter {
                 () = polls.wait_until_canceled() => {
                     break self.cancel_poll(&address, id, exchange, losses).await;
                 }
-                lost = losses.next() => {
+                next = losses.next() => {
                     // A node that has lost all parts may hang.
-                    let Some(lost) = lost else {
+                    let Some(shard) = next else {
                         self.ended_polls.cancel_poll(&address, id);
                         break Err(ForwardError::OwnerChanged);
                     };
-                    let is_lost = |shard: &mut usize| *shard == lost;
-                    let lost: Vec<usize> = waiting.borrow_mut().extract_if(.., is_lost).collect();
-                    self.ask_again(turn, lost, Rc::clone(&polls), RETRY_PAUSE);
+                    if lost.is_empty() {
+                        ask_lost_at = Instant::now() + RETRY_PAUSE;
+                    }
+                    lost.push(shard);
+                }
+                () = sleep_until(ask_lost_at), if !lost.is_empty() => {
+                    let is_lost = |shard: &mut usize| lost.contains(shard);
+                    let asked: Vec<usize> = waiting.borrow_mut().extract_if(.., is_lost).collect();
+                    lost.clear();
+                    self.ask_again(turn, asked, Rc::clone(&polls), Duration::ZERO);
                 }
             }
         };
@@ -383,7 +393,10 @@ impl ThreadRouter {
             Ok(Some(response)) => drop(polls.responses.send((turn, response))),
             // Each further request would lock events that no client receives.
             Err(error @ (ForwardError::TooLarge | ForwardError::Unreadable)) => {
-                tracing::error!(%error, address, "the events of a node cannot be received");
+                if polls.responses.is_closed() {
+                    return;
+                }
+                tracing::error!(%error, address, "a request to receive events of a node failed");
                 let refusal = NodeResponse::Refused(unavailable_response(error));
                 polls.responses.send((turn, refusal)).ok();
             }
@@ -394,7 +407,7 @@ impl ThreadRouter {
         }
     }
 
-    /// Waits at the owners of these parts after a pause, unless that is canceled.
+    /// Waits at the owners of these parts after `pause`, unless that is canceled.
     fn ask_again(
         self: &Rc<Self>,
         turn: usize,

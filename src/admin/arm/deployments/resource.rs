@@ -70,7 +70,11 @@ impl ResourceTarget {
                 ..Difference::default()
             });
         }
-        self.operation.compute_difference(call).await
+        let mut difference = self.operation.compute_difference(call).await?;
+        if self.only_if_not_exists && difference.exists {
+            difference.changes.clear();
+        }
+        Ok(difference)
     }
 
     /// The record that the PUT of a topic or domain would make, if it would.
