@@ -76,15 +76,17 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
             "a cluster, one event a request: CPU of all an event",
             Shape::ONE,
             connections,
+            2.0,
         ),
         (
             "23",
             "a cluster, 100 events a request: CPU of all an event",
             Shape::HUNDRED,
             connections.min(4),
+            2.5,
         ),
     ];
-    let rows = shapes.map(|(number, what, shape, connections)| {
+    let rows = shapes.map(|(number, what, shape, connections, budget)| {
         let events = shape.events as u32;
         let targets = [ALONE, NODES.start]
             .map(|server| [stage.topic(server, &format!("of{events}"), &endpoint, events)]);
@@ -129,8 +131,8 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
             unit: "µs",
             floor_is: "NATS alone, three copies, as many bytes: client and servers",
             against: Against::Floor,
-            budget: 3.0,
-            stretch: 2.0,
+            budget,
+            stretch: 1.5,
             figures: turns.iter().map(|turn| turn.cluster.each()).collect(),
             floors: turns.iter().map(|turn| turn.nats.0).collect(),
             beside: last.cluster.beside().into_iter().chain(beside).collect(),
@@ -230,8 +232,8 @@ fn measure_idle_shards(bench: &Bench, stage: &mut ClusterStage) -> Row {
         unit: "MB",
         floor_is: "one shard",
         against: Against::Floor,
-        budget: 2.0,
-        stretch: 1.5,
+        budget: 1.3,
+        stretch: 1.1,
         figures: measured.iter().map(|(memory, _)| memory[1]).collect(),
         floors: measured.iter().map(|(memory, _)| memory[0]).collect(),
         beside: beside.map(|(name, value)| (name.to_owned(), value)).into(),
