@@ -193,8 +193,8 @@ async fn send_step(server: &ServerClient, step: &PlanStep) -> ClientResult<Value
 }
 
 async fn is_deleted(server: &ServerClient, path: &str) -> bool {
-    let current = server.get_plain::<Value>(path).await;
-    matches!(current, Err(error) if error.has_status(StatusCode::NOT_FOUND))
+    let current = server.find::<Value>(Method::GET, path).await;
+    matches!(current, Ok(None))
 }
 
 impl Apply {

@@ -239,11 +239,10 @@ fn add_values(at: &str, value: &Value, changes: &mut Vec<ValueChange>) {
 }
 
 async fn does_exist(server: &ServerClient, resource: &DeclaredResource) -> ClientResult<bool> {
-    match server.get_plain::<Value>(&resource.control_path()).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.has_status(StatusCode::NOT_FOUND) => Ok(false),
-        Err(error) => Err(name_resource(error, resource)),
-    }
+    let path = resource.control_path();
+    let found = server.find::<Value>(Method::GET, &path).await;
+    let found = found.map_err(|error| name_resource(error, resource))?;
+    Ok(found.is_some())
 }
 
 /// The changes, and the ETag of the resource before them.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use awc::http::{Method, StatusCode};
+use awc::http::Method;
 use serde_json::Value;
 
 use crate::{
@@ -61,9 +61,5 @@ async fn fetch_state(server: &ServerClient, key: &StateKey) -> ClientResult<Opti
         None => (Method::GET, key.id.clone()),
         Some(action) => (Method::POST, format!("{}/{action}", key.id)),
     };
-    match server.fetch_plain(method, &path).await {
-        Ok(state) => Ok(Some(state)),
-        Err(error) if error.has_status(StatusCode::NOT_FOUND) => Ok(None),
-        Err(error) => Err(error),
-    }
+    server.find(method, &path).await
 }

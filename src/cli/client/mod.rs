@@ -256,6 +256,19 @@ impl ServerClient {
         self.fetch_plain(Method::GET, path).await
     }
 
+    /// Sends a request for something that may not exist; [`None`] then.
+    pub(crate) async fn find<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+    ) -> ClientResult<Option<T>> {
+        match self.fetch_plain(method, path).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.has_status(StatusCode::NOT_FOUND) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Deletes a resource that has not changed.
     pub(crate) async fn delete(&self, path: &str, condition: &Precondition) -> ClientResult<Value> {
         self.send_change(Method::DELETE, path, condition, None::<&Value>)

@@ -6,7 +6,7 @@ mod spec;
 
 use std::path::PathBuf;
 
-use awc::http::{Method, StatusCode};
+use awc::http::Method;
 use clap::{Args, Subcommand};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -263,11 +263,8 @@ impl SubscriptionArgs {
             part["destination"]["properties"]["endpointUrl"] = endpoint_url.into();
         }
         // Before its first endpoint validation, a subscription has no status.
-        let status = match server.get_plain(&self.path("/status")).await {
-            Ok(status) => status,
-            Err(error) if error.has_status(StatusCode::NOT_FOUND) => Value::Null,
-            Err(error) => return Err(error),
-        };
+        let status = server.find(Method::GET, &self.path("/status")).await?;
+        let status = status.unwrap_or(Value::Null);
         let parts = json!({"eventSubscription": subscription, "status": status});
         self.client.format_response(&parts, |parts| {
             let text = format::format_subscription(parts, &self.command_arguments(), clock);
