@@ -500,16 +500,24 @@ fn outcomes_wait_for_others_while_events_are_written_and_precede_everything_else
         queue.publish(1);
         assert!(first.try_recv().is_err(), "it waits for others");
     }
+    // The writer must not look at the clock between the advance and the publish behind it.
+    let before = store.writes();
+    let hold = store.hold();
+    let mut ahead = queue.ask_publish(1);
+    hold.until_a_write_waits();
     let second = outcome(1, 1);
     queue.hand.advance(wait);
-    let before = store.writes();
-    queue.publish(1);
+    let behind = queue.ask_publish(1);
+    assert!((&mut ahead).now_or_never().is_none() && first.try_recv().is_err());
+    drop(hold);
+    queue.wait(ahead).expect("there is room");
+    queue.wait(behind).expect("there is room");
     for response in [first, second] {
         response.recv().expect("a response").expect("written");
     }
     assert_eq!(
         store.writes() - before,
-        1,
+        2,
         "events and outcomes that waited long enough share a write"
     );
     let third = outcome(0, 2);
