@@ -645,6 +645,8 @@ fn a_client_that_waits_costs_a_request_to_each_node_and_one_that_ends_it() {
         return;
     }
     const POLLS: usize = 30;
+    // A request for each shard instead of each node would be 90 more.
+    const OTHER_REQUESTS: usize = 30;
     let plant = Plant::start(&[CALM]);
     let node = &plant.nodes()[0];
     // Metrics are read from owners, too.
@@ -660,9 +662,9 @@ fn a_client_that_waits_costs_a_request_to_each_node_and_one_that_ends_it() {
     wait_for("the clients to wait in all shards", LONG, || {
         sent() >= POLLS * nodes
     });
-    // A client that waits sends nothing more.
+    // A client that waits sends nothing more. The nodes themselves ask each other now and then.
     thread::sleep(Duration::from_millis(50));
-    assert_eq!(sent(), POLLS * nodes);
+    assert!(sent() <= POLLS * nodes + OTHER_REQUESTS);
     drop(clients);
     let mut last = 0;
     wait_for("no more requests", LONG, || {
@@ -670,7 +672,10 @@ fn a_client_that_waits_costs_a_request_to_each_node_and_one_that_ends_it() {
         let is_same = now == std::mem::replace(&mut last, now);
         is_same && now > POLLS * nodes
     });
-    assert!(last <= 2 * POLLS * nodes, "{last} requests");
+    assert!(
+        last <= 2 * POLLS * nodes + OTHER_REQUESTS,
+        "{last} requests"
+    );
 }
 
 #[test]
