@@ -133,6 +133,9 @@ pub struct ShardProgress {
     pub trimmable_if_large: AtomicU64,
     /// The size of the changelog. Written by the server that owns the shard.
     pub stream_bytes: AtomicU64,
+    /// The number of servers that should have the changelog and do not follow. Written by the
+    /// server that owns the shard.
+    pub missing_replicas: AtomicU64,
     /// The newest format of records that all living nodes read. Written by the member.
     pub format: AtomicU8,
     /// Whether the local store has applied all that the changelog had: once, or since an operator
@@ -172,6 +175,7 @@ impl ShardProgress {
             copy: self.copy_progress(),
             mark: *self.mark.lock(),
             stream_bytes: self.stream_bytes.load(Ordering::Acquire),
+            missing_replicas: self.missing_replicas.load(Ordering::Acquire),
             ..ShardPosition::default()
         }
     }

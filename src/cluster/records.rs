@@ -91,6 +91,10 @@ pub struct ShardPosition {
     /// The size of the changelog, as the owner has seen it.
     #[serde(default)]
     pub stream_bytes: u64,
+    /// The number of servers that should have the changelog and do not follow, as the owner has
+    /// seen it.
+    #[serde(default)]
+    pub missing_replicas: u64,
 }
 
 fn is_unknown(mark: &StreamMark) -> bool {

@@ -172,6 +172,7 @@ impl Changelog for MemoryChangelog {
                 .iter()
                 .map(|record| record.len() as u64)
                 .sum(),
+            missing_replicas: 0,
         })
     }
 

@@ -138,13 +138,18 @@ fn write_owners(text: &mut MetricsText, snapshot: &ClusterSnapshot) {
     );
 }
 
-/// The sizes of the streams and their limits.
+/// The sizes of the streams, their limits and the servers that they lack.
 fn write_streams(
     text: &mut MetricsText,
     snapshot: &ClusterSnapshot,
     stream_limits: &[Option<u64>],
 ) {
     let own_record = find_own_record(snapshot);
+    let find_owned = |shard| {
+        own_record
+            .filter(|_| snapshot.leased.contains(&shard))
+            .and_then(|own| own.positions.get(shard))
+    };
     push_shard_samples(
         text,
         gauge(
@@ -153,12 +158,17 @@ fn write_streams(
              others.",
         ),
         snapshot,
-        |shard| {
-            let position = own_record
-                .filter(|_| snapshot.leased.contains(&shard))
-                .and_then(|own| own.positions.get(shard));
-            position.map_or(0, |position| position.stream_bytes)
-        },
+        |shard| find_owned(shard).map_or(0, |position| position.stream_bytes),
+    );
+    push_shard_samples(
+        text,
+        gauge(
+            "gridhook_cluster_stream_missing_replicas",
+            "NATS servers that should have the stream of a shard that this node owns and are down \
+             or behind, as of the last trim; 0 of the others.",
+        ),
+        snapshot,
+        |shard| find_owned(shard).map_or(0, |position| position.missing_replicas),
     );
     text.start_family(gauge(
         "gridhook_cluster_stream_bytes_max",

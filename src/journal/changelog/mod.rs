@@ -52,6 +52,8 @@ pub struct ChangelogBounds {
     pub last: u64,
     /// The size of its records.
     pub bytes: u64,
+    /// The number of servers that should have it and do not follow.
+    pub missing_replicas: u64,
 }
 
 /// A record that the log has acknowledged, by its sequence and the epoch of its owner. A log that

@@ -18,7 +18,7 @@ use gridhook_cluster::{GivenUp, Role, ShardProgress};
 use gridhook_dead_letter::sink::FileFence;
 use gridhook_journal::{
     FatalHandler,
-    changelog::{Changelog, ChangelogError, StreamMark},
+    changelog::{Changelog, ChangelogBounds, ChangelogError, StreamMark},
     replicated::{OwnershipEnd, ReplicatedStore},
 };
 use gridhook_store::StoreError;
@@ -341,24 +341,34 @@ pub(super) async fn trim_changelog(
     let flushed = load(&progress.flushed);
     let through = load(&progress.trimmable).min(flushed);
     let through_if_large = load(&progress.trimmable_if_large).min(flushed);
-    let trim = move || -> Result<u64, ChangelogError> {
+    let trim = move || -> Result<ChangelogBounds, ChangelogError> {
         if through > 0 {
             log.trim(through, keep_bytes)?;
         }
-        let bytes = log.bounds()?.bytes;
-        if bytes <= large_bytes || through_if_large <= through {
-            return Ok(bytes);
+        let bounds = log.bounds()?;
+        if bounds.bytes <= large_bytes || through_if_large <= through {
+            return Ok(bounds);
         }
         tracing::warn!(
-            bytes,
+            bounds.bytes,
             "the stream is large: it is trimmed for a node that is down, which fetches a copy \
              when it is back"
         );
         log.trim(through_if_large, keep_bytes)?;
-        Ok(log.bounds()?.bytes)
+        log.bounds()
     };
     match tokio::task::spawn_blocking(trim).await {
-        Ok(Ok(bytes)) => progress.stream_bytes.store(bytes, Ordering::Release),
+        Ok(Ok(bounds)) => {
+            let ChangelogBounds {
+                bytes,
+                missing_replicas,
+                ..
+            } = bounds;
+            progress.stream_bytes.store(bytes, Ordering::Release);
+            progress
+                .missing_replicas
+                .store(missing_replicas, Ordering::Release);
+        }
         Ok(Err(error)) => tracing::warn!(%error, "the changelog was not trimmed"),
         Err(_) => {}
     }

@@ -266,8 +266,18 @@ fn nodes_start_while_one_of_three_nats_servers_is_down_and_check_it_later() {
     assert_arrived(&sink, "/all", &ids);
     let is_checked = |node: &Server| node.logs().contains("all NATS servers sync every write");
     assert!(!cluster.nodes.iter().any(is_checked), "a server is down");
+    let lacks_server = |node: &Server| {
+        let metrics = node.command("GET", "/metrics", &Value::Null).text();
+        metrics.contains("gridhook_cluster_stream_missing_replicas{shard=\"0\"} 1")
+    };
+    wait_for("the missing server to be counted", LONG, || {
+        cluster.nodes.iter().any(lacks_server)
+    });
     cluster.nats.0[2].start();
     wait_for("the server to be checked", START, || {
         cluster.nodes.iter().all(is_checked)
+    });
+    wait_for("no server to be missing", LONG, || {
+        !cluster.nodes.iter().any(lacks_server)
     });
 }

@@ -14,7 +14,7 @@ use async_nats::{
     jetstream::{
         self, ErrorCode,
         context::{Context, CreateStreamError, CreateStreamErrorKind, GetStreamErrorKind},
-        stream::{Config, DiscardPolicy, Info},
+        stream::{Config, DiscardPolicy, Info, PeerInfo},
     },
 };
 use bytes::Bytes;
@@ -119,6 +119,19 @@ pub enum NatsError {
         /// The error of the NATS client.
         why: String,
     },
+}
+
+fn is_down(server: &PeerInfo) -> bool {
+    server.offline || server.active > SILENCE
+}
+
+/// The number of servers that should have the stream and are down or behind.
+fn count_missing_replicas(info: &Info) -> u64 {
+    let followers = info.cluster.iter().flat_map(|cluster| &cluster.replicas);
+    let followers = followers.filter(|server| server.current && !is_down(server));
+    // The leader reports its followers.
+    let there = 1 + followers.count();
+    info.config.num_replicas.saturating_sub(there) as u64
 }
 
 /// A stream, as its servers report it.
@@ -431,7 +444,7 @@ impl NatsConnection {
         let bytes_max = u64::try_from(config.max_bytes).ok();
         let bytes_max = bytes_max.filter(|most| *most > 0);
         let servers = cluster.into_iter().flat_map(|cluster| cluster.replicas);
-        let down = servers.filter(|server| server.offline || server.active > SILENCE);
+        let down = servers.filter(is_down);
         Ok(Some(StreamInfo {
             bytes_max,
             replicas: config.num_replicas,

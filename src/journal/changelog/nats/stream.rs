@@ -11,13 +11,13 @@ use async_nats::{
         context::{PublishError, PublishErrorKind},
         message::PublishMessage,
         response::Response,
-        stream::{Info, RawMessageErrorKind, State as StreamState, Stream},
+        stream::{Info, RawMessageErrorKind, Stream},
     },
 };
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 
-use super::{ANSWER_WAIT, NatsConnection};
+use super::{ANSWER_WAIT, NatsConnection, count_missing_replicas};
 use crate::changelog::{Changelog, ChangelogBounds, ChangelogError};
 
 /// The changelog in a stream.
@@ -32,7 +32,7 @@ impl NatsChangelog {
         stream.map_err(|error| ChangelogError::Refused(error.to_string()))
     }
 
-    async fn state(&self) -> Result<StreamState, ChangelogError> {
+    async fn info(&self) -> Result<Info, ChangelogError> {
         let request = self
             .connection
             .context
@@ -41,7 +41,7 @@ impl NatsChangelog {
             .await
             .map_err(|error| ChangelogError::Unavailable(error.to_string()))?
         {
-            Response::Ok(Info { state, .. }) => Ok(state),
+            Response::Ok(info) => Ok(info),
             Response::Err { error } => Err(jetstream_error(&error)),
         }
     }
@@ -96,17 +96,18 @@ impl Changelog for NatsChangelog {
     }
 
     fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
-        let state = self.wait(self.state())?;
+        let info = self.wait(self.info())?;
         Ok(ChangelogBounds {
-            first: state.first_sequence,
-            last: state.last_sequence,
-            bytes: state.bytes,
+            first: info.state.first_sequence,
+            last: info.state.last_sequence,
+            bytes: info.state.bytes,
+            missing_replicas: count_missing_replicas(&info),
         })
     }
 
     fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError> {
         self.wait(async {
-            let state = self.state().await?;
+            let Info { state, .. } = self.info().await?;
             let records = (state.last_sequence + 1)
                 .saturating_sub(state.first_sequence)
                 .max(1);
