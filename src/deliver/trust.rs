@@ -25,6 +25,7 @@ use rustls::{
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use x509_parser::{parse_x509_certificate, prelude::Validity};
 
 use crate::authorities::Authorities;
 
@@ -37,6 +38,15 @@ pub enum TrustError {
     /// A file cannot be used. Nothing was loaded, so that the error appears at the start.
     #[error("cannot read the certificates in {path}: {detail}")]
     File { path: PathBuf, detail: String },
+    /// A certificate that is not valid now would replace one that is.
+    #[error(
+        "the certificate in {path} is valid from {from} to {to}, and the one in use is valid now"
+    )]
+    NotValidNow {
+        path: PathBuf,
+        from: String,
+        to: String,
+    },
     /// The TLS library could not be set up.
     #[error("cannot set up TLS")]
     Tls(#[from] rustls::Error),
@@ -271,6 +281,32 @@ pub fn load_identity(
     ))
 }
 
+/// When a certificate is valid; [`None`] if it cannot be read.
+pub fn read_validity(certificate: &CertificateDer<'_>) -> Option<Validity> {
+    let (_, certificate) = parse_x509_certificate(certificate).ok()?;
+    Some(certificate.validity().clone())
+}
+
+/// Compares a certificate in a file with the one that it is to replace.
+///
+/// # Errors
+/// If it is not valid now, and the one in use is.
+pub fn check_replacement(
+    path: &Path,
+    fresh: &CertificateDer<'_>,
+    current: &CertificateDer<'_>,
+) -> Result<(), TrustError> {
+    let is_in_use = read_validity(current).is_some_and(|validity| validity.is_valid());
+    match read_validity(fresh).filter(|validity| is_in_use && !validity.is_valid()) {
+        Some(validity) => Err(TrustError::NotValidNow {
+            path: path.to_owned(),
+            from: validity.not_before.to_string(),
+            to: validity.not_after.to_string(),
+        }),
+        None => Ok(()),
+    }
+}
+
 /// The library shows the lines in question as numbers.
 fn describe_pem_error(error: &pem::Error) -> String {
     match error {
@@ -364,7 +400,7 @@ impl ClientCertificates {
     pub fn end_entities(&self) -> Vec<(String, CertificateDer<'static>)> {
         let mut certificates = Vec::new();
         for (name, identity) in self.read().iter() {
-            if let Ok(certificate) = CertificateDer::from_pem_slice(&identity.files[0]) {
+            if let Some(certificate) = identity.end_entity() {
                 certificates.push((name.clone(), certificate));
             }
         }
@@ -409,12 +445,21 @@ impl Identity {
         let key = certificate.with_extension("key");
         let read = |path: &Path| fs::read(path).map_err(|error| unusable_file(path, error));
         let files = [read(certificate)?, read(&key)?];
-        match old.filter(|old| old.files == files) {
-            Some(old) => Ok(old.clone()),
-            None => Ok(Self {
-                trust: trust.with_client_certificate(certificate, &key)?,
-                files,
-            }),
+        if let Some(old) = old.filter(|old| old.files == files) {
+            return Ok(old.clone());
         }
+        let trust = trust.with_client_certificate(certificate, &key)?;
+        let identity = Self { trust, files };
+        if let (Some(fresh), Some(current)) =
+            (identity.end_entity(), old.and_then(Self::end_entity))
+        {
+            check_replacement(certificate, &fresh, &current)?;
+        }
+        Ok(identity)
+    }
+
+    /// The certificate without its chain.
+    fn end_entity(&self) -> Option<CertificateDer<'static>> {
+        CertificateDer::from_pem_slice(&self.files[0]).ok()
     }
 }

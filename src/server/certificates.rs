@@ -8,7 +8,6 @@ use std::{
 };
 
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
-use x509_parser::parse_x509_certificate;
 
 use super::{client_listeners::ClientListeners, tls::ReloadableCertificate};
 use gridhook_admin::metrics::CertificateEnds;
@@ -114,7 +113,7 @@ pub(super) fn certificate_expiries(shown: ShownCertificates) -> CertificateEnds 
 }
 
 fn not_after(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
-    let (_, certificate) = parse_x509_certificate(certificate).ok()?;
-    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or_default();
+    let validity = trust::read_validity(certificate)?;
+    let seconds = u64::try_from(validity.not_after.timestamp()).unwrap_or_default();
     Some(Timestamp(seconds.saturating_mul(1_000_000)))
 }

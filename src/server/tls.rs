@@ -2,9 +2,9 @@
 //! node of a cluster.
 //!
 //! The files are checked at each `server.tls_reload` and on SIGHUP. A new certificate applies to
-//! new connections. Files that cannot be used (for example, a new certificate beside an old key)
-//! leave the last certificate in use and are logged once for each change. The files of authorities are
-//! read again like those of certificates.
+//! new connections. Files that cannot be used (for example, a new certificate beside an old key, or
+//! an expired one in the place of one that is valid) leave the last certificate in use and are
+//! logged once for each change. The files of authorities are read again like those of certificates.
 //!
 //! Not here: requesting certificates. ACME clients do that.
 
@@ -73,7 +73,17 @@ impl ReloadableCertificate {
     /// If they cannot be used.
     pub(super) fn load(certificate: PathBuf, key: PathBuf) -> Result<Self, trust::TrustError> {
         let files = WatchedFiles::new(vec![certificate.clone(), key.clone()]);
-        let current = RwLock::new(Arc::new(read_certified_key(&certificate, &key)?));
+        let current = read_certified_key(&certificate, &key)?;
+        let validity = current.cert.first().and_then(trust::read_validity);
+        if let Some(validity) = validity.filter(|validity| !validity.is_valid()) {
+            tracing::warn!(
+                path = %certificate.display(),
+                from = %validity.not_before,
+                to = %validity.not_after,
+                "the certificate is not valid now"
+            );
+        }
+        let current = RwLock::new(Arc::new(current));
         Ok(Self {
             certificate,
             key,
@@ -94,6 +104,14 @@ impl ReloadableCertificate {
         ))
     }
 
+    fn read_replacement(&self) -> Result<CertifiedKey, trust::TrustError> {
+        let fresh = read_certified_key(&self.certificate, &self.key)?;
+        if let (Some(new), Some(current)) = (fresh.cert.first(), self.current_key().cert.first()) {
+            trust::check_replacement(&self.certificate, new, current)?;
+        }
+        Ok(fresh)
+    }
+
     /// Reads the files, and takes a new certificate. Blocks.
     pub(super) fn reload_files(&self) -> &'static str {
         match self.files.look() {
@@ -101,7 +119,7 @@ impl ReloadableCertificate {
             FilesChange::NotReadable => return "not readable",
             FilesChange::New => {}
         }
-        match read_certified_key(&self.certificate, &self.key) {
+        match self.read_replacement() {
             Ok(fresh) => {
                 *self.current.write() = Arc::new(fresh);
                 self.files.note_used();

@@ -95,6 +95,13 @@ fn a_new_certificate_is_shown_without_a_restart_and_a_bad_one_is_not() {
     let before = complaints();
     std::fs::write(&certificate, "nothing").expect("written");
     wait_for("another complaint", LONG, || complaints() > before);
+    authority
+        .expired("127.0.0.1")
+        .write(folder.path(), "server");
+    wait_for("a complaint about its end", LONG, || {
+        let log = server.logs();
+        log.contains("and the one in use is valid now") && log.contains("2020")
+    });
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(shown(&server), second.certificate.to_vec());
 }
