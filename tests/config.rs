@@ -358,7 +358,13 @@ fn a_flag_goes_over_a_variable_and_that_over_the_file() {
 
 /// Wrong settings of a cluster: the variable, its value, the key that the error names, and what is
 /// allowed.
-const CLUSTER_MISTAKES: [(&str, &str, &str, &str); 18] = [
+const CLUSTER_MISTAKES: [(&str, &str, &str, &str); 19] = [
+    (
+        "ENGINE",
+        "none",
+        "cluster.engine",
+        "no addresses of NATS servers",
+    ),
     ("ENGINE", "kafka", "cluster.engine", "\"none\" or \"nats\""),
     ("NAME", "a.b", "cluster.name", "letters, digits"),
     ("NODE", "", "cluster.node", "no other node has"),

@@ -507,6 +507,10 @@ fn a_number_that_would_be_rounded_is_refused_with_its_place() {
         "0.1",
         "1e22",
         "1234567890.1234567",
+        "0.10000000000000001",
+        "0.30000000000000004",
+        "5e-324",
+        "1.7976931348623157e308",
     ] {
         assert!(
             toml(exact).contains("\"values\":[1,"),

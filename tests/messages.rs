@@ -545,7 +545,7 @@ const REFUSALS: &[(&str, Expect)] = &[
     (
         "subscriptions create orders plain --endpoint https://a --proxy office",
         expect![[
-            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: destination.properties.proxy is "office", which does not exist; delivery.resources has no proxy; expected none, for a direct connection"#
+            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: properties.destination.properties.proxy is "office", which does not exist; delivery.resources has no proxy; expected none, for a direct connection."#
         ]],
     ),
     (

@@ -12,7 +12,10 @@ use actix_web::{
 };
 
 use super::{
-    arm::deployments::DeploymentError, auth::Role, model::InvalidRequest, random::NoRandomBytes,
+    arm::deployments::DeploymentError,
+    auth::Role,
+    model::{InvalidRequest, subscription::plan::invalid_plan},
+    random::NoRandomBytes,
     request_id,
 };
 use gridhook_api::resource::{
@@ -20,8 +23,8 @@ use gridhook_api::resource::{
 };
 use gridhook_compute::ComputeError;
 use gridhook_engine::control::registry::{self, ValidationRefusal};
+use gridhook_escape::count_with_noun;
 use gridhook_journal as journal;
-use gridhook_subscription::PlanError;
 
 /// Retry interval. A full disk is freed by people; the other causes last seconds.
 const RETRY_AFTER_SECONDS: u32 = 10;
@@ -36,9 +39,6 @@ pub enum AdminError {
     /// The body is valid, and the change is refused.
     #[error("{0}")]
     Refused(String),
-    /// The event subscription cannot be delivered with these properties.
-    #[error(transparent)]
-    Plan(Box<PlanError>),
     #[error(
         "Authentication failed: the 'Authorization' header is missing or is not of the form \
          'Bearer <admin token>'."
@@ -125,7 +125,10 @@ pub enum AdminError {
     #[error("The body exceeds {0} bytes.")]
     TooLarge(usize),
     /// The body was not received in time.
-    #[error("The request's body was not received within {} seconds.", .0.as_secs())]
+    #[error(
+        "The request's body was not received within {}.",
+        count_with_noun(.0.as_secs(), "second")
+    )]
     Slow(Duration),
     /// The connection ended before the body did.
     #[error("The body could not be read: {0}.")]
@@ -151,7 +154,7 @@ impl AdminError {
 
     fn status_and_code(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::Invalid(_) | Self::Refused(_) | Self::Plan(_) | Self::Body(_) => {
+            Self::Invalid(_) | Self::Refused(_) | Self::Body(_) => {
                 (StatusCode::BAD_REQUEST, "InvalidRequest")
             }
             Self::Validation(_) => (StatusCode::BAD_REQUEST, "Url validation"),
@@ -189,7 +192,6 @@ impl AdminError {
     fn error_target(&self) -> Option<&str> {
         match self {
             Self::Invalid(invalid) => Some(&invalid.target),
-            Self::Plan(error) => Some(error.target()),
             _ => None,
         }
     }
@@ -286,7 +288,7 @@ impl From<registry::Error> for AdminError {
         match error {
             registry::Error::Unknown(what) => Self::NotFound(what),
             registry::Error::Refused(why) => Self::Refused(why),
-            registry::Error::Plan(error) => Self::Plan(error),
+            registry::Error::Plan(error) => Self::Invalid(invalid_plan(&error)),
             registry::Error::Validation(refusal) => Self::Validation(refusal),
             registry::Error::Stale(why) => Self::Stale(why),
             registry::Error::CommandRefused(why) => {

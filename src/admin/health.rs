@@ -23,6 +23,7 @@ use crate::Source;
 use gridhook_api::health::Liveness;
 pub use gridhook_api::health::{Readiness, ShardReadiness, ShardState, StartPhase};
 use gridhook_cluster::control_of;
+use gridhook_escape::count_with_noun;
 use gridhook_journal as journal;
 use gridhook_store::damage::{DamageSummary, LogGap};
 
@@ -491,10 +492,10 @@ fn damage_messages(damage: &DamageSummary) -> Vec<String> {
                  count,
              }| {
                 let last = first + count - 1;
-                let plural = if *count == 1 { "" } else { "s" };
+                let events = count_with_noun(count, "event");
                 format!(
-                    "lost to damage: {count} event{plural}, sequences {first} to {last} of \
-                     partition {partition}"
+                    "lost to damage: {events}, sequences {first} to {last} of partition \
+                     {partition}"
                 )
             },
         )

@@ -266,14 +266,17 @@ fn keep_most_active(samples: &mut Vec<RankedSample>, count: usize, history: &His
     if samples.len() <= count {
         return;
     }
-    // Of those without any activity, as all are at first, the ones with a history come first.
-    samples.sort_by_key(|ranked| !history.contains(&ranked.scope));
+    let has_history = |ranked: &RankedSample| history.contains(&ranked.scope);
     for ranked in &mut *samples {
-        if history.contains(&ranked.scope) {
+        if has_history(ranked) {
             ranked.score *= LEAD;
         }
     }
-    samples.sort_by(|one, other| other.score.total_cmp(&one.score));
+    // Of those without any activity, as all are at first, the ones with a history come first.
+    samples.sort_by(|one, other| {
+        let scores = other.score.total_cmp(&one.score);
+        scores.then_with(|| has_history(other).cmp(&has_history(one)))
+    });
     samples.truncate(count);
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::model::{CheckResult, InvalidRequest};
 use gridhook_api::ledger::{LedgerFilter, LedgerResponse, LineView};
+use gridhook_escape::count_with_noun;
 use gridhook_event::Lane;
 use gridhook_policy::{
     filter::FilterResult,
@@ -157,10 +158,9 @@ fn lost_ranges(entry: &LedgerEntry) -> String {
     } else {
         ""
     };
-    let count = entry.event_count();
-    let plural = if count == 1 { "" } else { "s" };
+    let events = count_with_noun(entry.event_count(), "event");
     format!(
-        "lost to damage of the store: {count} event{plural}, sequences {}{more}",
+        "lost to damage of the store: {events}, sequences {}{more}",
         ranges.join(", ")
     )
 }

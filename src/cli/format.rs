@@ -2,11 +2,10 @@
 
 use std::{borrow::Borrow, fmt::Display, time::Duration};
 
-use indicatif::HumanCount;
-
 use gridhook_api::status::HealthView;
 use gridhook_clock::Clock;
 use gridhook_escape as escape;
+pub(super) use gridhook_escape::group_thousands;
 
 /// Stands for a missing value.
 pub(super) const NONE: &str = "-";
@@ -57,15 +56,9 @@ pub(super) fn format_facts(width: usize, all: &[(&str, String)]) -> String {
     join(lines, "\n")
 }
 
-/// A number with commas between the thousands.
-pub(super) fn group_thousands(number: u64) -> String {
-    HumanCount(number).to_string()
-}
-
 /// A number with its noun, whose plural ends with s.
 pub(super) fn count_with_noun(count: u64, noun: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{} {noun}{plural}", group_thousands(count))
+    escape::count_with_noun(group_thousands(count), noun)
 }
 
 /// A duration, in its two largest units.

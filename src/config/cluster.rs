@@ -144,6 +144,11 @@ impl RawCluster {
     /// The settings of the node; [`None`] for a server without a cluster.
     pub(super) fn resolve(self, server: &Server, layers: &mut Layers) -> Option<Cluster> {
         if !is_node(&self.engine, layers) {
+            if self.engine == "none" && !self.urls.is_empty() {
+                // The server would acknowledge events that no other node has.
+                let expectation = "\"nats\", or no addresses of NATS servers for a single server";
+                layers.refuse_value(&["cluster.engine", "cluster.urls"], expectation);
+            }
             return None;
         }
         self.check_names(layers);

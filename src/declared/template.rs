@@ -409,6 +409,10 @@ fn reason_of_provider(kind: &str) -> &'static str {
     if kind.starts_with("microsoft.authorization/") {
         return "tokens and auth.grants give roles";
     }
+    // `Microsoft.Graph/applications@v1.0`: only types of extensions have a version.
+    if kind.contains('@') {
+        return "extensions of templates are not supported";
+    }
     if kind == "microsoft.resources/resourcegroups" {
         return "every resource group can be used without being created";
     }

@@ -1,4 +1,5 @@
-//! Escapes text from outside for printing: to a terminal, to the log, in a line of JSON.
+//! Escapes text from outside for printing: to a terminal, to the log, in a line of JSON. Also
+//! formats numbers for people ([`count_with_noun`]).
 //!
 //! Publishers choose the text of events, endpoints that of responses. A terminal executes control
 //! characters in it (C0, DEL and C1), reorders text after bidirectional controls, and starts a new
@@ -7,7 +8,30 @@
 //!
 //! Every command and the log use these functions. A test rejects other ways to print.
 
-use std::{borrow::Cow, fmt::Write as _};
+use std::{
+    borrow::Cow,
+    fmt::{Display, Write as _},
+};
+
+/// A number with its noun, whose plural ends with s.
+pub fn count_with_noun(count: impl Display, noun: &str) -> String {
+    let count = count.to_string();
+    let plural = if count == "1" { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
+/// A number with a comma between groups of three digits.
+pub fn group_thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
 
 /// Whether a terminal may execute this character or reorder text around it.
 pub fn is_unsafe(c: char) -> bool {

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 
 use super::Refusal;
+use gridhook_escape::count_with_noun;
 use gridhook_event::{PartitionId, Timestamp};
 
 /// The number of buckets at which full ones are removed. A bucket has 40 bytes.
@@ -152,10 +153,12 @@ fn refill_tokens(used: f64, rate: u64, seconds: f64) -> f64 {
 
 impl std::fmt::Display for TopicRates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let events = count_with_noun(self.events_per_second, "event");
+        let bytes = count_with_noun(self.bytes_per_second, "byte");
         match (self.events_per_second, self.bytes_per_second) {
-            (0, bytes) => write!(f, "{bytes} bytes a second"),
-            (events, 0) => write!(f, "{events} events a second"),
-            (events, bytes) => write!(f, "{events} events and {bytes} bytes a second"),
+            (0, _) => write!(f, "{bytes} a second"),
+            (_, 0) => write!(f, "{events} a second"),
+            _ => write!(f, "{events} and {bytes} a second"),
         }
     }
 }

@@ -104,7 +104,7 @@ impl fmt::Display for BackupProgress {
                 write!(
                     f,
                     "{} checked, now {at}",
-                    crate::format_count(*records, "record")
+                    gridhook_escape::count_with_noun(*records, "record")
                 )
             }
             Self::Copying { bytes, of } => write!(f, "{} of {} MiB copied", bytes >> 20, of >> 20),

@@ -16,9 +16,3 @@ pub mod backup;
 pub mod fsck;
 pub mod salvage;
 pub mod seed;
-
-/// A number with its noun, whose plural ends with s.
-fn format_count(count: u64, noun: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{plural}")
-}

@@ -55,6 +55,7 @@ use crate::{
     backup::{self, BackupError, BackupObserver, BackupProgress},
     fsck::{self, CheckReport, CheckStop, RecordDecoders},
 };
+use gridhook_escape::count_with_noun;
 use gridhook_event::{Lane, PartitionId, Seq, SubscriptionKey, Timestamp};
 use gridhook_policy::record::Cursor;
 use gridhook_store::{
@@ -106,8 +107,9 @@ pub fn accept_loss(
     (loss.recovered, loss.acknowledged) = (recovered, copy.acknowledged_sequence());
     for (family, ranges) in damaged_families {
         let name = family.name();
+        let ranges = count_with_noun(ranges, "damaged range");
         loss.add_record(format!(
-            "missing: the records in {ranges} damaged ranges of the family {name}"
+            "missing: the records in {ranges} of the family {name}"
         ));
     }
     if !report.is_sound() {

@@ -2,25 +2,27 @@
 
 use std::fmt::{self, Display};
 
+use gridhook_escape::{count_with_noun, group_thousands};
+
 use crate::{ReportRow, SimulationReport};
 
 type ReportColumns<'a> = &'a [(&'a str, fn(&ReportRow) -> String)];
 
 const EVENTS: ReportColumns<'_> = &[
-    ("subscriptions", |row| format_number(row.subscriptions)),
-    ("events", |row| format_number(row.events)),
-    ("delivered", |row| format_number(row.delivered)),
-    ("pending", |row| format_number(row.pending)),
-    ("backlog", |row| format_number(row.backlog)),
-    ("dead-lettered", |row| format_number(row.dead_lettered)),
-    ("dropped", |row| format_number(row.dropped)),
+    ("subscriptions", |row| group_thousands(row.subscriptions)),
+    ("events", |row| group_thousands(row.events)),
+    ("delivered", |row| group_thousands(row.delivered)),
+    ("pending", |row| group_thousands(row.pending)),
+    ("backlog", |row| group_thousands(row.backlog)),
+    ("dead-lettered", |row| group_thousands(row.dead_lettered)),
+    ("dropped", |row| group_thousands(row.dropped)),
 ];
 
 const ATTEMPTS: ReportColumns<'_> = &[
-    ("requests", |row| format_number(row.requests)),
-    ("attempts", |row| format_number(row.attempts)),
-    ("failed", |row| format_number(row.attempts_failed)),
-    ("while down", |row| format_number(row.attempts_while_down)),
+    ("requests", |row| group_thousands(row.requests)),
+    ("attempts", |row| group_thousands(row.attempts)),
+    ("failed", |row| group_thousands(row.attempts_failed)),
+    ("while down", |row| group_thousands(row.attempts_while_down)),
     ("per delivered", |row| {
         row.attempts_per_delivered
             .map_or_else(no_value, |share| format!("{share:.2}"))
@@ -31,9 +33,9 @@ const ATTEMPTS: ReportColumns<'_> = &[
 ];
 
 const RETURNS: ReportColumns<'_> = &[
-    ("returns", |row| format_number(row.returns)),
+    ("returns", |row| group_thousands(row.returns)),
     ("backlog gone", |row| {
-        format_number(row.backlog_gone_seconds.count)
+        group_thousands(row.backlog_gone_seconds.count)
     }),
     ("p50", |row| {
         row.backlog_gone_seconds
@@ -46,7 +48,7 @@ const RETURNS: ReportColumns<'_> = &[
             .map_or_else(no_value, format_seconds)
     }),
     ("rate back", |row| {
-        format_number(row.rate_back_seconds.count)
+        group_thousands(row.rate_back_seconds.count)
     }),
     ("p50", |row| {
         row.rate_back_seconds
@@ -71,21 +73,20 @@ impl Display for SimulationReport {
             seed,
             models,
         } = self;
-        let [subscriptions, events] = [
-            format_number(u64::from(*subscriptions)),
-            format_number(*events),
-        ];
+        let events = count_with_noun(group_thousands(*events), "event");
+        let subscriptions = group_thousands(u64::from(*subscriptions));
+        let subscriptions = count_with_noun(subscriptions, "subscription");
         let span = format_seconds(*simulated_seconds);
         writeln!(
             f,
-            "{span}, {events} events for each of {subscriptions} subscriptions, seed {seed}\n"
+            "{span}, {events} for each of {subscriptions}, seed {seed}\n"
         )?;
         write_table(f, "events", EVENTS, models)?;
         let given_up = models
             .iter()
             .flat_map(|row| row.given_up.iter().map(move |reason| (&row.model, reason)));
         for (model, (reason, events)) in given_up {
-            writeln!(f, "{model} gave up {}: {reason}", format_number(*events))?;
+            writeln!(f, "{model} gave up {}: {reason}", group_thousands(*events))?;
         }
         writeln!(f)?;
         write_table(f, "attempts", ATTEMPTS, models)?;
@@ -143,19 +144,6 @@ fn column_width(lines: &[Vec<String>], column: usize) -> usize {
 
 fn no_value() -> String {
     "-".to_owned()
-}
-
-/// Formats a number with commas between thousands.
-pub(super) fn format_number(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 fn format_ratio(ratio: Option<f64>) -> String {

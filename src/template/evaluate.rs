@@ -120,6 +120,8 @@ pub(crate) struct Frame {
     pub(crate) variables: Map<String, Value>,
     /// The functions of the template, by `namespace.name` in lower case.
     pub(crate) functions: BTreeMap<String, Value>,
+    /// The names of its extensions, by alias.
+    pub(crate) extensions: BTreeMap<String, String>,
     /// The name, Azure subscription and resource group of the deployment.
     pub(crate) deployment: String,
     pub(crate) subscription: String,

@@ -1,6 +1,7 @@
 //! Names of resources: unrolls loops, evaluates conditions, and finds types, names and ids, before
 //! any body is evaluated.
 
+use gridhook_escape::count_with_noun;
 use serde_json::{Map, Value};
 
 use super::{
@@ -8,7 +9,8 @@ use super::{
     evaluate::EvaluationScope,
     kind_of,
     resources::{
-        DEPLOYMENTS, Expander, Item, LEVELS_MAX, Place, RESOURCES_MAX, require_object, shorten_name,
+        DEPLOYMENTS, Expander, Item, LEVELS_MAX, Place, RESOURCES_MAX, is_of_extension,
+        require_object, shorten_name,
     },
 };
 
@@ -114,6 +116,13 @@ impl Expander<'_> {
         }
         let text = |key| evaluate_text(scope, resource, key);
         let kind = text("type")?.ok_or_else(|| EvaluationError::invalid("it has no type"))?;
+        if is_of_extension(scope, resource) {
+            scope.frame.add_symbol(symbol, symbol);
+            if resource.get("existing") != Some(&Value::Bool(true)) {
+                self.add_of_extension(symbol, kind, place);
+            }
+            return Ok(());
+        }
         let name = text("name")?.ok_or_else(|| EvaluationError::invalid("it has no name"))?;
         let mut item = Item {
             resource,
@@ -260,9 +269,9 @@ impl Item<'_> {
         let provider = words.remove(0);
         if words.len() != names.len() || words.is_empty() {
             let problem = format!(
-                "its type {} has {} levels and its name {}",
+                "its type {} has {} and its name {}",
                 self.kind,
-                words.len(),
+                count_with_noun(words.len(), "level"),
                 names.len()
             );
             return Err(EvaluationError::invalid(problem));

@@ -35,7 +35,7 @@ const BODY: [&str; 7] = [
 ];
 
 /// The keys of a resource that are for the deployment.
-const OF_DEPLOYMENT: [&str; 16] = [
+const OF_DEPLOYMENT: [&str; 18] = [
     "apiVersion",
     "dependsOn",
     "comments",
@@ -52,10 +52,12 @@ const OF_DEPLOYMENT: [&str; 16] = [
     "plan",
     "zones",
     "managedBy",
+    "extension",
+    "import",
 ];
 
 /// The keys of a template.
-const TEMPLATE: [&str; 12] = [
+const TEMPLATE: [&str; 14] = [
     "$schema",
     "contentVersion",
     "languageVersion",
@@ -68,6 +70,8 @@ const TEMPLATE: [&str; 12] = [
     "outputs",
     "definitions",
     "asserts",
+    "extensions",
+    "imports",
 ];
 
 /// Expands a template with these parameters.
@@ -188,6 +192,20 @@ fn object_below(
 }
 
 impl Expander<'_> {
+    /// Adds a resource of an extension. It has no name or id; its symbolic name stands for them.
+    pub(crate) fn add_of_extension(&mut self, symbol: &str, kind: String, place: &Place) {
+        self.expansion.foreign.push(TemplateResource {
+            id: symbol.to_owned(),
+            kind,
+            name: symbol.to_owned(),
+            scope: None,
+            subscription: place.subscription.clone(),
+            resource_group: place.resource_group.clone(),
+            body: Value::Null,
+            only_if_not_exists: false,
+        });
+    }
+
     fn expand_nested(
         &mut self,
         template: &Value,
@@ -208,6 +226,7 @@ impl Expander<'_> {
             parameters: parameters::resolve_parameters(&declarations, &definitions, inputs)?,
             variables: object_below(whole, "variables")?,
             functions: collect_functions(whole)?,
+            extensions: collect_extensions(whole)?,
             deployment: place.deployment.clone(),
             subscription: place.subscription.clone(),
             resource_group: place.resource_group.clone(),
@@ -532,6 +551,31 @@ fn collect_functions(
         }
     }
     Ok(functions)
+}
+
+/// The name of each extension by its alias. Older versions of Bicep call them imports.
+fn collect_extensions(
+    template: &Map<String, Value>,
+) -> Result<BTreeMap<String, String>, EvaluationError> {
+    let mut extensions = BTreeMap::new();
+    for (section, key) in [("extensions", "name"), ("imports", "provider")] {
+        for (alias, extension) in object_below(template, section)? {
+            let name = extension[key].as_str().unwrap_or_default().to_owned();
+            extensions.insert(alias, name);
+        }
+    }
+    Ok(extensions)
+}
+
+/// Whether a resource belongs to an extension such as Kubernetes: not to Azure itself, which also
+/// is an extension.
+pub(crate) fn is_of_extension(scope: &EvaluationScope<'_>, resource: &Map<String, Value>) -> bool {
+    let alias = resource.get("extension").or_else(|| resource.get("import"));
+    let Some(alias) = alias.and_then(Value::as_str) else {
+        return false;
+    };
+    let name = scope.frame.extensions.get(alias);
+    name.is_none_or(|name| !name.eq_ignore_ascii_case("AzureResourceManager"))
 }
 
 /// Adds every text in a secure value.

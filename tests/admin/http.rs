@@ -227,7 +227,7 @@ async fn errors_of_the_registry_have_their_statuses() {
         .fail(control.store.writes()..u64::MAX, WriteFault::Failed);
     put("http://127.0.0.1:9000/hook").await;
     expect![[r#"
-        None 400 {"error":{"code":"InvalidRequest","message":"destination.properties.endpointUrl is refused: the address 10.0.0.1 is private or reserved; the setting delivery.allow_networks allows a network","target":"destination.properties.endpointUrl","details":[]}}
+        None 400 {"error":{"code":"InvalidRequest","message":"properties.destination.properties.endpointUrl is refused: the address 10.0.0.1 is private or reserved; the setting delivery.allow_networks allows a network.","target":"properties.destination.properties.endpointUrl","details":[]}}
         Some("10") 503 {"error":{"code":"ServiceUnavailable","message":"The disk of the data folder is full; nothing was changed. Try again when there is space.","target":null,"details":[]}}
         Some("10") 503 {"error":{"code":"ServiceUnavailable","message":"The journal is closed; a change may or may not have been made. Try again later.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
 }

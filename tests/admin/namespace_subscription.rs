@@ -421,6 +421,33 @@ async fn an_endpoint_may_be_called_in_the_name_of_an_identity() {
     );
 }
 
+/// The delivery plan refuses what the check of the body does not know, such as a proxy.
+#[actix_web::test]
+async fn a_refused_plan_names_the_property_as_the_body_does() {
+    let control = control().await;
+    let topic = format!("{RG}/topics/orders");
+    let created = control
+        .call("PUT", &topic, json!({"location": "local"}))
+        .await;
+    assert_eq!(created.status, 201);
+    let own = format!("{topic}/eventSubscriptions/billing");
+    let proxied = json!({"endpointType": "WebHook", "properties": {
+        "endpointUrl": "http://127.0.0.1:9/", "proxy": "elsewhere"}});
+    let destination = "destination.properties.proxy";
+    let says = "is \"elsewhere\", which does not exist";
+    let put = json!({"properties": {"destination": proxied}});
+    let response = control.call("PUT", &own, put).await;
+    refused(&response, &format!("properties.{destination}"), says);
+    let plain = json!({"properties": {"destination": hook()}});
+    assert_eq!(control.call("PUT", &own, plain).await.status, 201);
+    let patch = json!({"destination": proxied});
+    refused(&control.call("PATCH", &own, patch).await, destination, says);
+    let push = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push",
+        "push": {"destination": proxied}}}});
+    let at = format!("properties.deliveryConfiguration.push.{destination}");
+    refused(&control.call("PUT", &place("alarm"), push).await, &at, says);
+}
+
 fn push_with(identified: &Value) -> Value {
     push(&json!({ "deliveryWithResourceIdentity": identified }))
 }

@@ -235,7 +235,7 @@ fn a_proxy_of_the_server_gets_checked_addresses_for_http_and_https() {
         "unknown",
         &cloud(&plain.url()).webhook("proxy", json!("elsewhere")),
     );
-    let expected = "destination.properties.proxy is \\\"elsewhere\\\", which does not exist; \
+    let expected = "properties.destination.properties.proxy is \\\"elsewhere\\\", which does not exist; \
         expected egress, or none for a direct connection";
     assert!(
         unknown.status == 400 && unknown.text().contains(expected),

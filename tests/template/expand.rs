@@ -476,6 +476,36 @@ fn a_symbolic_name_comes_before_the_name_of_another_resource() {
 }
 
 #[test]
+fn resources_of_extensions_are_foreign_unless_the_extension_is_azure() {
+    // As Bicep compiles `extension microsoftGraphV1` and `extension kubernetes`.
+    let template = json!({"languageVersion": "2.0",
+    "imports": {"graph": {"provider": "MicrosoftGraph", "version": "1.0.0"}},
+    "extensions": {
+        "az": {"name": "AzureResourceManager", "version": "0.2.896"},
+        "unused": {"name": "Kubernetes", "version": "1.0.0",
+            "config": {"namespace": {"defaultValue": "[bad("}}},
+    },
+    "resources": {
+        "app": {"import": "graph", "type": "Microsoft.Graph/applications@v1.0"},
+        "none": {"import": "graph", "condition": false, "type": "Microsoft.Graph/groups@v1.0"},
+        "known": {"import": "graph", "existing": true, "type": "Microsoft.Graph/groups@v1.0"},
+        "orders": {"extension": "az", "type": "Microsoft.EventGrid/topics", "name": "orders"},
+        "tagged": {"type": "Microsoft.EventGrid/topics", "name": "tagged",
+            "tags": {"app": "[reference('app').appId]"}},
+    }});
+    let expansion = expanded(&template, &json!({}));
+    let resources: Vec<_> = expansion.resources.iter().map(|one| &one.name).collect();
+    assert_eq!(resources, ["orders"]);
+    let foreign: Vec<_> = expansion
+        .foreign
+        .iter()
+        .map(|one| [&one.id, &one.kind])
+        .collect();
+    assert_eq!(foreign, [["app", "Microsoft.Graph/applications@v1.0"]]);
+    assert_eq!(expansion.pending[0].needs, StateKey::get("app"));
+}
+
+#[test]
 fn errors_say_where_they_are() {
     for (template, part) in [
         (json!({"what": 1}), "unknown key what of a template"),
@@ -486,7 +516,7 @@ fn errors_say_where_they_are() {
         (json!({"resources": [{"name": "x"}]}), "x: it has no type"),
         (
             json!({"resources": [{"type": "Microsoft.EventGrid/topics", "name": "a/b"}]}),
-            "a/b: its type Microsoft.EventGrid/topics has 1 levels and its name 2",
+            "a/b: its type Microsoft.EventGrid/topics has 1 level and its name 2",
         ),
         (
             json!({"resources": [{"type": "Microsoft.EventGrid/topics", "name": "a", "color": 1}]}),

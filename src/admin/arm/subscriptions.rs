@@ -16,7 +16,7 @@ use crate::{
         difference::difference_between,
         domain_topic, provider, refuse_value,
         subscription::{
-            self, PathForm, longer_waits_warning, namespace::check_mode,
+            self, PathForm, longer_waits_warning, namespace::check_mode, plan::PropertyNames,
             provisioned_subscription_view, subscription_view,
         },
         value_of,
@@ -138,7 +138,8 @@ pub(super) async fn put(call: Call<'_>) -> AdminResult {
         Some(existing) => ChangeBasis::Record(existing.record),
         None => ChangeBasis::Missing,
     };
-    save_and_view(call, &topic.record(), requested, basis).await
+    let names = PropertyNames::for_put(&topic.record(), &requested);
+    save_and_view(call, &topic.record(), requested, basis, &names).await
 }
 
 /// The changes that a PUT would make. No endpoint is validated.
@@ -146,7 +147,9 @@ pub(super) async fn difference(call: Call<'_>) -> AdminResult<Difference> {
     let topic = call.find_topic()?;
     let (existing, requested) = read_put_change(call, &topic)?;
     let record = existing.as_ref().map(|existing| &*existing.record);
-    let mut difference = describe_change(call.control, &topic.record(), record, &requested)?;
+    let names = PropertyNames::for_put(&topic.record(), &requested);
+    let mut difference =
+        describe_change(call.control, &topic.record(), record, &requested, &names)?;
     if existing.is_some_and(|existing| matches!(existing.state, ProvisioningState::Failed)) {
         // Validation of its endpoint failed: a PUT validates it again.
         let at = "provisioningState".to_owned();
@@ -160,7 +163,14 @@ pub(super) async fn difference(call: Call<'_>) -> AdminResult<Difference> {
 pub(super) async fn patch_difference(call: Call<'_>) -> AdminResult<Difference> {
     let topic = call.find_topic()?;
     let (existing, requested) = read_patch_change(call, &topic)?;
-    describe_change(call.control, &topic.record(), Some(&existing), &requested)
+    let names = PropertyNames::for_patch(&topic.record(), &requested);
+    describe_change(
+        call.control,
+        &topic.record(),
+        Some(&existing),
+        &requested,
+        &names,
+    )
 }
 
 /// The difference of two records, once the new one is checked as a change of it would be.
@@ -169,9 +179,11 @@ fn describe_change(
     topic: &TopicRecord,
     existing: Option<&SubscriptionRecord>,
     requested: &SubscriptionRecord,
+    names: &PropertyNames,
 ) -> AdminResult<Difference> {
     let key = topic.key();
-    control.registry.check_subscription(&key, requested)?;
+    let check = control.registry.check_subscription(&key, requested);
+    check.map_err(|error| names.name_error(error))?;
     let before = existing.map(|existing| subscription::settable_json(existing, topic));
     let after = subscription::settable_json(requested, topic);
     let mut difference = difference_between(before.as_ref(), &after);
@@ -251,7 +263,8 @@ pub(super) async fn patch(call: Call<'_>) -> AdminResult {
     let before = Some(&existing.system_data);
     requested.system_data = call.stamp_change(before);
     let basis = ChangeBasis::Record(existing);
-    let mut response = save_and_view(call, &record, requested, basis).await?;
+    let names = PropertyNames::for_patch(&record, &requested);
+    let mut response = save_and_view(call, &record, requested, basis, &names).await?;
     if record.namespace.is_some() {
         *response.status_mut() = StatusCode::OK;
     }
@@ -347,6 +360,7 @@ async fn save_and_view(
     topic: &TopicRecord,
     requested: SubscriptionRecord,
     basis: ChangeBasis,
+    names: &PropertyNames,
 ) -> AdminResult {
     let key = topic.key();
     let registry = &call.control.registry;
@@ -357,10 +371,12 @@ async fn save_and_view(
     add_warnings(&mut response, longer_waits_warning(&longer_waits));
     if registry.needs_validation(&key, &requested) {
         call.lock.release_lock();
-        let provisioned = registry.validate_endpoint(&key, requested, basis).await?;
+        let validation = registry.validate_endpoint(&key, requested, basis).await;
+        let provisioned = validation.map_err(|error| names.name_error(error))?;
         return Ok(response.json(provisioned_subscription_view(&provisioned, topic, form)));
     }
-    let record = registry.put_subscription(&key, requested, basis).await?;
+    let change = registry.put_subscription(&key, requested, basis).await;
+    let record = change.map_err(|error| names.name_error(error))?;
     info!(
         topic = key,
         subscription = record.key(),

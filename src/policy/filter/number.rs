@@ -116,12 +116,23 @@ pub fn first_rounded(json: &str) -> Option<(String, String)> {
 /// The error for a number that parsing would round.
 pub fn rounding_problem(number: &str) -> Option<String> {
     let read: serde_json::Number = serde_json::from_str(number).ok()?;
-    (ExactNumber::from(&read) != ExactNumber::new(number)).then(|| {
+    let given = ExactNumber::new(number);
+    let is_kept = ExactNumber::from(&read) == given || is_long_form(&read, &given);
+    (!is_kept).then(|| {
         format!(
             "is {number}, which would be rounded; expected an integer of 64 bits or a number \
              of 17 digits"
         )
     })
+}
+
+/// Whether a number is a double in more digits than it needs, up to the 17 that some clients always
+/// write: 0.10000000000000001 is 0.1.
+fn is_long_form(read: &serde_json::Number, given: &ExactNumber) -> bool {
+    let digits = given.digits.len();
+    let double = read.as_f64().filter(|_| read.is_f64() && digits <= 17);
+    let rounded = double.map(|double| format!("{double:.*e}", digits.saturating_sub(1)));
+    rounded.is_some_and(|rounded| ExactNumber::new(&rounded) == *given)
 }
 
 fn find_rounded(at: &str, value: &RawValue) -> Option<(String, String)> {

@@ -12,6 +12,7 @@ use actix_web::http::StatusCode;
 
 pub use self::response::RefusalBody;
 use gridhook_engine::fanout::meter::PublishRefusal;
+use gridhook_escape::count_with_noun;
 use gridhook_event::Schema;
 use gridhook_journal as journal;
 use gridhook_record::token::TokenRole;
@@ -222,12 +223,16 @@ pub enum Refusal {
     #[error(".")]
     Method,
     /// The body was not received in time.
-    #[error("The request's body was not received within {seconds} seconds.")]
+    #[error(
+        "The request's body was not received within {}.",
+        count_with_noun(seconds, "second")
+    )]
     Slow { seconds: u64 },
     /// The body was received too slowly.
     #[error(
-        "The request's body was received at less than {bytes_per_second} bytes a second for \
-         {seconds} seconds."
+        "The request's body was received at less than {} a second for {}.",
+        count_with_noun(bytes_per_second, "byte"),
+        count_with_noun(seconds, "second")
     )]
     Stalled {
         bytes_per_second: u64,

@@ -242,7 +242,8 @@ pub fn receive_store(
     let position = last_applied(&store_copy).map_err(TransferError::Damaged)?;
     if (store_copy.last_sequence(), position) != (head.sequence, head.applied) {
         return Err(TransferError::Damaged(format!(
-            "it has applied {position} records instead of {}",
+            "it has applied {} instead of {}",
+            gridhook_escape::count_with_noun(position, "record"),
             head.applied
         )));
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::{CheckStop, CheckedLog, StoreCheck};
-use crate::format_count;
+use gridhook_escape::count_with_noun;
 use gridhook_event::{
     PartitionId, Seq,
     chunk::{Chunk, RunningTotals},
@@ -152,7 +152,7 @@ fn is_accepted(
 fn describe_totals(RunningTotals { count, bytes }: RunningTotals) -> String {
     format!(
         "{} in {}",
-        format_count(count, "event"),
-        format_count(bytes, "byte")
+        count_with_noun(count, "event"),
+        count_with_noun(bytes, "byte")
     )
 }

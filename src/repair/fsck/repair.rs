@@ -6,6 +6,7 @@
 //! that written repairs do not take effect.
 
 use super::{CheckObserver, CheckProgress, CheckReport, CheckStop, RecordDecoders, check_all};
+use gridhook_escape::count_with_noun;
 use gridhook_store::{Store, StoreError};
 
 /// Far more passes than any damage needs: one pass can repair [`REPAIRS_MAX`](super::REPAIRS_MAX)
@@ -31,5 +32,6 @@ pub fn repair_store(
         store.write(&repairs)?;
         repair_count += repairs.0.len() as u64;
     }
-    Err(StoreError::Failed(format!("problems remain after {repair_count} repairs")).into())
+    let repairs = count_with_noun(repair_count, "repair");
+    Err(StoreError::Failed(format!("problems remain after {repairs}")).into())
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use crate::format_count;
+use gridhook_escape::count_with_noun;
 
 /// The maximum number of findings in a report. Further ones are only counted.
 const FINDINGS_MAX: usize = 100;
@@ -224,14 +224,14 @@ impl fmt::Display for CheckReport {
             writeln!(f, "left over: {} more", self.leftovers_omitted)?;
         }
         if let Some(repaired) = self.repaired {
-            writeln!(f, "{} repaired", format_count(repaired, "record"))?;
+            writeln!(f, "{} repaired", count_with_noun(repaired, "record"))?;
         }
         match (self.findings.len(), self.omitted) {
             (0, _) => f.write_str("the store is sound"),
             (listed, 0) => write!(
                 f,
                 "the store is not sound: {}",
-                format_count(listed as u64, "problem")
+                count_with_noun(listed as u64, "problem")
             ),
             (listed, omitted) => write!(
                 f,

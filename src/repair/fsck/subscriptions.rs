@@ -3,7 +3,7 @@
 use std::{collections::HashSet, mem};
 
 use super::{CheckStop, CheckedSubscription, Repair, StoreCheck, checked_sum, subscription_name};
-use crate::format_count;
+use gridhook_escape::count_with_noun;
 use gridhook_event::{SubscriptionKey, Timestamp};
 use gridhook_policy::record::{Counters, Cursor};
 use gridhook_store::{
@@ -52,7 +52,7 @@ impl StoreCheck<'_> {
                         "{}: {} pending, {} and no cursor",
                         subscription_name(subscription_key),
                         own + jobs,
-                        format_count(dead, "dead letter")
+                        count_with_noun(dead, "dead letter")
                     ));
                 }
                 (true, false) | (false, true) => {}
@@ -135,7 +135,7 @@ impl StoreCheck<'_> {
             self.report.add_problem(format!(
                 "{name}: {} pending of jobs, but {}",
                 replayed.pending,
-                format_count(jobs, "record")
+                count_with_noun(jobs, "record")
             ));
         }
         let pending = counters.pending;
@@ -144,7 +144,7 @@ impl StoreCheck<'_> {
         }
         let what = format!(
             "{name}: {pending} pending, but {}",
-            format_count(own, "record")
+            count_with_noun(own, "record")
         );
         let correction = Counters {
             pending: own,
@@ -302,7 +302,7 @@ pub(crate) fn parts_of_matched(counters: &Counters) -> [u64; 5] {
 fn unequal_pins(name: &str, dead: u64, pins: u64) -> String {
     format!(
         "{name}: {} waiting, but {} pinned",
-        format_count(dead, "dead letter"),
-        format_count(pins, "event")
+        count_with_noun(dead, "dead letter"),
+        count_with_noun(pins, "event")
     )
 }

@@ -131,7 +131,7 @@ impl Salvage<'_> {
         let unlisted =
             missing.saturating_sub(self.dead_listed.get(&key).copied().unwrap_or_default());
         if unlisted > 0 {
-            let dead_letters = crate::format_count(unlisted, "dead letter");
+            let dead_letters = gridhook_escape::count_with_noun(unlisted, "dead letter");
             let name = subscription_name(key);
             self.loss
                 .add_record(format!("missing: {dead_letters} of {name}"));

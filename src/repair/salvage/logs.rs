@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use super::Salvage;
-use crate::{format_count, fsck::CheckStop};
+use crate::fsck::CheckStop;
+use gridhook_escape::count_with_noun;
 use gridhook_event::{PartitionId, Seq, chunk::Chunk};
 use gridhook_store::{
     Family,
@@ -44,7 +45,7 @@ impl Salvage<'_> {
         {
             let what = format!(
                 "removed: {} of partitions {} to {}, which belong to no topic",
-                format_count(unknown_partitions.len() as u64, "chunk"),
+                count_with_noun(unknown_partitions.len() as u64, "chunk"),
                 first.0,
                 last.0
             );

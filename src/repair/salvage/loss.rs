@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::format_count;
+use gridhook_escape::count_with_noun;
 use gridhook_store::damage::LogGap;
 
 /// The maximum number of listed entries of each kind. Further ones are only counted.
@@ -65,7 +65,7 @@ impl fmt::Display for LossReport {
         match self.acknowledged {
             Some(acknowledged) if acknowledged > last_sequence => {
                 let missing = acknowledged - last_sequence;
-                let missing = format_count(missing, "change");
+                let missing = count_with_noun(missing, "change");
                 writeln!(
                     f,
                     "missing: {missing}, {} to {acknowledged}",
@@ -91,7 +91,7 @@ impl fmt::Display for LossReport {
             writeln!(
                 f,
                 "missing: {}, {first} to {last} of partition {partition}",
-                format_count(*count, "event")
+                count_with_noun(*count, "event")
             )?;
         }
         for LostEvent {

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use gridhook_escape::count_with_noun;
 use serde_json::{Map, Value};
 
 use super::{Evaluated, EvaluationScope, Expression, Function, lazy_function, scoped_function};
@@ -65,8 +66,8 @@ impl<'a> Lambda<'a> {
     fn call_with(&self, values: &[&Value]) -> Evaluated {
         if self.variables.len() > values.len() {
             let problem = format!(
-                "a lambda has {} variables; expected {}",
-                self.variables.len(),
+                "a lambda has {}; expected {}",
+                count_with_noun(self.variables.len(), "variable"),
                 values.len()
             );
             return Err(EvaluationError::invalid(problem));

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use gridhook_escape::count_with_noun;
 use serde_json::{Map, Value, json};
 
 use super::{Arguments, Evaluated, Function, MANY, eager_function};
@@ -79,8 +80,8 @@ fn create_object(args: &Arguments<'_>) -> Evaluated {
     let mut object = Map::new();
     if args.len() % 2 == 1 {
         return Err(args.invalid_call(format!(
-            "it has {} arguments; expected a value for each key",
-            args.len()
+            "it has {}; expected a value for each key",
+            count_with_noun(args.len(), "argument")
         )));
     }
     for (index, pair) in args.values.chunks_exact(2).enumerate() {

@@ -1,14 +1,17 @@
 //! The functions of expressions: one table, and a module for each kind.
 
+mod json;
 mod lambda;
 mod list;
 mod number;
 mod resource;
 mod text;
 mod time;
+mod uri;
 
 use std::ops::RangeInclusive;
 
+use gridhook_escape::count_with_noun;
 use serde_json::{Map, Value};
 
 use super::{
@@ -72,8 +75,9 @@ const fn lazy_function(
 const MANY: usize = usize::MAX;
 
 /// All functions, except `list…`, whose name has the action.
-static FUNCTIONS: [&[Function]; 6] = [
+static FUNCTIONS: [&[Function]; 7] = [
     text::FUNCTIONS,
+    uri::FUNCTIONS,
     list::FUNCTIONS,
     number::FUNCTIONS,
     lambda::FUNCTIONS,
@@ -94,7 +98,8 @@ pub fn function_names() -> Vec<&'static str> {
 }
 
 /// Functions of Azure that make no sense here, and why.
-const REFUSED: [(&str, &str); 9] = [
+const REFUSED: [(&str, &str); 10] = [
+    ("extensions", "there are no extensions of templates"),
     ("managementGroup", "there are no management groups"),
     (
         "managementGroupResourceId",
@@ -128,8 +133,9 @@ pub(crate) fn call_function(
     let count = arguments.len();
     if !function.arguments.contains(&count) {
         return Err(EvaluationError::invalid(format!(
-            "{} has {count} arguments; {}",
+            "{} has {}; {}",
             function.name,
+            count_with_noun(count, "argument"),
             describe_range(&function.arguments)
         )));
     }
@@ -173,8 +179,8 @@ fn call_own(scope: &EvaluationScope<'_>, name: &str, arguments: &[Expression]) -
     let declarations = function["parameters"].as_array().unwrap_or(&empty);
     if declarations.len() != arguments.len() {
         let problem = format!(
-            "{name} has {} arguments; expected {}",
-            arguments.len(),
+            "{name} has {}; expected {}",
+            count_with_noun(arguments.len(), "argument"),
             declarations.len()
         );
         return Err(EvaluationError::invalid(problem));

@@ -1,5 +1,6 @@
 //! Functions of the deployment and of resources: their ids and states.
 
+use gridhook_escape::count_with_noun;
 use serde_json::{Map, Value, json};
 
 use super::{Arguments, Evaluated, EvaluationScope, Expression, Function, MANY, scoped_function};
@@ -89,8 +90,8 @@ fn provider_path(args: &Arguments<'_>, at: usize) -> Result<String, EvaluationEr
     let types: Vec<&str> = words.collect();
     if types.is_empty() || types.len() != names.len() {
         let problem = format!(
-            "the type {kind} has {} levels below its provider and there are {} names",
-            types.len(),
+            "the type {kind} has {} below its provider, and its name {}",
+            count_with_noun(types.len(), "level"),
             names.len()
         );
         return Err(args.invalid_call(problem));
@@ -257,6 +258,7 @@ fn evaluate_action(
     let [id] = &ids_of(scope, &args)?[..] else {
         return Err(args.invalid_call("the name is that of a loop"));
     };
+    check_action(id, &action)?;
     read_state(
         scope,
         StateKey {
@@ -264,4 +266,31 @@ fn evaluate_action(
             action: Some(action),
         },
     )
+}
+
+/// The types, in lower case, that have `listKeys`, the only action whose name begins with `list`.
+const TYPES_WITH_KEYS: [&str; 3] = ["topics", "domains", "namespaces"];
+
+/// Refuses an action that resources of Event Grid do not have: as a state that is not known, it
+/// would look as if the resource did not exist.
+fn check_action(id: &str, action: &str) -> Result<(), EvaluationError> {
+    let lower = id.to_ascii_lowercase();
+    let (_, own) = lower.rsplit_once("/providers/").unwrap_or_default();
+    let Some(own) = own.strip_prefix("microsoft.eventgrid/") else {
+        return Ok(());
+    };
+    let kind: Vec<&str> = own.split('/').step_by(2).collect();
+    let kind = kind.join("/");
+    let has_keys = TYPES_WITH_KEYS.contains(&kind.as_str());
+    if has_keys && action.eq_ignore_ascii_case("listKeys") {
+        return Ok(());
+    }
+    let allowed = if has_keys {
+        "listKeys"
+    } else {
+        "none that begins with list"
+    };
+    Err(EvaluationError::invalid(format!(
+        "Microsoft.EventGrid/{kind} has no action {action}; expected {allowed}"
+    )))
 }

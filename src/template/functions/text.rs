@@ -1,12 +1,13 @@
-//! Functions of strings, and of what is like strings: base64, URIs, hashes and JSON.
+//! Functions of strings, and of what is like strings: base64, hashes and JSON.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use gridhook_escape::{count_with_noun, group_thousands};
 use ring::digest;
 use serde_json::Value;
 
 use super::{
-    Arguments, Evaluated, EvaluationScope, Function, MANY, eager_function, scoped_function,
+    Arguments, Evaluated, EvaluationScope, Function, MANY, eager_function,
+    json::parse_lenient_json, scoped_function,
 };
 use crate::kind_of;
 
@@ -15,8 +16,6 @@ pub(super) const FUNCTIONS: &[Function] = &[
     eager_function("base64", 1..=1, |args| Ok(STANDARD.encode(args.text_argument(0)?).into())),
     eager_function("base64ToJson", 1..=1, |args| parse_json(args, &decode_base64(args)?)),
     eager_function("base64ToString", 1..=1, |args| Ok(decode_base64(args)?.into())),
-    eager_function("dataUri", 1..=1, data_uri),
-    eager_function("dataUriToString", 1..=1, data_uri_to_string),
     eager_function("endsWith", 2..=2, ends_with),
     eager_function("format", 1..=MANY, format_text),
     eager_function("guid", 1..=MANY, |args| Ok(name_based_uuid(&args.text_arguments(0)?.join("-")).into())),
@@ -36,15 +35,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     eager_function("toUpper", 1..=1, |args| Ok(args.text_argument(0)?.to_uppercase().into())),
     eager_function("trim", 1..=1, |args| Ok(args.text_argument(0)?.trim().into())),
     eager_function("uniqueString", 1..=MANY, |args| Ok(unique_text(&args.text_arguments(0)?.join("-")).into())),
-    eager_function("uri", 2..=2, join_uri),
-    eager_function("uriComponent", 1..=1, uri_component),
-    eager_function("uriComponentToString", 1..=1, uri_component_to_string),
 ];
-
-fn data_uri(args: &Arguments<'_>) -> Evaluated {
-    let data = STANDARD.encode(args.text_argument(0)?);
-    Ok(format!("data:text/plain;charset=utf8;base64,{data}").into())
-}
 
 fn starts_with(args: &Arguments<'_>) -> Evaluated {
     let text = args.text_argument(0)?.to_lowercase();
@@ -87,23 +78,6 @@ fn ends_with(args: &Arguments<'_>) -> Evaluated {
         .into())
 }
 
-fn uri_component(args: &Arguments<'_>) -> Evaluated {
-    let component = utf8_percent_encode(args.text_argument(0)?, COMPONENT);
-    Ok(component.to_string().into())
-}
-
-fn uri_component_to_string(args: &Arguments<'_>) -> Evaluated {
-    let text = percent_decode_str(args.text_argument(0)?).decode_utf8_lossy();
-    Ok(text.into_owned().into())
-}
-
-/// The characters that `uriComponent` escapes.
-const COMPONENT: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'~');
-
 /// The namespace of the UUIDs that `guid` returns in Azure.
 const GUID_NAMESPACE: u128 = 0x11fb_06fb_712d_4ddd_98c7_e71b_bd58_8830;
 
@@ -126,26 +100,7 @@ fn decode_base64(args: &Arguments<'_>) -> Result<String, crate::EvaluationError>
 
 fn parse_json(args: &Arguments<'_>, text: &str) -> Evaluated {
     // The error of the parser would show a part of the text, which may be secret.
-    serde_json::from_str(text).map_err(|_| args.invalid_call("the argument is not JSON"))
-}
-
-fn data_uri_to_string(args: &Arguments<'_>) -> Evaluated {
-    let expectation = "the argument is not a data URI; expected, for example, \
-        data:text/plain;base64,SGVsbG8=";
-    let problem = || args.invalid_call(expectation);
-    let (head, data) = args
-        .text_argument(0)?
-        .strip_prefix("data:")
-        .and_then(|rest| rest.split_once(','))
-        .ok_or_else(problem)?;
-    if head.ends_with(";base64") {
-        let bytes = STANDARD.decode(data).map_err(|_| problem())?;
-        return Ok(String::from_utf8_lossy(&bytes).into_owned().into());
-    }
-    Ok(percent_decode_str(data)
-        .decode_utf8_lossy()
-        .into_owned()
-        .into())
+    parse_lenient_json(text).ok_or_else(|| args.invalid_call("the argument is not JSON"))
 }
 
 /// `format('{0}-{1:D3}', …)`: `{{` and `}}` stand for brackets.
@@ -195,7 +150,9 @@ fn format_item(args: &Arguments<'_>, item: &str) -> Result<String, crate::Evalua
     };
     let Some(value) = args.values.get(index + 1) else {
         let count = args.len() - 1;
-        let problem = format!("the pattern has {{{index}}}, and there are {count} values");
+        let verb = if count == 1 { "is" } else { "are" };
+        let values = count_with_noun(count, "value");
+        let problem = format!("the pattern has {{{index}}}, and there {verb} {values}");
         return Err(args.invalid_call(problem));
     };
     let text = match (form, value) {
@@ -246,19 +203,6 @@ fn format_number(number: i64, form: &str) -> Option<String> {
         'x' => Some(format!("{number:0digits$x}")),
         _ => None,
     }
-}
-
-/// The digits of a number with a comma between groups of three.
-fn group_thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// A UUID of version 5.
@@ -435,8 +379,8 @@ fn substring(args: &Arguments<'_>) -> Evaluated {
         .filter(|start| *start <= chars.len());
     let start = start.ok_or_else(|| {
         args.invalid_call(format!(
-            "the start is outside of a string of {} characters",
-            chars.len()
+            "the start is outside of a string of {}",
+            count_with_noun(chars.len(), "character")
         ))
     })?;
     let rest = &chars[start..];
@@ -448,26 +392,9 @@ fn substring(args: &Arguments<'_>) -> Evaluated {
         .filter(|length| *length <= rest.len());
     let length = length.ok_or_else(|| {
         args.invalid_call(format!(
-            "the length is more than the {} characters behind the start",
-            rest.len()
+            "the length is more than the {} behind the start",
+            count_with_noun(rest.len(), "character")
         ))
     })?;
     Ok(rest[..length].iter().collect::<String>().into())
-}
-
-/// Joins a base and a relative URI: what follows the last slash of the base is replaced.
-fn join_uri(args: &Arguments<'_>) -> Evaluated {
-    let base = args.text_argument(0)?;
-    let relative = args.text_argument(1)?;
-    let (scheme, rest) = base
-        .split_once("://")
-        .ok_or_else(|| args.invalid_call("the base has no scheme such as https://"))?;
-    let host = rest.split('/').next().unwrap_or_default();
-    let folder = rest.rsplit_once('/').map_or(host, |(folder, _)| folder);
-    let start = if relative.starts_with('/') {
-        host
-    } else {
-        folder
-    };
-    Ok(format!("{scheme}://{start}/{}", relative.trim_start_matches('/')).into())
 }

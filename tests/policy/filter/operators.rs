@@ -1,9 +1,26 @@
 //! Nineteen operators, each with a value of every kind.
 
 use expect_test::expect;
+use gridhook::policy::filter::number::{ExactNumber, rounding_problem};
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::{advanced, event_grid, filter, verdict, with_data};
+
+proptest! {
+    /// The shortest text of a double has up to 17 digits. Such a number is stored as it is.
+    #[test]
+    fn the_shortest_text_of_a_double_is_not_rounded(number in any::<f64>()) {
+        prop_assume!(number.is_finite());
+        let text = format!("{number:?}");
+        prop_assert_eq!(rounding_problem(&text), None);
+        let stored: ExactNumber = serde_json::from_str(&text).expect("a number");
+        let given: f64 = serde_json::to_string(&stored).expect("JSON").parse().expect("a number");
+        prop_assert_eq!(given, number);
+        let long = format!("{number:.16e}");
+        prop_assert_eq!(rounding_problem(&long), None);
+    }
+}
 
 /// A line for each filter, a column for each value: `+` passes, `.` does not.
 fn table(filters: &[serde_json::Value], values: &[&str]) -> String {

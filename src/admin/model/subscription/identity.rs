@@ -15,8 +15,8 @@ use gridhook_record::subscription::{
 /// A property, and the same with an identity.
 #[derive(Clone, Copy)]
 pub(super) struct Pair {
-    plain: &'static str,
-    identified: &'static str,
+    pub(super) plain: &'static str,
+    pub(super) identified: &'static str,
 }
 
 pub(super) const DELIVERY: Pair = Pair {

@@ -8,6 +8,7 @@ mod destination;
 mod identity;
 pub(crate) mod namespace;
 mod ordering;
+pub(crate) mod plan;
 mod schedule;
 pub(crate) mod secrets;
 pub mod test;

@@ -11,6 +11,7 @@ use super::{
     change::{deletion_of_subscription, run_detached, to_json},
 };
 use crate::control::audit::write_changes;
+use gridhook_escape::count_with_noun;
 use gridhook_event::Name;
 use gridhook_journal::MetaChange;
 use gridhook_record::{
@@ -169,8 +170,9 @@ impl Registry {
             return Ok(());
         }
         Err(Error::Full(format!(
-            "The domain '{}' has the maximum of {max} topics (topic.domain_topics).",
-            domain.record().name
+            "The domain '{}' has the maximum of {} (topic.domain_topics).",
+            domain.record().name,
+            count_with_noun(max, "topic")
         )))
     }
 }

@@ -7,6 +7,7 @@ use super::{
     change::{run_detached, to_json},
 };
 use crate::control::audit::write_changes;
+use gridhook_escape::count_with_noun;
 use gridhook_journal::MetaChange;
 use gridhook_record::{namespace::NamespaceRecord, topic::TopicRecord};
 use gridhook_store::keys::MetaKind;
@@ -51,7 +52,8 @@ impl Registry {
             let key = record.key();
             let max = registry.rules.topics_max;
             if registry.find_namespace(&key).is_none() && registry.list_namespaces().len() >= max {
-                let full = format!("The maximum of {max} namespaces is reached (limits.topics).");
+                let namespaces = count_with_noun(max, "namespace");
+                let full = format!("The maximum of {namespaces} is reached (limits.topics).");
                 return Err(Error::Full(full));
             }
             let put = MetaChange::Put(MetaKind::Namespace, key, to_json(&record));
