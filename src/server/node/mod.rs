@@ -305,22 +305,27 @@ impl ClusterNode {
         )?;
         Ok(Standby {
             context,
-            forwarder: self.build_forwarder(ForwardTimes::from_config(&inputs.config)),
+            forwarder: self.build_forwarder(ForwardTimes::from_config(&inputs.config), None),
         })
     }
 
-    /// Builds the forwarder of requests to the owner of the shard.
-    pub(super) fn build_forwarder(&self, times: ForwardTimes) -> Forwarder {
-        let counters = Arc::clone(&self.cluster_context.forwarded);
-        Forwarder::new(
-            self.claim.shard,
-            self.claim.role.clone(),
-            self.address.clone(),
-            self.connector.clone(),
+    /// Builds the forwarder of requests to the owner of the shard. `core`: the health of the shard's
+    /// core in this process, if it has others beside it.
+    pub(super) fn build_forwarder(
+        &self,
+        times: ForwardTimes,
+        core: Option<CoreHealth>,
+    ) -> Forwarder {
+        Forwarder {
+            shard: self.claim.shard,
+            role: self.claim.role.clone(),
+            own: self.address.clone(),
+            connector: self.connector.clone(),
             times,
-            counters,
-            self.stopping.subscribe(),
-        )
+            counters: Arc::clone(&self.cluster_context.forwarded),
+            stopping: self.stopping.subscribe(),
+            core,
+        }
     }
 
     /// The listener for other nodes, and this node's part of the handshake there.
