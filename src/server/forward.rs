@@ -142,15 +142,8 @@ struct HopKey {
 impl HopKey {
     /// Whether the other end was called as an owner of a shard, and `owner` is another one of it.
     fn is_former(&self, owner: &Self) -> bool {
-        match (self.target, owner.target) {
-            (
-                HopTarget::Shard { shard, .. },
-                HopTarget::Shard {
-                    shard: of_owner, ..
-                },
-            ) => shard == of_owner && self.address != owner.address,
-            _ => false,
-        }
+        let is_of_shard = matches!(owner.target, HopTarget::Shard { .. });
+        is_of_shard && self.target == owner.target && self.address != owner.address
     }
 }
 

@@ -8,8 +8,9 @@
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
-use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web::Bytes};
+use actix_web::{HttpRequest, HttpResponse, web::Bytes};
 use futures_util::future::join_all;
+use hyper::StatusCode;
 use serde_json::{json, to_string};
 use tokio::{
     sync::{mpsc, watch},
@@ -281,7 +282,7 @@ impl ThreadRouter {
         let response = self.shards[shard]
             .send_to_owner(outgoing, parts::RESPONSE_WAIT_MAX)
             .await?;
-        if response.response.status().as_u16() != StatusCode::OK.as_u16() {
+        if response.response.status() != StatusCode::OK {
             return Ok(Err(self.shards[shard].relay_response(response, None)));
         }
         let (_, body) = self.shards[shard]

@@ -5,10 +5,10 @@ use std::{rc::Rc, time::Duration};
 use actix_web::{
     HttpRequest, HttpResponse,
     body::MessageBody as _,
-    http::StatusCode,
     web::{Bytes, BytesMut},
 };
 use futures_util::{future::join_all, stream};
+use hyper::StatusCode;
 use serde_json::{Value, json};
 use tokio::{
     sync::{Notify, mpsc},
@@ -98,13 +98,10 @@ impl ThreadRouter {
         let mut missing = None;
         for (shard, result) in join_all(exchanges).await.into_iter().enumerate() {
             match result {
-                Ok(response) if response.response.status().as_u16() == StatusCode::OK.as_u16() => {
+                Ok(response) if response.response.status() == StatusCode::OK => {
                     readers.push((shard, Some(self.read_lines(shard, response))));
                 }
-                Ok(refusal)
-                    if refusal.response.status().as_u16()
-                        != StatusCode::SERVICE_UNAVAILABLE.as_u16() =>
-                {
+                Ok(refusal) if refusal.response.status() != StatusCode::SERVICE_UNAVAILABLE => {
                     return Ok(self.shards[shard].relay_response(refusal, None));
                 }
                 Ok(_) => readers.push((shard, None)),
