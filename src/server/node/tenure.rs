@@ -358,7 +358,7 @@ pub(super) async fn trim_changelog(
         Ok(log.bounds()?.bytes)
     };
     match tokio::task::spawn_blocking(trim).await {
-        Ok(Ok(bytes)) => progress.stream_bytes.store(bytes, Ordering::Release),
+        Ok(Ok(bytes)) => progress.note_stream_bytes(bytes),
         Ok(Err(error)) => tracing::warn!(%error, "the changelog was not trimmed"),
         Err(_) => {}
     }

@@ -104,8 +104,8 @@ pub(crate) async fn join(
     } = opening.await.expect("connecting does not panic")?;
     let (claims, claim_ends) = create_claims(&stores, &logs, &cluster_id, &earlier).await?;
     let claim_settings = build_claim_settings(cluster, config, &address, stores.len());
-    let (member, membership) = Member::new(records, claim_settings, claim_ends);
-    let member = member.with_handshake(owner_handshake(connector.clone()));
+    let handshake = owner_handshake(connector.clone());
+    let (member, membership) = Member::new(records, claim_settings, claim_ends, handshake);
     // On the thread of the connection, because a busy server must not lose its lease.
     let runtime = connection.runtime();
     let certificates = tls_state.certificates.clone();
