@@ -113,38 +113,21 @@ impl Role {
 /// What the server and the member report to each other about a shard.
 #[derive(Debug, Default)]
 pub struct ShardProgress {
-    /// The last sequence of the changelog that the local store has applied. Written by the server.
-    pub applied: AtomicU64,
+    /// What this node reports to the others. Written by the server.
+    reported: Mutex<ShardPosition>,
     /// The last sequence that the local store has synced. Written by the server.
     pub flushed: AtomicU64,
-    /// The time of this node's clock while it owns the shard, in microseconds since 1970. Written
-    /// by the server.
-    pub time: AtomicU64,
-    /// Whether nothing expires by that clock. Written by the server.
-    pub expiry_paused: AtomicBool,
-    /// The sequence of the fence with which this node took the shard then. Written by the server,
-    /// after the time.
-    pub epoch: AtomicU64,
     /// The sequence up to which the changelog may be trimmed, as far as all nodes are concerned
     /// (`ClusterRecords::trimmable_through`). Written by the member; 0 while it is not known.
     pub trimmable: AtomicU64,
     /// The sequence up to which the changelog may be trimmed once it is large
     /// (`ClusterRecords::trimmable_if_large`). Written by the member; 0 while it is not known.
     pub trimmable_if_large: AtomicU64,
-    /// The size of the changelog. Written by the server that owns the shard.
-    pub stream_bytes: AtomicU64,
-    /// The number of servers that should have the changelog and do not follow. Written by the
-    /// server that owns the shard.
-    pub missing_replicas: AtomicU64,
     /// The newest format of records that all living nodes read. Written by the member.
     pub format: AtomicU8,
     /// Whether the local store has applied all that the changelog had: once, or since an operator
     /// removed the record of the node. Written by the server; the member takes it back.
     is_complete: AtomicBool,
-    /// The copy of the owner's store that this node fetches. Written by the server.
-    copy: Mutex<Option<CopyProgress>>,
-    /// The last record that the local store has applied. Written by the server.
-    mark: Mutex<StreamMark>,
     /// The known marks: records that the changelog has acknowledged, as far as any node knows.
     /// Written by the member.
     known_marks: Mutex<KnownMarks>,
@@ -156,34 +139,33 @@ impl ShardProgress {
     /// Records the time and the epoch of an owner's clock: of this process, or of an earlier one of
     /// this node.
     pub fn record_clock(&self, clock: ShardPosition) {
-        self.time.store(clock.time, Ordering::Release);
-        self.expiry_paused
-            .store(clock.expiry_paused, Ordering::Release);
-        self.epoch.store(clock.epoch, Ordering::Release);
+        let mut reported = self.reported.lock();
+        reported.time = clock.time;
+        reported.expiry_paused = clock.expiry_paused;
+        reported.epoch = clock.epoch;
     }
 
     /// The position of this node in the shard, for its record.
     pub fn position(&self) -> ShardPosition {
-        // A new epoch comes with its time or a later one.
-        let epoch = self.epoch.load(Ordering::Acquire);
         ShardPosition {
-            applied: self.applied.load(Ordering::Acquire),
             flushed: self.flushed.load(Ordering::Acquire),
-            time: self.time.load(Ordering::Acquire),
-            expiry_paused: self.expiry_paused.load(Ordering::Acquire),
-            epoch,
-            copy: self.copy_progress(),
-            mark: *self.mark.lock(),
-            stream_bytes: self.stream_bytes.load(Ordering::Acquire),
-            missing_replicas: self.missing_replicas.load(Ordering::Acquire),
-            ..ShardPosition::default()
+            ..*self.reported.lock()
         }
     }
 
     /// Records the position that the local store has applied.
     pub fn note_applied(&self, mark: StreamMark) {
-        self.applied.store(mark.position, Ordering::Release);
-        *self.mark.lock() = mark;
+        let mut reported = self.reported.lock();
+        reported.applied = mark.position;
+        reported.mark = mark;
+    }
+
+    /// Records the size of the changelog and the number of servers that it lacks, as its owner
+    /// sees them.
+    pub fn note_stream(&self, bytes: u64, missing_replicas: u64) {
+        let mut reported = self.reported.lock();
+        reported.stream_bytes = bytes;
+        reported.missing_replicas = missing_replicas;
     }
 
     /// The known marks: records that the changelog has acknowledged, as far as any node knows.
@@ -227,12 +209,12 @@ impl ShardProgress {
 
     /// The copy of the owner's store that this node fetches.
     pub fn copy_progress(&self) -> Option<CopyProgress> {
-        *self.copy.lock()
+        self.reported.lock().copy
     }
 
     /// Records how much of the owner's store this node has fetched. It claims no shard meanwhile.
     pub fn note_copy(&self, copy: Option<CopyProgress>) {
-        *self.copy.lock() = copy;
+        self.reported.lock().copy = copy;
     }
 }
 

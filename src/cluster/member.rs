@@ -14,7 +14,7 @@ mod requests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    future::{Future, pending, ready},
+    future::{Future, pending},
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -69,11 +69,13 @@ pub struct Member<S> {
 }
 
 impl<S: RecordStore> Member<S> {
-    /// A node with these records, and the handle on it. It does nothing before [`Self::run`].
+    /// A node with these records, and the handle on it. It begins the connections to owners with
+    /// `handshake`, and does nothing before [`Self::run`].
     pub fn new(
         store: S,
         settings: ClaimSettings,
         claim_ends: Vec<MemberEnd>,
+        handshake: OwnerHandshake,
     ) -> (Self, Membership) {
         let (sender, commands) = mpsc::unbounded_channel();
         let (snapshot_sender, snapshot) = watch::channel(ClusterSnapshot::default());
@@ -81,8 +83,6 @@ impl<S: RecordStore> Member<S> {
         let limit = CallLimit::new(settings.intervals);
         let claims = Claims::new(settings);
         let began = Instant::now();
-        let handshake: OwnerHandshake =
-            Arc::new(|connection, _, _| Box::pin(ready(Ok(Box::new(connection) as _))));
         let member = Self {
             store,
             claims,
@@ -105,12 +105,6 @@ impl<S: RecordStore> Member<S> {
                 commands: sender,
             },
         )
-    }
-
-    /// Begins the connections to owners with `handshake`.
-    #[must_use]
-    pub fn with_handshake(self, handshake: OwnerHandshake) -> Self {
-        Self { handshake, ..self }
     }
 
     /// Runs until the node has left.

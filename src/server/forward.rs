@@ -41,7 +41,7 @@ use tokio::{
 use self::{body::ReturnedHop, request::forwarded_headers};
 pub(super) use self::{
     body::{RequestBody, ResponseBody},
-    request::{outgoing_request, outgoing_whole},
+    request::{outgoing_request, outgoing_whole, target_of},
 };
 use super::{
     forward_error::ForwardError,
@@ -93,23 +93,25 @@ impl ForwardTimes {
 /// Forwards requests to the owner of a shard. Clones share its state.
 #[derive(Clone)]
 pub(super) struct Forwarder {
-    shard: usize,
-    role: watch::Receiver<Role>,
+    pub(super) shard: usize,
+    pub(super) role: watch::Receiver<Role>,
     /// The address of the node's own listener for nodes: a request that waits for an owner goes
     /// there when this node becomes it.
-    own: String,
-    connector: OwnerConnector,
-    times: ForwardTimes,
-    counters: Arc<ForwardCounters>,
-    stopping: watch::Receiver<bool>,
+    pub(super) own: String,
+    pub(super) connector: OwnerConnector,
+    pub(super) times: ForwardTimes,
+    pub(super) counters: Arc<ForwardCounters>,
+    pub(super) stopping: watch::Receiver<bool>,
     /// The core of the shard in this process, beside others.
-    core: Option<CoreHealth>,
+    pub(super) core: Option<CoreHealth>,
 }
 
 /// The connections to the owners of a shard, and to any node for receive requests. Their requests
 /// have bodies of a type: those of clients stay on a thread.
 pub(super) struct Hops<B = RequestBody> {
     forwarder: Forwarder,
+    /// The listener that the clients have called; for requests of the node itself, either.
+    side: ListenerSide,
     /// Those of all shards.
     idle: Arc<Mutex<IdleHops<B>>>,
 }
@@ -140,15 +142,8 @@ struct HopKey {
 impl HopKey {
     /// Whether the other end was called as an owner of a shard, and `owner` is another one of it.
     fn is_former(&self, owner: &Self) -> bool {
-        match (self.target, owner.target) {
-            (
-                HopTarget::Shard { shard, .. },
-                HopTarget::Shard {
-                    shard: of_owner, ..
-                },
-            ) => shard == of_owner && self.address != owner.address,
-            _ => false,
-        }
+        let is_of_shard = matches!(owner.target, HopTarget::Shard { .. });
+        is_of_shard && self.target == owner.target && self.address != owner.address
     }
 }
 
@@ -172,34 +167,6 @@ struct IdleHop<B> {
 }
 
 impl Forwarder {
-    pub(super) fn new(
-        shard: usize,
-        role: watch::Receiver<Role>,
-        own: String,
-        connector: OwnerConnector,
-        times: ForwardTimes,
-        counters: Arc<ForwardCounters>,
-        stopping: watch::Receiver<bool>,
-    ) -> Self {
-        Self {
-            shard,
-            role,
-            own,
-            connector,
-            times,
-            counters,
-            stopping,
-            core: None,
-        }
-    }
-
-    /// Forwards for a shard that has others beside it, and whose core has this health.
-    #[must_use]
-    pub(super) fn with_core(self, core: CoreHealth) -> Self {
-        let core = Some(core);
-        Self { core, ..self }
-    }
-
     /// Returns once the process stops.
     pub(super) async fn wait_until_stopped(&self) {
         let mut stopping = self.stopping.clone();
@@ -210,16 +177,14 @@ impl Forwarder {
 
     /// Forwards every request without a route.
     pub(super) fn configure(&self, cfg: &mut web::ServiceConfig, side: ListenerSide) {
-        let hops = Rc::new(Hops::new(self.clone()));
+        let hops = Rc::new(Hops::new(self.clone(), side));
         cfg.default_service(web::to(
             move |request: HttpRequest, payload: web::Payload| {
                 let hops = Rc::clone(&hops);
                 async move {
                     match outgoing_request(&request, payload) {
-                        Some(outgoing) => {
-                            hops.forward_request(&request, outgoing, side, None).await
-                        }
-                        None => unavailable_response("the request cannot be forwarded"),
+                        Ok(outgoing) => hops.forward_request(&request, outgoing, None).await,
+                        Err(error) => error.into(),
                     }
                 }
             },
@@ -336,18 +301,23 @@ where
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    pub(super) fn new(forwarder: Forwarder) -> Self {
+    pub(super) fn new(forwarder: Forwarder, side: ListenerSide) -> Self {
         Self {
             forwarder,
+            side,
             idle: Arc::default(),
         }
     }
 
     /// The connections to the owners of each of several shards.
-    pub(super) fn new_for_shards(forwarders: &[Forwarder]) -> impl Iterator<Item = Self> {
+    pub(super) fn new_for_shards(
+        forwarders: &[Forwarder],
+        side: ListenerSide,
+    ) -> impl Iterator<Item = Self> {
         let idle = Arc::default();
         forwarders.iter().map(move |forwarder| Self {
             forwarder: forwarder.clone(),
+            side,
             idle: Arc::clone(&idle),
         })
     }
@@ -364,12 +334,11 @@ where
     pub(super) async fn send_to_owner(
         &self,
         mut outgoing: Request<B>,
-        side: ListenerSide,
         wait: Duration,
     ) -> Result<OwnerResponse<B>, ForwardError> {
         let until = Instant::now() + wait;
         loop {
-            let connection = timeout_at(until, self.connect_to_owner(side)).await;
+            let connection = timeout_at(until, self.connect_to_owner()).await;
             let (key, hop) = connection.map_err(|_| self.forwarder.connection_error())?;
             let lost = self.forwarder.wait_until_lost(key.address.clone());
             match self.send_request(key, hop, outgoing, lost).await {
@@ -440,9 +409,7 @@ where
         owner_wait: Duration,
         bytes_max: usize,
     ) -> Result<(hyper::StatusCode, Bytes), ForwardError> {
-        let response = self
-            .send_to_owner(request, ListenerSide::Operators, owner_wait)
-            .await?;
+        let response = self.send_to_owner(request, owner_wait).await?;
         let (head, body) = self.read_whole(response, bytes_max).await?;
         Ok((head.status, body))
     }
@@ -488,7 +455,7 @@ where
     }
 
     /// A connection that the owner has accepted, and its other end.
-    async fn connect_to_owner(&self, side: ListenerSide) -> (HopKey, SendRequest<B>) {
+    async fn connect_to_owner(&self) -> (HopKey, SendRequest<B>) {
         let mut role = self.forwarder.role.clone();
         loop {
             let own = &self.forwarder.own;
@@ -503,6 +470,7 @@ where
                 return std::future::pending().await;
             };
             let shard = self.forwarder.shard;
+            let side = self.side;
             let target = HopTarget::Shard { shard, side };
             let key = HopKey { address, target };
             if let Some(hop) = self.take_idle(&key) {
@@ -564,7 +532,6 @@ impl Hops {
         self: &Rc<Self>,
         request: &HttpRequest,
         outgoing: OutgoingRequest,
-        side: ListenerSide,
         mut early_end: Option<EarlyEnd>,
     ) -> HttpResponse {
         let peer = request.conn_data::<Peer>().cloned().unwrap_or_default();
@@ -579,7 +546,7 @@ impl Hops {
             }
         };
         let result = tokio::select! {
-            result = self.send_to_owner(outgoing, side, OWNER_WAIT) => result,
+            result = self.send_to_owner(outgoing, OWNER_WAIT) => result,
             () = peer.wait_until_gone(), if waits_for_events => Err(ForwardError::ClientGone),
             // The end of the connection gives back what the owner locks for the client.
             () = self.forwarder.wait_until_stopped(), if waits_for_events => return no_events(),
@@ -592,7 +559,7 @@ impl Hops {
             }
             Err(why) => {
                 counters.failed.add(1);
-                unavailable_response(why)
+                why.into()
             }
         }
     }
@@ -668,6 +635,12 @@ impl Hops {
 /// The response to a client that waited for events of a process that stops.
 pub(super) fn no_events() -> HttpResponse {
     success_response(serde_json::json!({"value": []}).to_string())
+}
+
+impl From<ForwardError> for HttpResponse {
+    fn from(error: ForwardError) -> Self {
+        unavailable_response(error)
+    }
 }
 
 /// The response of a cluster that cannot process a request now.

@@ -31,8 +31,6 @@ pub(crate) enum ForwardError {
     Token,
     #[error("the record of the token cannot be forwarded")]
     TokenRecord,
-    #[error("the tokens cannot be sent")]
-    LockTokens,
     #[error("too many requests have tokens that are not valid")]
     TooManyInvalidTokens,
     #[error("the owner of the control plane, which knows the tokens, does not respond")]

@@ -23,8 +23,7 @@ use super::{
     descriptors::{DescriptorBudget, SharedBudget},
     forward::Forwarder,
     front::{
-        ConfigureServices, ConnectionLimit, HeadTimeouts, ListenerSettings, ServerConnections,
-        hop::ListenerSide,
+        ConnectionLimit, HeadTimeouts, ListenerSettings, ServerConnections, hop::ListenerSide,
     },
     io_error,
     router::ShardRouter,
@@ -284,12 +283,24 @@ impl HttpListener {
         &self,
         config: &Config,
         budget: &DescriptorBudget,
-        mut server: ServerBuilder,
-        server_connections: ServerConnections,
+        server: ServerBuilder,
+        connections: ServerConnections,
         configure: impl Fn(&mut web::ServiceConfig, ListenerSide) + Clone + Send + Sync + 'static,
     ) -> Result<RunningServer, ServerError> {
         // The rest is for the connections to the owner, or for the server that takes over.
         let shares = self.connection_shares(config, budget.inbound / 2);
+        self.serve_shares(config, &shares, server, connections, configure)
+    }
+
+    /// Serves the sockets with these numbers of connections.
+    fn serve_shares(
+        &self,
+        config: &Config,
+        shares: &ConnectionShares,
+        mut server: ServerBuilder,
+        server_connections: ServerConnections,
+        configure: impl Fn(&mut web::ServiceConfig, ListenerSide) + Clone + Send + Sync + 'static,
+    ) -> Result<RunningServer, ServerError> {
         let publishers = Some((&self.listener, ListenerSide::Publishers, shares.publishers));
         let operators = self
             .admin
@@ -321,7 +332,7 @@ impl HttpListener {
     }
 
     pub(super) fn serve_sockets(
-        self,
+        mut self,
         config: &Config,
         budget: &DescriptorBudget,
         context: ListenerContext,
@@ -336,10 +347,8 @@ impl HttpListener {
         } else {
             0
         };
-        let ConnectionShares {
-            publishers: connections,
-            operators,
-        } = self.connection_shares(config, budget.inbound - node_connections);
+        let shares = self.connection_shares(config, budget.inbound - node_connections);
+        let connections = shares.publishers;
         if connections < config.limits.connections {
             let configured_limit = config.limits.connections;
             tracing::warn!(
@@ -348,39 +357,19 @@ impl HttpListener {
                 "limits.connections is reduced to fit the limit of open files"
             );
         }
-        let server = new_server_builder(workers, config.server.shutdown_timeout);
+        let mut server = new_server_builder(workers, config.server.shutdown_timeout);
         let server_connections = ServerConnections::new(budget.refusals);
-        let role = if self.admin.is_some() {
-            ListenerRole::Publishers
-        } else {
-            ListenerRole::Both
-        };
-        let publishers = ConnectionMaxima::without_share(connections);
-        let settings = listener_settings(
-            config,
-            self.listener,
-            self.tls.clone(),
-            publishers,
-            &server_connections,
-        );
-        let mut server = settings
-            .add_to(server, listener_services(config, &context, role))
-            .map_err(io_error("cannot listen"))?;
-        if let Some(admin) = self.admin {
-            let operators = ConnectionMaxima {
-                total: operators,
-                of_address: share_of_operator(operators),
-            };
-            let settings =
-                listener_settings(config, admin, self.tls, operators, &server_connections);
-            let services = listener_services(config, &context, ListenerRole::Operators);
-            server = settings
-                .add_to(server, services)
-                .map_err(io_error("cannot listen"))?;
-        }
-        if let Some(nodes) = self.nodes {
+        if let Some(nodes) = self.nodes.take() {
             server = nodes.add_to(server, config, node_connections, &server_connections)?;
         }
+        let is_generated = context.token.origin() == admin_token::TokenOrigin::Generated;
+        let is_divided = self.admin.is_some();
+        let routes = ListenerRoutes::new(config);
+        let configure = move |cfg: &mut web::ServiceConfig, side| {
+            context.add_to(cfg);
+            routes.configure(cfg, role_of(is_divided, side));
+        };
+        let running = self.serve_shares(config, &shares, server, server_connections, configure)?;
         let validation = if config.delivery.validate.enabled {
             "required"
         } else {
@@ -399,32 +388,15 @@ impl HttpListener {
             println!("the control plane is at {url}");
         }
         announce_url(&own_url);
-        if context.token.origin() == admin_token::TokenOrigin::Generated
-            && config.server.dashboard
-            && operators_address.ip().is_loopback()
-        {
+        if is_generated && config.server.dashboard && operators_address.ip().is_loopback() {
             println!(
                 "the dashboard is at {}{}",
                 admin_url.unwrap_or(own_url),
                 dashboard::PATH
             );
         }
-        Ok(RunningServer::start(server.run(), server_connections))
+        Ok(running)
     }
-}
-
-/// The services of a listener with this role, and their app data.
-fn listener_services(
-    config: &Config,
-    context: &ListenerContext,
-    role: ListenerRole,
-) -> ConfigureServices {
-    let routes = ListenerRoutes::new(config, role);
-    let context = context.clone();
-    Arc::new(move |cfg| {
-        context.add_to(cfg);
-        routes.configure(cfg);
-    })
 }
 
 fn new_server_builder(workers: usize, stop_wait: Duration) -> ServerBuilder {

@@ -271,11 +271,11 @@ impl RunningCores {
         interim.end().await;
         let cores: Vec<CoreHealth> = nodes.iter().map(|_| CoreHealth::default()).collect();
         let context = node::become_standby(&nodes, &cores, inputs, &address, &health)?;
-        let mut forwarders = Vec::with_capacity(nodes.len());
-        for (node, core) in nodes.iter().zip(&cores) {
-            let forwarder = node.build_forwarder(ForwardTimes::from_config(config));
-            forwarders.push(forwarder.with_core(core.clone()));
-        }
+        let times = ForwardTimes::from_config(config);
+        let forwarders = nodes.iter().zip(&cores);
+        let forwarders = forwarders
+            .map(|(node, core)| node.build_forwarder(times, Some(core.clone())))
+            .collect();
         let control = nodes.last().expect("the control plane has a node");
         let control_copy = ControlCopy::begin(control).await;
         let router = ShardRouter::new(forwarders, control_copy.clone(), config);
@@ -297,7 +297,7 @@ impl RunningCores {
         listener::announce_url(&address.own_url);
         let signals = StopSignals::install()?;
         let watchdog = service_notifier::notify_standby(&address.own_url, threads);
-        let membership = nodes[0].membership.clone();
+        let membership = nodes[0].process.membership.clone();
         let stop = watch::Sender::new(false);
         let ended_cores = start_cores(launches, nodes, stores, &stop);
         Ok(Self {

@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    future::ready,
     net::{SocketAddr, TcpListener},
     sync::{
         Arc,
@@ -21,7 +22,7 @@ use gridhook::cluster::{
     balance::NodeId,
     claim::ClaimSettings,
     lease::LeaseIntervals,
-    member::Member,
+    member::{Member, OwnerHandshake},
     membership::{ClusterSnapshot, Membership, MembershipEnd, RequestError},
     nats::NatsRecords,
     records::{
@@ -71,6 +72,11 @@ fn complete_claim(shard: usize) -> (ShardClaim, MemberEnd) {
     (claim, claim_end)
 }
 
+/// A handshake that takes every connection.
+fn trusting_handshake() -> OwnerHandshake {
+    Arc::new(|connection, _, _| Box::pin(ready(Ok(Box::new(connection) as _))))
+}
+
 fn start_with(settings: ClaimSettings, store: impl RecordStore) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address: SocketAddr = listener.local_addr().expect("an address");
@@ -79,7 +85,7 @@ fn start_with(settings: ClaimSettings, store: impl RecordStore) -> Running {
         ..settings
     };
     let (claim, claim_end) = complete_claim(0);
-    let (member, membership) = Member::new(store, settings, vec![claim_end]);
+    let (member, membership) = Member::new(store, settings, vec![claim_end], trusting_handshake());
     Running {
         claim,
         membership,
@@ -106,7 +112,7 @@ fn start_sharded(number: usize, shards: u16, store: impl RecordStore) -> Sharded
         intervals: long_leases(),
         ..settings(number, shards.into())
     };
-    let (member, membership) = Member::new(store, settings, claim_ends);
+    let (member, membership) = Member::new(store, settings, claim_ends, trusting_handshake());
     Sharded {
         claims,
         membership,

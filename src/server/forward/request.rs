@@ -11,7 +11,7 @@ use super::{
     OutgoingRequest,
     body::{Content, RequestBody},
 };
-use crate::front::hop;
+use crate::{forward_error::ForwardError, front::hop};
 use gridhook_publish::auth::host::LocalAddress;
 
 /// Headers that concern one connection (RFC 9110, 7.6.1), and what this server sets itself.
@@ -44,7 +44,7 @@ pub(super) fn forwarded_headers(
 pub(crate) fn outgoing_request(
     request: &HttpRequest,
     payload: web::Payload,
-) -> Option<OutgoingRequest> {
+) -> Result<OutgoingRequest, ForwardError> {
     let length = request.headers().get(actix_header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
     let is_chunked = request.chunked().unwrap_or(false);
@@ -53,24 +53,17 @@ pub(crate) fn outgoing_request(
     } else {
         Some(length.unwrap_or(0))
     };
-    let target = request
-        .uri()
-        .path_and_query()
-        .map_or("/", |target| target.as_str());
-    let mut outgoing = with_body(
-        request,
-        target,
-        RequestBody {
-            content: Content::Payload(payload.into_inner()),
-            left,
-        },
-    )?;
+    let body = RequestBody {
+        content: Content::Payload(payload.into_inner()),
+        left,
+    };
+    let mut outgoing = with_body(request, target_of(request), body)?;
     if let Some(length) = length.filter(|_| !is_chunked) {
         outgoing
             .headers_mut()
             .insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     }
-    Some(outgoing)
+    Ok(outgoing)
 }
 
 /// The request to an owner, with another target and a whole body.
@@ -78,16 +71,34 @@ pub(crate) fn outgoing_whole(
     request: &HttpRequest,
     target: &str,
     body: Bytes,
-) -> Option<OutgoingRequest> {
+) -> Result<OutgoingRequest, ForwardError> {
     let length = body.len();
     let mut outgoing = with_body(request, target, RequestBody::from_bytes(body))?;
     outgoing
         .headers_mut()
         .insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-    Some(outgoing)
+    Ok(outgoing)
 }
 
-fn with_body(request: &HttpRequest, target: &str, body: RequestBody) -> Option<OutgoingRequest> {
+/// The path and query of a request.
+pub(crate) fn target_of(request: &HttpRequest) -> &str {
+    let target = request.uri().path_and_query();
+    target.map_or("/", |target| target.as_str())
+}
+
+fn with_body(
+    request: &HttpRequest,
+    target: &str,
+    body: RequestBody,
+) -> Result<OutgoingRequest, ForwardError> {
+    try_with_body(request, target, body).ok_or(ForwardError::Unforwardable)
+}
+
+fn try_with_body(
+    request: &HttpRequest,
+    target: &str,
+    body: RequestBody,
+) -> Option<OutgoingRequest> {
     let local = *request.conn_data::<LocalAddress>()?;
     let client = hop::client_value(request.peer_addr()?, local);
     let mut outgoing = Request::new(body);

@@ -164,14 +164,6 @@ impl ListenerSettings {
             connections,
             timeouts,
         };
-        let operators = ListenerServices {
-            address,
-            timeouts,
-            signal: signal.clone(),
-            counters: Arc::clone(&counters),
-            configure: operators,
-            is_hop: true,
-        };
         let publishers = ListenerServices {
             address,
             timeouts,
@@ -179,6 +171,10 @@ impl ListenerSettings {
             counters,
             configure: publishers,
             is_hop: true,
+        };
+        let operators = ListenerServices {
+            configure: operators,
+            ..publishers.clone()
         };
         server.listen(name, listener, move || {
             let counter = counter.clone();

@@ -78,10 +78,10 @@ impl NodeListener {
 
 /// The services of a listener with this role, and those for nodes.
 fn node_services(config: &Config, role: ListenerRole) -> ConfigureServices {
-    let routes = ListenerRoutes::new(config, role);
+    let routes = ListenerRoutes::new(config);
     Arc::new(move |cfg| {
         router::owner::configure(cfg);
-        routes.configure(cfg);
+        routes.configure(cfg, role);
     })
 }
 

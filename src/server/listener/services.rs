@@ -71,31 +71,28 @@ impl AppData for Extensions {
     }
 }
 
-/// The routes of a listener, without their app data.
+/// The routes of listeners, without their app data.
 #[derive(Clone, Copy)]
 pub(super) struct ListenerRoutes {
-    role: ListenerRole,
     chaos: ChaosMode,
     has_dashboard: bool,
 }
 
 impl ListenerRoutes {
-    pub(super) fn new(config: &Config, role: ListenerRole) -> Self {
+    pub(super) fn new(config: &Config) -> Self {
         let chaos = if config.chaos.enabled {
             ChaosMode::Enabled
         } else {
             ChaosMode::Disabled
         };
         Self {
-            role,
             chaos,
             has_dashboard: config.server.dashboard,
         }
     }
 
-    pub(super) fn configure(self, cfg: &mut web::ServiceConfig) {
+    pub(super) fn configure(self, cfg: &mut web::ServiceConfig, role: ListenerRole) {
         let Self {
-            role,
             chaos,
             has_dashboard,
         } = self;

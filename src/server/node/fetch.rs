@@ -20,9 +20,8 @@ use std::{
 
 use bytes::Bytes;
 use hyper::{
-    Request, Response, StatusCode,
+    Response, StatusCode,
     body::{Body as _, Incoming},
-    header::HOST,
 };
 use tokio::{
     sync::mpsc,
@@ -36,7 +35,7 @@ use crate::{
     front::hop::ListenerSide,
     io_error,
     local_store::LocalStore,
-    router::owner::STORE,
+    router::owner::{STORE, node_request},
     shutdown::StopSignals,
 };
 use gridhook_cluster::{GivenUp, NodeAddress, Role, ShardProgress, records::CopyProgress};
@@ -107,7 +106,7 @@ impl ClusterNode {
             let replacement = tokio::task::spawn_blocking(move || store.replace_store()).await;
             replacement
                 .map_err(|error| io_error("opening the store")(io::Error::other(error)))??;
-            self.cluster_context.copies.add(1);
+            self.process.cluster_context.copies.add(1);
             tracing::info!(shard, "the copy of the store is in place");
         }
         progress.note_copy(None);
@@ -140,7 +139,10 @@ impl ClusterNode {
                 Err(_) => return FetchEnd::ClaimsEnded,
             };
             if let Some(NodeAddress { address, .. }) = owner {
-                let hops = Hops::new(self.build_forwarder(FETCH_TIMES));
+                let hops = Hops::new(
+                    self.build_forwarder(FETCH_TIMES, None),
+                    ListenerSide::Operators,
+                );
                 let lost = hops.forwarder().wait_until_lost(address.clone());
                 let outcome = tokio::select! {
                     result = self.fetch_from(&hops, &address) => result,
@@ -161,12 +163,9 @@ impl ClusterNode {
     }
 
     async fn fetch_from(&self, hops: &Hops<String>, address: &str) -> Result<(), TransferError> {
-        let request = Request::get(STORE)
-            .header(HOST, "localhost")
-            .body(String::new())
-            .map_err(broken_transfer)?;
+        let request = node_request("GET", STORE, String::new()).map_err(broken_transfer)?;
         let owner_response = hops
-            .send_to_owner(request, ListenerSide::Operators, PIECE_WAIT)
+            .send_to_owner(request, PIECE_WAIT)
             .await
             .map_err(broken_transfer)?;
         // The connection stays open to the end.

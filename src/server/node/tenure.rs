@@ -358,17 +358,7 @@ pub(super) async fn trim_changelog(
         log.bounds()
     };
     match tokio::task::spawn_blocking(trim).await {
-        Ok(Ok(bounds)) => {
-            let ChangelogBounds {
-                bytes,
-                missing_replicas,
-                ..
-            } = bounds;
-            progress.stream_bytes.store(bytes, Ordering::Release);
-            progress
-                .missing_replicas
-                .store(missing_replicas, Ordering::Release);
-        }
+        Ok(Ok(bounds)) => progress.note_stream(bounds.bytes, bounds.missing_replicas),
         Ok(Err(error)) => tracing::warn!(%error, "the changelog was not trimmed"),
         Err(_) => {}
     }

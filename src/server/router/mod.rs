@@ -5,7 +5,7 @@
 //! - A request of one shard is forwarded as a standby does it (`forward`): its body and its
 //!   response are streams.
 //! - A request about a spread topic is sent to one of its shards, or to each. [`pull`] receives
-//!   from all of them.
+//!   from all of them ([`polls`]).
 //! - A request of all shards is sent to each ([`parts`]), and the responses are merged
 //!   (`admin::merge`, [`streams`]).
 //! - The control plane has all records. This node's copy of it has the topics that are spread, and
@@ -20,6 +20,7 @@ mod ended_polls;
 mod identity;
 pub(super) mod owner;
 mod parts;
+mod polls;
 mod pull;
 mod streams;
 mod target;
@@ -35,13 +36,14 @@ use actix_web::{
     },
     web::{self, Bytes},
 };
+use hyper::header::ACCEPT_ENCODING;
 use ipnet::IpNet;
 
 pub(super) use self::topics::{OtherShards, json_array};
 use self::{ended_polls::EndedPolls, identity::Identities, target::Target};
 use super::{
     control_copy::ControlCopy,
-    forward::{self, Forwarder, Hops, OutgoingRequest, unavailable_response},
+    forward::{self, Forwarder, Hops, OutgoingRequest, target_of, unavailable_response},
     forward_error::ForwardError,
     front::hop::{self, ListenerSide},
 };
@@ -84,12 +86,15 @@ impl ShardRouter {
 
     /// Routes every request without a route of this node's own.
     pub(super) fn configure(&self, cfg: &mut web::ServiceConfig, side: ListenerSide) {
-        let shards: Vec<Rc<Hops>> = Hops::new_for_shards(&self.shards).map(Rc::new).collect();
+        let shards: Vec<Rc<Hops>> = Hops::new_for_shards(&self.shards, side)
+            .map(Rc::new)
+            .collect();
         let control = shards.last().expect("a cluster has a control plane");
         let identities = Rc::new(Identities::new(Rc::clone(control)));
         let router = ThreadRouter {
             ended_polls: EndedPolls::new(Rc::clone(control)),
             shards,
+            side,
             identities,
             control_copy: self.control_copy.clone(),
             next_part: Cell::new(fastrand::usize(..)),
@@ -101,7 +106,7 @@ impl ShardRouter {
                 let router = Rc::clone(&router);
                 async move {
                     router
-                        .route_request(request, payload, side)
+                        .route_request(request, payload)
                         .await
                         .unwrap_or_else(|refusal| refusal)
                 }
@@ -112,6 +117,8 @@ impl ShardRouter {
 
 struct ThreadRouter {
     shards: Vec<Rc<Hops>>,
+    /// The listener that its clients have called.
+    side: ListenerSide,
     ended_polls: Rc<EndedPolls>,
     identities: Rc<Identities>,
     control_copy: ControlCopy,
@@ -148,10 +155,9 @@ impl ThreadRouter {
         self: Rc<Self>,
         request: HttpRequest,
         payload: web::Payload,
-        side: ListenerSide,
     ) -> Routed<HttpResponse> {
-        match target::choose_target(&request, side, &self.proxies) {
-            Target::Placed(placement) => self.route_placed(placement, request, payload, side).await,
+        match target::choose_target(&request, self.side, &self.proxies) {
+            Target::Placed(placement) => self.route_placed(placement, request, payload).await,
             Target::InNamespace {
                 label,
                 topic,
@@ -162,12 +168,11 @@ impl ThreadRouter {
                     Some(namespace) => {
                         let topic = TopicName::new(Some(&namespace), &topic);
                         let placement = Placement::Topic(topic, scope);
-                        let routing =
-                            Rc::clone(&self).route_placed(placement, request, payload, side);
+                        let routing = Rc::clone(&self).route_placed(placement, request, payload);
                         let response = routing.await?;
                         self.check_namespace(label, &namespace, response).await
                     }
-                    None => self.refuse_unnamed(&request, payload, side).await,
+                    None => self.refuse_unnamed(&request, payload).await,
                 }
             }
         }
@@ -178,7 +183,6 @@ impl ThreadRouter {
         &self,
         request: &HttpRequest,
         payload: web::Payload,
-        side: ListenerSide,
     ) -> Routed<HttpResponse> {
         // A new node fetches its copy.
         if self.control_copy.read().position == 0 {
@@ -186,9 +190,9 @@ impl ThreadRouter {
                 "this node has not read the namespaces of the cluster yet",
             ));
         }
-        let mut outgoing = forward::outgoing_request(request, payload).ok_or_else(not_forwarded)?;
+        let mut outgoing = forward::outgoing_request(request, payload)?;
         parts::mark_part(outgoing.headers_mut(), hop::RECORDED_PART);
-        self.forward_to_shard(self.nearest_shard(), request, outgoing, side)
+        self.forward_to_shard(self.nearest_shard(), request, outgoing)
             .await
     }
 
@@ -216,7 +220,6 @@ impl ThreadRouter {
         placement: Placement,
         request: HttpRequest,
         payload: web::Payload,
-        side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let (placement, body) = match placement {
             Placement::ByBody(merge) => {
@@ -237,7 +240,7 @@ impl ThreadRouter {
             {
                 let leader = shard_of(topic.leading_name(), self.control());
                 return self
-                    .route_spread_request(leader, scope, request, body, side)
+                    .route_spread_request(leader, scope, request, body)
                     .await;
             }
             placed => placed,
@@ -249,11 +252,11 @@ impl ThreadRouter {
             Placement::Any | Placement::ByBody(_) => self.nearest_shard(),
             Placement::All(merge) => {
                 let body = body.read().await?;
-                return self.merge_responses(merge, request, body, side).await;
+                return self.merge_responses(merge, request, body).await;
             }
         };
-        let outgoing = outgoing_request(&request, body).ok_or_else(not_forwarded)?;
-        self.forward_to_shard(shard, &request, outgoing, side).await
+        let outgoing = outgoing_request(&request, body)?;
+        self.forward_to_shard(shard, &request, outgoing).await
     }
 
     /// A request about a spread topic.
@@ -263,45 +266,37 @@ impl ThreadRouter {
         scope: SpreadScope,
         request: HttpRequest,
         body: Body,
-        side: ListenerSide,
     ) -> Routed<HttpResponse> {
-        let addressed = match scope {
+        match scope {
             SpreadScope::Near => {
-                let outgoing = outgoing_request(&request, body).ok_or_else(not_forwarded)?;
-                return self.publish_nearby(leader, &request, outgoing, side).await;
+                let outgoing = outgoing_request(&request, body)?;
+                return self.publish_nearby(leader, &request, outgoing).await;
             }
-            SpreadScope::Receive => return self.receive_events(leader, &request, side).await,
+            SpreadScope::Receive => return self.receive_events(leader, &request).await,
             SpreadScope::Settle => {
-                return self
-                    .settle_locks(leader, &request, body.read().await?, side)
-                    .await;
+                let body = body.read().await?;
+                return self.settle_locks(leader, &request, body).await;
             }
-            SpreadScope::One | SpreadScope::Parts(_) | SpreadScope::All(_) => {
-                addressed_shard(&request, scope)
-            }
-        };
+            SpreadScope::One | SpreadScope::Parts(_) | SpreadScope::All(_) => {}
+        }
+        let addressed = addressed_shard(&request, scope);
         let body = body.read().await?;
         if let Some((shard, target)) =
             addressed.filter(|(shard, _)| self.topic_shards().contains(shard))
         {
-            let mut outgoing =
-                forward::outgoing_whole(&request, &target, body).ok_or_else(not_forwarded)?;
+            let mut outgoing = forward::outgoing_whole(&request, &target, body)?;
             if scope == SpreadScope::One {
                 // The owner knows by this that the request names the shard.
                 parts::mark_part(outgoing.headers_mut(), hop::RECORDED_PART);
             }
-            return self.forward_to_shard(shard, &request, outgoing, side).await;
+            return self.forward_to_shard(shard, &request, outgoing).await;
         }
         match scope {
-            SpreadScope::Parts(merge) => {
-                self.merge_parts(merge, leader, &request, body, side).await
-            }
-            SpreadScope::All(merge) => self.merge_responses(merge, request, body, side).await,
+            SpreadScope::Parts(merge) => self.merge_parts(merge, leader, &request, body).await,
+            SpreadScope::All(merge) => self.merge_responses(merge, request, body).await,
             SpreadScope::Near | SpreadScope::Receive | SpreadScope::Settle | SpreadScope::One => {
-                let outgoing =
-                    outgoing_request(&request, Body::Read(body)).ok_or_else(not_forwarded)?;
-                self.forward_to_shard(leader, &request, outgoing, side)
-                    .await
+                let outgoing = outgoing_request(&request, Body::Read(body))?;
+                self.forward_to_shard(leader, &request, outgoing).await
             }
         }
     }
@@ -312,16 +307,13 @@ impl ThreadRouter {
         leader: usize,
         request: &HttpRequest,
         outgoing: OutgoingRequest,
-        side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let shard = self
             .choose_shard(Forwarder::serves)
             .or_else(|| self.choose_shard(Forwarder::has_other_owner))
             .or_else(|| self.choose_shard(Forwarder::has_owner))
             .unwrap_or(leader);
-        let response = self
-            .forward_to_shard(shard, request, outgoing, side)
-            .await?;
+        let response = self.forward_to_shard(shard, request, outgoing).await?;
         if response.status() == StatusCode::NOT_FOUND && shard != leader {
             // The topic was deleted, and this node does not know it yet.
             return Err(unavailable_response(
@@ -360,12 +352,11 @@ impl ThreadRouter {
         shard: usize,
         request: &HttpRequest,
         mut outgoing: OutgoingRequest,
-        side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let is_named = self.identify_caller(shard, &mut outgoing).await?;
         let ended = is_named.map(|bearer| Rc::clone(&self.identities).wait_until_refused(bearer));
         Ok(self.shards[shard]
-            .forward_request(request, outgoing, side, ended)
+            .forward_request(request, outgoing, ended)
             .await)
     }
 
@@ -375,14 +366,28 @@ impl ThreadRouter {
         &self,
         shard: usize,
         outgoing: &mut OutgoingRequest,
-    ) -> Routed<Option<String>> {
+    ) -> Result<Option<String>, ForwardError> {
         if shard == self.control() {
             return Ok(None);
         }
-        self.identities
-            .identify_caller(outgoing.headers_mut())
-            .await
-            .map_err(unavailable_response)
+        let headers = outgoing.headers_mut();
+        self.identities.identify_caller(headers).await
+    }
+
+    /// The request to a shard whose response is read here, and the bearer token as
+    /// [`Self::identify_caller`] returns it.
+    async fn build_readable(
+        &self,
+        shard: usize,
+        request: &HttpRequest,
+        target: &str,
+        body: Bytes,
+    ) -> Result<(OutgoingRequest, Option<String>), ForwardError> {
+        let mut outgoing = forward::outgoing_whole(request, target, body)?;
+        // The response must not be compressed.
+        outgoing.headers_mut().remove(ACCEPT_ENCODING);
+        let bearer = self.identify_caller(shard, &mut outgoing).await?;
+        Ok((outgoing, bearer))
     }
 
     async fn merge_responses(
@@ -390,15 +395,14 @@ impl ThreadRouter {
         merge: ResponseMerge,
         request: HttpRequest,
         body: Bytes,
-        side: ListenerSide,
     ) -> Routed<HttpResponse> {
         match merge {
-            ResponseMerge::FirstFound => self.find_response(&request, &body, side).await,
-            ResponseMerge::FirstResponse => self.do_on_each(&request, &body, side).await,
-            ResponseMerge::Metrics => self.merge_metrics(&request, side).await,
-            ResponseMerge::Lines => self.stream_lines(request, side).await,
-            ResponseMerge::OneByOne => self.in_turn(request, body, side).await,
-            ResponseMerge::Json(merge) => self.merge_json(merge, &request, &body, side).await,
+            ResponseMerge::FirstFound => self.find_response(&request, &body).await,
+            ResponseMerge::FirstResponse => self.do_on_each(&request, &body).await,
+            ResponseMerge::Metrics => self.merge_metrics(&request).await,
+            ResponseMerge::Lines => self.stream_lines(request).await,
+            ResponseMerge::OneByOne => self.in_turn(request, body).await,
+            ResponseMerge::Json(merge) => self.merge_json(merge, &request, &body).await,
         }
     }
 
@@ -447,7 +451,7 @@ impl Body {
     }
 }
 
-fn outgoing_request(request: &HttpRequest, body: Body) -> Option<OutgoingRequest> {
+fn outgoing_request(request: &HttpRequest, body: Body) -> Result<OutgoingRequest, ForwardError> {
     match body {
         Body::Read(body) => forward::outgoing_whole(request, target_of(request), body),
         Body::Unread(payload) => forward::outgoing_request(request, payload),
@@ -463,23 +467,12 @@ async fn read(payload: web::Payload) -> Routed<Bytes> {
     }
 }
 
-fn target_of(request: &HttpRequest) -> &str {
-    request
-        .uri()
-        .path_and_query()
-        .map_or("/", |target| target.as_str())
-}
-
 fn target_at(path: &str, query: &str) -> String {
     if query.is_empty() {
         path.to_owned()
     } else {
         format!("{path}?{query}")
     }
-}
-
-fn not_forwarded() -> HttpResponse {
-    unavailable_response(ForwardError::Unforwardable)
 }
 
 /// A response that no cache may store.

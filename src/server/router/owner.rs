@@ -4,11 +4,13 @@
 use std::{collections::BTreeMap, io, rc::Rc, sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, guard, web};
+use bytes::Bytes;
 use hyper::{
     Request, StatusCode,
+    body::Body,
     header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::{
     sync::mpsc::{self, error::TrySendError},
     time::timeout,
@@ -126,13 +128,13 @@ async fn send_store(control: web::Data<Control>) -> HttpResponse {
 
 /// Writes to the body of a response, as long as the owner does not stop.
 struct PieceSender {
-    pieces: mpsc::Sender<io::Result<bytes::Bytes>>,
+    pieces: mpsc::Sender<io::Result<Bytes>>,
     backups: Arc<Backups>,
 }
 
 impl io::Write for PieceSender {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        let mut waits = Ok(bytes::Bytes::copy_from_slice(piece));
+        let mut waits = Ok(Bytes::copy_from_slice(piece));
         loop {
             waits = match self.pieces.try_send(waits) {
                 Ok(()) => return Ok(piece.len()),
@@ -210,7 +212,7 @@ async fn has_topic(named: web::Query<NamedTopic>, control: web::Data<Control>) -
 /// Publishes what an event subscription of another shard delivers.
 async fn publish_forwarded(
     named: web::Query<NamedTopic>,
-    events: web::Bytes,
+    events: Bytes,
     control: web::Data<Control>,
     publisher: web::Data<Publisher>,
 ) -> HttpResponse {
@@ -230,7 +232,7 @@ pub(super) async fn fetch_identity(
 ) -> Result<Option<ForwardedIdentity>, ForwardError> {
     let value =
         HeaderValue::try_from(format!("Bearer {bearer}")).map_err(|_| ForwardError::Token)?;
-    let mut outgoing = internal_request("POST", IDENTITY)?;
+    let mut outgoing = node_request("POST", IDENTITY, RequestBody::from_bytes(Bytes::new()))?;
     outgoing.headers_mut().insert(AUTHORIZATION, value);
     match send_request(control, outgoing).await? {
         (StatusCode::OK, body) => serde_json::from_slice(&body)
@@ -243,10 +245,8 @@ pub(super) async fn fetch_identity(
 
 /// Gives events back to the part of a shard.
 pub(super) async fn take_back(shard: &Rc<Hops>, tokens: &[String]) -> Result<(), ForwardError> {
-    let body = serde_json::to_vec(tokens).map_err(|_| ForwardError::LockTokens)?;
-    send_request(shard, pull_request("PUT", body)?)
-        .await
-        .map(drop)
+    let outgoing = node_request("PUT", PULL, json_body(&tokens)?)?;
+    send_request(shard, outgoing).await.map(drop)
 }
 
 /// Cancels receive requests that wait at a node.
@@ -255,8 +255,7 @@ pub(super) async fn cancel_polls(
     address: &str,
     ids: &[u64],
 ) -> Result<(), ForwardError> {
-    let body = serde_json::to_vec(ids).map_err(|_| ForwardError::Unforwardable)?;
-    let outgoing = pull_request("DELETE", body)?;
+    let outgoing = node_request("DELETE", PULL, json_body(&ids)?)?;
     let exchange = async {
         let response = hops.send_to_node(outgoing, address).await?;
         let whole = hops.read_until(response, MERGED_BYTES_MAX, std::future::pending());
@@ -267,33 +266,30 @@ pub(super) async fn cancel_polls(
         .unwrap_or(Err(ForwardError::Late))
 }
 
-/// A request with JSON about pull delivery.
-fn pull_request(method: &str, body: Vec<u8>) -> Result<OutgoingRequest, ForwardError> {
-    let request = Request::builder()
-        .method(method)
-        .uri(PULL)
-        .header(HOST, "localhost")
-        .header(CONTENT_TYPE, "application/json")
-        .header(CONTENT_LENGTH, body.len());
-    request
-        .body(RequestBody::from_bytes(body.into()))
-        .map_err(|_| ForwardError::Unforwardable)
+fn json_body(value: &impl Serialize) -> Result<RequestBody, ForwardError> {
+    let body = serde_json::to_vec(value).map_err(|_| ForwardError::Unforwardable)?;
+    Ok(RequestBody::from_bytes(body.into()))
 }
 
-fn internal_request(method: &str, path: &str) -> Result<OutgoingRequest, ForwardError> {
+/// A request of the node itself, with JSON.
+pub(crate) fn node_request<B: Body>(
+    method: &str,
+    target: &str,
+    body: B,
+) -> Result<Request<B>, ForwardError> {
     let request = Request::builder()
         .method(method)
-        .uri(path)
-        .header(HOST, "localhost");
-    request
-        .body(RequestBody::from_bytes(bytes::Bytes::new()))
-        .map_err(|_| ForwardError::Unforwardable)
+        .uri(target)
+        .header(HOST, "localhost")
+        .header(CONTENT_TYPE, "application/json")
+        .header(CONTENT_LENGTH, body.size_hint().lower());
+    request.body(body).map_err(|_| ForwardError::Unforwardable)
 }
 
 async fn send_request(
     shard: &Rc<Hops>,
     outgoing: OutgoingRequest,
-) -> Result<(StatusCode, bytes::Bytes), ForwardError> {
+) -> Result<(StatusCode, Bytes), ForwardError> {
     let call = shard.call_owner(outgoing, OWNER_RESPONSE_MAX, MERGED_BYTES_MAX);
     timeout(OWNER_RESPONSE_MAX, call)
         .await

@@ -11,14 +11,15 @@ use futures_util::future::join_all;
 use hyper::{
     HeaderMap,
     header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+    http::response::Parts,
 };
 use tokio::time::timeout;
 
-use super::{Routed, ThreadRouter, merged_response, not_forwarded, target_at, target_of};
+use super::{Routed, ThreadRouter, merged_response, target_at, target_of};
 use crate::{
-    forward::{self, Hops, OWNER_WAIT, OwnerResponse, unavailable_response},
+    forward::{OWNER_WAIT, OwnerResponse, unavailable_response},
     forward_error::ForwardError,
-    front::hop::{self, ListenerSide},
+    front::hop,
 };
 use gridhook_admin::{
     ResponseMerge,
@@ -93,7 +94,6 @@ pub(super) fn mark_part(headers: &mut HeaderMap, part: &'static str) {
 #[derive(Clone, Copy)]
 pub(super) struct ClientRequest<'a> {
     pub(super) request: &'a HttpRequest,
-    pub(super) side: ListenerSide,
     /// The shard that records the request; [`None`] because nothing is changed.
     pub(super) recorder: Option<usize>,
     /// The mark of the parts that the other shards receive ([`mark_part`]).
@@ -102,27 +102,13 @@ pub(super) struct ClientRequest<'a> {
 
 impl<'a> ClientRequest<'a> {
     /// One of the shards records it.
-    pub(super) fn recorded_by(
-        request: &'a HttpRequest,
-        side: ListenerSide,
-        recorder: Option<usize>,
-    ) -> Self {
+    pub(super) fn recorded_by(request: &'a HttpRequest, recorder: Option<usize>) -> Self {
         Self {
             request,
-            side,
             recorder,
             others_mark: hop::UNRECORDED_PART,
         }
     }
-}
-
-/// The headers and the whole body of a response of the owner that `hops` call.
-pub(super) async fn collect_body(
-    hops: &Hops,
-    response: OwnerResponse,
-) -> Result<(HeaderMap, Bytes), ForwardError> {
-    let (head, body) = hops.read_whole(response, MERGED_BYTES_MAX).await?;
-    Ok((head.headers, body))
 }
 
 impl ThreadRouter {
@@ -142,7 +128,6 @@ impl ThreadRouter {
         shard: usize,
         ClientRequest {
             request,
-            side,
             recorder,
             others_mark,
         }: ClientRequest<'_>,
@@ -150,30 +135,18 @@ impl ThreadRouter {
         body: Bytes,
         wait: Duration,
     ) -> Result<OwnerResponse, ForwardError> {
-        let mut outgoing =
-            forward::outgoing_whole(request, target, body).ok_or(ForwardError::Unforwardable)?;
+        let (mut outgoing, _) = self.build_readable(shard, request, target, body).await?;
         // The body of each part is read here. actix sends none of the whole.
         if *outgoing.method() == hyper::Method::HEAD {
             *outgoing.method_mut() = hyper::Method::GET;
         }
-        mark_part(
-            outgoing.headers_mut(),
-            if recorder == Some(shard) {
-                hop::RECORDED_PART
-            } else {
-                others_mark
-            },
-        );
-        // The router reads the body, so it must not be compressed.
-        outgoing
-            .headers_mut()
-            .remove(hyper::header::ACCEPT_ENCODING);
-        if shard != self.control() {
-            self.identities
-                .identify_caller(outgoing.headers_mut())
-                .await?;
-        }
-        self.shards[shard].send_to_owner(outgoing, side, wait).await
+        let mark = if recorder == Some(shard) {
+            hop::RECORDED_PART
+        } else {
+            others_mark
+        };
+        mark_part(outgoing.headers_mut(), mark);
+        self.shards[shard].send_to_owner(outgoing, wait).await
     }
 
     /// Sends the request to a shard, and reads the whole response.
@@ -194,9 +167,14 @@ impl ThreadRouter {
             let response = self
                 .send_part(shard, client_request, target, body, owner_wait)
                 .await?;
-            let status = StatusCode::from_u16(response.response.status().as_u16());
-            let (headers, body) = collect_body(&self.shards[shard], response).await?;
-            let status = status.unwrap_or(StatusCode::BAD_GATEWAY);
+            let whole = self.shards[shard].read_whole(response, MERGED_BYTES_MAX);
+            let (
+                Parts {
+                    status, headers, ..
+                },
+                body,
+            ) = whole.await?;
+            let status = StatusCode::from_u16(status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
             if status == StatusCode::SERVICE_UNAVAILABLE {
                 return Err(ForwardError::Unready);
             }
@@ -218,7 +196,6 @@ impl ThreadRouter {
         merge: JsonMerge,
         request: &HttpRequest,
         body: &Bytes,
-        side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let query = request.query_string();
         let mut targets = Vec::new();
@@ -229,7 +206,7 @@ impl ThreadRouter {
         }
         let needs_all = merge.needs_all();
         let recorder = self.recording_shard(targets.iter().map(|(shard, _)| *shard));
-        let client_request = ClientRequest::recorded_by(request, side, recorder);
+        let client_request = ClientRequest::recorded_by(request, recorder);
         let exchanges = targets.iter().map(|(shard, target)| {
             self.request_part(*shard, client_request, target, body.clone(), needs_all)
         });
@@ -263,7 +240,6 @@ impl ThreadRouter {
         leader: usize,
         request: &HttpRequest,
         body: Bytes,
-        side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let shards = SpreadShards {
             leader,
@@ -279,7 +255,7 @@ impl ThreadRouter {
             refusal,
             missing,
         } = self
-            .request_parts(merge, shards, &part_request, request, side)
+            .request_parts(merge, shards, &part_request, request)
             .await;
         if let Some((shard, error)) = missing.first().filter(|_| merge.needs_all()) {
             return Err(no_response(*shard, *error));
@@ -291,7 +267,7 @@ impl ThreadRouter {
             return Err(refusal
                 .map(Part::into_response)
                 .or(missing)
-                .unwrap_or_else(not_forwarded));
+                .unwrap_or_else(|| ForwardError::Unforwardable.into()));
         };
         let status = first.status;
         let content_type = first.content_type();
@@ -320,7 +296,6 @@ impl ThreadRouter {
         shards: SpreadShards,
         part_request: &PartRequest,
         request: &HttpRequest,
-        side: ListenerSide,
     ) -> PartResults {
         let mut targets = Vec::new();
         for shard in 0..shards.count {
@@ -329,7 +304,7 @@ impl ThreadRouter {
             }
         }
         let recorder = self.recording_shard(targets.iter().map(|(shard, ..)| *shard));
-        let client_request = ClientRequest::recorded_by(request, side, recorder);
+        let client_request = ClientRequest::recorded_by(request, recorder);
         let needs_all = merge.needs_all();
         let exchanges = targets.iter().map(|(shard, target, body)| {
             self.request_part(*shard, client_request, target, body.clone(), needs_all)
@@ -350,7 +325,6 @@ impl ThreadRouter {
         &self,
         request: &HttpRequest,
         body: &Bytes,
-        side: ListenerSide,
     ) -> Routed<HttpResponse> {
         // A fault that may hit any shard hits a random one.
         let first = if [Method::GET, Method::HEAD].contains(request.method()) {
@@ -366,7 +340,6 @@ impl ThreadRouter {
         let recorder = self.recording_shard(shards.clone().rev());
         let client_request = ClientRequest {
             request,
-            side,
             recorder,
             others_mark: hop::RECORDED_IF_DONE_PART,
         };
@@ -394,7 +367,7 @@ impl ThreadRouter {
                 Ok(part.into_response())
             }
             (_, Some((shard, error))) => Err(no_response(shard, error)),
-            (None, None) => Err(not_forwarded()),
+            (None, None) => Err(ForwardError::Unforwardable.into()),
         }
     }
 
@@ -403,12 +376,11 @@ impl ThreadRouter {
         &self,
         request: &HttpRequest,
         body: &Bytes,
-        side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let shards = self.topic_shards();
         let target = target_of(request);
         let recorder = self.recording_shard(shards.clone());
-        let client_request = ClientRequest::recorded_by(request, side, recorder);
+        let client_request = ClientRequest::recorded_by(request, recorder);
         let exchanges = shards
             .map(|shard| self.request_part(shard, client_request, target, body.clone(), true));
         let mut first = None::<Part>;
@@ -423,20 +395,16 @@ impl ThreadRouter {
         match (first, missing) {
             (_, Some((shard, error))) => Err(no_response(shard, error)),
             (Some(part), None) => Ok(part.into_response()),
-            (None, None) => Err(not_forwarded()),
+            (None, None) => Err(ForwardError::Unforwardable.into()),
         }
     }
 
     /// The metrics of the shards that this node owns.
-    pub(super) async fn merge_metrics(
-        &self,
-        request: &HttpRequest,
-        side: ListenerSide,
-    ) -> Routed<HttpResponse> {
+    pub(super) async fn merge_metrics(&self, request: &HttpRequest) -> Routed<HttpResponse> {
         let shards = self
             .topic_shards()
             .filter(|shard| self.shards[*shard].forwarder().is_owner());
-        let client_request = ClientRequest::recorded_by(request, side, None);
+        let client_request = ClientRequest::recorded_by(request, None);
         let target = target_of(request);
         let exchanges = shards
             .map(|shard| self.request_part(shard, client_request, target, Bytes::new(), false));
@@ -454,9 +422,7 @@ impl ThreadRouter {
                 content_type,
                 merge_expositions(&exposition_texts(&parts)),
             )),
-            None => Err(unavailable_response(
-                missing.unwrap_or(ForwardError::NoShard),
-            )),
+            None => Err(missing.unwrap_or(ForwardError::NoShard).into()),
         }
     }
 }

@@ -5,10 +5,10 @@ use std::{rc::Rc, time::Duration};
 use actix_web::{
     HttpRequest, HttpResponse,
     body::MessageBody as _,
-    http::StatusCode,
     web::{Bytes, BytesMut},
 };
 use futures_util::{future::join_all, stream};
+use hyper::StatusCode;
 use serde_json::{Value, json};
 use tokio::{
     sync::{Notify, mpsc},
@@ -17,13 +17,12 @@ use tokio::{
 
 use super::{
     Routed, ThreadRouter,
-    parts::{ClientRequest, PART_MAX, PART_OWNER_WAIT, collect_body, no_response},
+    parts::{ClientRequest, MERGED_BYTES_MAX, PART_MAX, PART_OWNER_WAIT, no_response},
     target_of,
 };
 use crate::{
     forward::{OWNER_WAIT, OwnerResponse, ResponseBody},
     forward_error::ForwardError,
-    front::hop::ListenerSide,
 };
 use gridhook_admin::merge::add_work;
 use gridhook_api::{resource::ErrorResponse, store::ProgressLine};
@@ -63,10 +62,9 @@ impl ThreadRouter {
         shard: usize,
         request: &HttpRequest,
         body: Bytes,
-        side: ListenerSide,
         owner_wait: Duration,
     ) -> Result<OwnerResponse, ForwardError> {
-        let client_request = ClientRequest::recorded_by(request, side, Some(0));
+        let client_request = ClientRequest::recorded_by(request, Some(0));
         self.send_part(shard, client_request, target_of(request), body, owner_wait)
             .await
     }
@@ -76,9 +74,8 @@ impl ThreadRouter {
         &self,
         shard: usize,
         request: &HttpRequest,
-        side: ListenerSide,
     ) -> Result<OwnerResponse, ForwardError> {
-        let response = self.open(shard, request, Bytes::new(), side, PART_OWNER_WAIT);
+        let response = self.open(shard, request, Bytes::new(), PART_OWNER_WAIT);
         timeout(PART_MAX, response)
             .await
             .unwrap_or(Err(ForwardError::Late))
@@ -93,25 +90,18 @@ impl ThreadRouter {
     }
 
     /// The lines of all shards as they come. A shard whose owner changes is missing meanwhile.
-    pub(super) async fn stream_lines(
-        self: Rc<Self>,
-        request: HttpRequest,
-        side: ListenerSide,
-    ) -> Routed<HttpResponse> {
+    pub(super) async fn stream_lines(self: Rc<Self>, request: HttpRequest) -> Routed<HttpResponse> {
         let exchanges = self
             .topic_shards()
-            .map(|shard| self.open_lines(shard, &request, side));
+            .map(|shard| self.open_lines(shard, &request));
         let mut readers = Vec::new();
         let mut missing = None;
         for (shard, result) in join_all(exchanges).await.into_iter().enumerate() {
             match result {
-                Ok(response) if response.response.status().as_u16() == StatusCode::OK.as_u16() => {
+                Ok(response) if response.response.status() == StatusCode::OK => {
                     readers.push((shard, Some(self.read_lines(shard, response))));
                 }
-                Ok(refusal)
-                    if refusal.response.status().as_u16()
-                        != StatusCode::SERVICE_UNAVAILABLE.as_u16() =>
-                {
+                Ok(refusal) if refusal.response.status() != StatusCode::SERVICE_UNAVAILABLE => {
                     return Ok(self.shards[shard].relay_response(refusal, None));
                 }
                 Ok(_) => readers.push((shard, None)),
@@ -135,7 +125,7 @@ impl ThreadRouter {
             actix_rt::spawn(async move {
                 tokio::select! {
                     () = sender.closed() => {}
-                    () = router.follow_shard((shard, reader), &request, side, &sender) => refusal.notify_one(),
+                    () = router.follow_shard((shard, reader), &request, &sender) => refusal.notify_one(),
                 }
             });
         }
@@ -164,7 +154,6 @@ impl ThreadRouter {
         &self,
         (shard, mut lines): (usize, Option<LineReader>),
         request: &HttpRequest,
-        side: ListenerSide,
         to: &mpsc::Sender<Bytes>,
     ) {
         loop {
@@ -176,7 +165,7 @@ impl ThreadRouter {
                 }
             }
             sleep(RETRY_PAUSE).await;
-            lines = match self.open_lines(shard, request, side).await {
+            lines = match self.open_lines(shard, request).await {
                 Ok(response) if response.response.status().is_success() => {
                     Some(self.read_lines(shard, response))
                 }
@@ -191,10 +180,9 @@ impl ThreadRouter {
         self: Rc<Self>,
         request: HttpRequest,
         body: Bytes,
-        side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let first = self
-            .open(0, &request, body.clone(), side, OWNER_WAIT)
+            .open(0, &request, body.clone(), OWNER_WAIT)
             .await
             .map_err(|why| no_response(0, why))?;
         if !first.response.status().is_success() {
@@ -205,7 +193,6 @@ impl ThreadRouter {
             router: self,
             request,
             body,
-            side,
             shard: 0,
             lines,
             ends: ProgressLine::default(),
@@ -226,7 +213,6 @@ struct Work {
     router: Rc<ThreadRouter>,
     request: HttpRequest,
     body: Bytes,
-    side: ListenerSide,
     shard: usize,
     lines: Option<LineReader>,
     /// The totals that the shards have reported so far.
@@ -250,7 +236,7 @@ impl Work {
                 let body = self.body.clone();
                 match self
                     .router
-                    .open(shard, &self.request, body, self.side, OWNER_WAIT)
+                    .open(shard, &self.request, body, OWNER_WAIT)
                     .await
                 {
                     Ok(response) if response.response.status().is_success() => {
@@ -292,7 +278,7 @@ impl Work {
     /// The reason with which the owner of the shard refuses a request.
     async fn explain_refusal(&self, refusal: OwnerResponse) -> String {
         let status = refusal.response.status();
-        let body = collect_body(&self.router.shards[self.shard], refusal);
+        let body = self.router.shards[self.shard].read_whole(refusal, MERGED_BYTES_MAX);
         let whole_body = timeout(PART_MAX, body).await.ok();
         let error = whole_body
             .and_then(Result::ok)

@@ -7,20 +7,18 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use hyper::{
-    Request, StatusCode,
-    header::{CONTENT_LENGTH, CONTENT_TYPE, HOST},
-};
+use hyper::StatusCode;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use url::form_urlencoded;
 
 use super::{
     ShardRouter,
-    owner::{FOLLOWED, OWNER_RESPONSE_MAX, TOPICS},
+    owner::{FOLLOWED, OWNER_RESPONSE_MAX, TOPICS, node_request},
 };
 use crate::{
     forward::{Hops, OWNER_WAIT},
     forward_error::ForwardError,
+    front::hop::ListenerSide,
 };
 use gridhook_admin::FollowDelay;
 use gridhook_cluster::shard_of;
@@ -45,7 +43,7 @@ pub(crate) struct OtherShards {
 impl OtherShards {
     /// All shards except `own`.
     pub(crate) fn new(router: &ShardRouter, own: usize) -> Self {
-        let shards = Hops::new_for_shards(&router.shards).collect();
+        let shards = Hops::new_for_shards(&router.shards, ListenerSide::Operators).collect();
         Self { shards, own }
     }
 
@@ -133,14 +131,7 @@ impl OtherShards {
         target: &str,
         body: String,
     ) -> Result<(StatusCode, Bytes), ForwardError> {
-        let request = Request::builder()
-            .method(method)
-            .uri(target)
-            .header(CONTENT_TYPE, "application/json")
-            .header(HOST, "localhost")
-            .header(CONTENT_LENGTH, body.len())
-            .body(body)
-            .map_err(|_| ForwardError::Unforwardable)?;
+        let request = node_request(method, target, body)?;
         self.shards[shard]
             .call_owner(request, OWNER_WAIT, REASON_BYTES)
             .await
