@@ -151,6 +151,12 @@ pub enum OpenError {
          --accept-loss: {0}"
     )]
     Damaged(String),
+    /// RocksDB's list of its files is damaged, without which none of them can be read.
+    #[error(
+        "the store is damaged, and nothing of it can be salvaged without CURRENT and the MANIFEST; \
+         restore a backup: {0}"
+    )]
+    NoManifest(String),
     #[error("the disk of the data folder {} is full; free some space and start again", folder.display())]
     Full { folder: PathBuf },
     /// Any other error of RocksDB.

@@ -11,7 +11,7 @@ use gridhook::{
         Batch, Family, Store,
         keys::{self, MetaKind},
         records::{FloorRecord, StoredRecord},
-        rocks::{FORMAT, OpenError, RocksOptions, RocksStore},
+        rocks::{FORMAT, OpenError, ReadOnlyStore, RocksOptions, RocksStore},
     },
 };
 use tempfile::TempDir;
@@ -222,6 +222,29 @@ fn a_store_without_its_format_is_damaged() {
     batch.delete(Family::Meta, keys::meta_key(MetaKind::Format, b""));
     open(folder.path()).write(&batch).expect("written");
     assert!(matches!(refused(folder.path()), OpenError::Damaged(_)));
+}
+
+#[test]
+fn a_store_without_its_manifest_is_refused_and_cannot_be_salvaged() {
+    for file in ["CURRENT", "MANIFEST"] {
+        let folder = folder();
+        fill(&open(folder.path()), 0, 20);
+        let entries = fs::read_dir(folder.path().join("rocksdb")).expect("a folder");
+        let mut paths = entries.map(|entry| entry.expect("a file").path());
+        let is_wanted = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default();
+            name.to_string_lossy().starts_with(file)
+        };
+        let damaged = paths.find(is_wanted).expect("a file");
+        let mut bytes = fs::read(&damaged).expect("bytes");
+        bytes[3] ^= 4;
+        fs::write(&damaged, bytes).expect("written");
+        assert!(matches!(refused(folder.path()), OpenError::NoManifest(_)));
+        let salvaged = RocksStore::open_damaged(folder.path(), &RocksOptions::default());
+        assert!(matches!(salvaged, Err(OpenError::NoManifest(_))));
+        let read = ReadOnlyStore::open(folder.path(), &RocksOptions::default());
+        assert!(matches!(read, Err(OpenError::NoManifest(_))));
+    }
 }
 
 #[test]

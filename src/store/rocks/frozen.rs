@@ -74,7 +74,8 @@ impl ReadOnlyStore {
         lock: Option<FolderLock>,
     ) -> Result<Self, OpenError> {
         let refuse = |error| open::open_error(store, error);
-        let db = open_db(store, wanted).map_err(refuse)?;
+        let opened = open_db(store, wanted);
+        let db = opened.map_err(|error| open::rocksdb_open_error(store, error))?;
         let last_sequence = db.latest_sequence_number();
         if last_sequence < acknowledged {
             return Err(OpenError::Behind {

@@ -116,7 +116,7 @@ fn open_with_ballast(
         }
         result => result,
     };
-    result.map_err(|error| open_error(folder.path(), error))
+    result.map_err(|error| rocksdb_open_error(&folder.path().join(STORE), error))
 }
 
 /// Warns if the folder is a copy. A failure is only logged, too: a full disk must not prevent
@@ -181,7 +181,7 @@ pub(super) fn open_damaged(
         &floors,
         &Family::ALL.into(),
     );
-    let db = db.map_err(|error| open_error(path, error))?;
+    let db = db.map_err(|error| rocksdb_open_error(&path.join(STORE), error))?;
     let last_sequence = db.latest_sequence_number();
     let watermark = Watermark::create(&path.join("watermark"), last_sequence)
         .map_err(|source| open_io_error(&folder, source))?;
@@ -404,6 +404,16 @@ fn load_floors(rocks: &RocksStore) -> Result<(), OpenError> {
     );
     result.map_err(|error| open_error(rocks.folder.path(), error))?;
     problem.map_or(Ok(()), |damage| Err(OpenError::Damaged(damage)))
+}
+
+/// The error of opening RocksDB's folder `store`.
+pub(super) fn rocksdb_open_error(store: &Path, error: StoreError) -> OpenError {
+    match error {
+        StoreError::Damaged(what) if DB::list_cf(&Options::default(), store).is_err() => {
+            OpenError::NoManifest(what)
+        }
+        error => open_error(store.parent().unwrap_or(store), error),
+    }
 }
 
 pub(super) fn open_error(folder: &Path, error: StoreError) -> OpenError {
