@@ -51,7 +51,7 @@ const LONGEST_RECONNECT_DELAY: Duration = Duration::from_millis(500);
 
 /// How long a thread of the runtime for calls that block may be idle. Calls wake the idle threads in
 /// turn, so that with a longer time rare calls would keep as many as were ever busy at once.
-const IDLE_THREAD_MAX: Duration = Duration::from_millis(250);
+const THREAD_KEEP_ALIVE: Duration = Duration::from_millis(250);
 
 /// Why servers of NATS cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -214,7 +214,7 @@ impl NatsConnection {
     pub fn open(urls: &[String], options: ConnectOptions) -> Result<Self, NatsError> {
         let runtime = Builder::new_current_thread()
             .enable_all()
-            .thread_keep_alive(IDLE_THREAD_MAX)
+            .thread_keep_alive(THREAD_KEEP_ALIVE)
             .build();
         let runtime = runtime.map_err(|error| NatsError::Connect(error.to_string()))?;
         let handle = runtime.handle().clone();
