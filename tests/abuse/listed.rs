@@ -246,7 +246,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("server/control_copy.rs", "WAIT_MAX", "of which 5 s at a time"),
     ("server/control_copy.rs", "SHARED_CATCH_UP_MAX", "1 s until a node that knows no such namespace \
         has the newest ones"),
-    ("server/router/pull.rs", "LOOK_MAX", "1 s for a look at a node by a client that pulls from a spread topic"),
+    ("server/router/polls.rs", "LOOK_MAX", "1 s for a look at a node by a client that pulls from a spread topic"),
     ("pull/poll.rs", "LOOK_MAX", "of which 250 ms for each part"),
     ("server/router/ended_polls.rs", "POLLS_MAX", "1000 receive requests ended by one request"),
     ("pull/polls.rs", "EARLY_MAX", "10,000 ended receive requests"),
