@@ -54,7 +54,6 @@ pub use self::{
     limits::Limits,
     metrics::Metrics,
     object_store::ObjectStoreConfig,
-    read::canonical_network,
     resources::ResourceConfig,
     system_topic::SystemTopic,
     telemetry::Telemetry,

@@ -475,16 +475,15 @@ fn parse_items<T, E: Error>(
     parsed.ok_or_else(|| E::custom(expectation))
 }
 
+/// A network; one of IPv4-mapped IPv6 addresses as the IPv4 network that it is, because peers with
+/// these addresses count as IPv4.
 fn parse_network(text: &str) -> Option<IpNet> {
-    text.parse().ok().map(canonical_network)
-}
-
-/// A network of IPv4-mapped IPv6 addresses as the IPv4 network that it is, because peers with these
-/// addresses count as IPv4.
-pub fn canonical_network(net: IpNet) -> IpNet {
+    let net: IpNet = text.parse().ok()?;
     match (net.addr().to_canonical(), net.prefix_len()) {
-        (IpAddr::V4(address), prefix @ 96..) => Ipv4Net::new_assert(address, prefix - 96).into(),
-        _ => net,
+        (IpAddr::V4(address), prefix @ 96..) => {
+            Some(Ipv4Net::new_assert(address, prefix - 96).into())
+        }
+        _ => Some(net),
     }
 }
 

@@ -5,8 +5,7 @@
 
 use std::{fmt, net::IpAddr, time::Duration};
 
-use gridhook_config::canonical_network;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 use utoipa::ToSchema;
@@ -146,6 +145,15 @@ impl TryFrom<String> for IpMask {
             Some(net) => Ok(Self { text, net }),
             None => Err(InvalidNetwork(text)),
         }
+    }
+}
+
+/// A network of IPv4-mapped IPv6 addresses as the IPv4 network that it is, because clients with
+/// these addresses count as IPv4.
+fn canonical_network(net: IpNet) -> IpNet {
+    match (net.addr().to_canonical(), net.prefix_len()) {
+        (IpAddr::V4(address), prefix @ 96..) => Ipv4Net::new_assert(address, prefix - 96).into(),
+        _ => net,
     }
 }
 
