@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     local_store::LocalStore,
-    node::{ChangelogEnd, ClusterNode},
+    node::{ChangelogEnd, ClusterNode, FollowPace},
     router::OtherShards,
 };
 use gridhook_admin::{FollowDelay, ShardOwners};
@@ -73,8 +73,7 @@ struct Haste {
     /// The highest position that a task waits for.
     position: AtomicU64,
     request: Notify,
-    /// Ends the pause of the follower of the control plane.
-    follower: Arc<Notify>,
+    pace: Arc<FollowPace>,
 }
 
 impl ControlCopy {
@@ -82,7 +81,7 @@ impl ControlCopy {
     pub(super) async fn begin(node: &ClusterNode) -> Self {
         let (sender, definitions) = watch::channel(Arc::default());
         let haste = Arc::new(Haste {
-            follower: Arc::clone(&node.haste),
+            pace: node.follow_pace(),
             ..Haste::default()
         });
         let mut store_watch = WatchedStore {
@@ -97,7 +96,7 @@ impl ControlCopy {
             haste,
             end: node.changelog_end(),
             catch_ups: Arc::default(),
-            cluster: node.process.cluster_id.as_str().into(),
+            cluster: node.cluster_id.as_str().into(),
         }
     }
 
@@ -108,7 +107,7 @@ impl ControlCopy {
     /// Polls the store fast until it has a position.
     fn hasten(&self, position: u64) {
         self.haste.position.fetch_max(position, Ordering::AcqRel);
-        self.haste.follower.notify_one();
+        self.haste.pace.hasten();
         self.haste.request.notify_one();
     }
 
@@ -164,7 +163,7 @@ impl WatchedStore {
             let position = haste.position.load(Ordering::Acquire);
             let has_waiter = position > self.sender.borrow().position;
             let interval = if has_waiter && Instant::now() < hasty_until {
-                haste.follower.notify_one();
+                haste.pace.hasten();
                 FAST_POLL_INTERVAL
             } else {
                 POLL_INTERVAL
