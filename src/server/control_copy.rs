@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     local_store::LocalStore,
-    node::{ChangelogEnd, ClusterNode, FollowPace},
+    node::{ChangelogEnd, ClusterNode},
     router::OtherShards,
 };
 use gridhook_admin::{FollowDelay, ShardOwners};
@@ -73,7 +73,8 @@ struct Haste {
     /// The highest position that a task waits for.
     position: AtomicU64,
     request: Notify,
-    pace: Arc<FollowPace>,
+    /// Ends the pause of the follower of the control plane.
+    follower: Arc<Notify>,
 }
 
 impl ControlCopy {
@@ -81,7 +82,7 @@ impl ControlCopy {
     pub(super) async fn begin(node: &ClusterNode) -> Self {
         let (sender, definitions) = watch::channel(Arc::default());
         let haste = Arc::new(Haste {
-            pace: node.follow_pace(),
+            follower: Arc::clone(&node.haste),
             ..Haste::default()
         });
         let mut store_watch = WatchedStore {
@@ -96,7 +97,7 @@ impl ControlCopy {
             haste,
             end: node.changelog_end(),
             catch_ups: Arc::default(),
-            cluster: node.cluster_id.as_str().into(),
+            cluster: node.process.cluster_id.as_str().into(),
         }
     }
 
@@ -107,7 +108,7 @@ impl ControlCopy {
     /// Polls the store fast until it has a position.
     fn hasten(&self, position: u64) {
         self.haste.position.fetch_max(position, Ordering::AcqRel);
-        self.haste.pace.hasten();
+        self.haste.follower.notify_one();
         self.haste.request.notify_one();
     }
 
@@ -163,7 +164,7 @@ impl WatchedStore {
             let position = haste.position.load(Ordering::Acquire);
             let has_waiter = position > self.sender.borrow().position;
             let interval = if has_waiter && Instant::now() < hasty_until {
-                haste.pace.hasten();
+                haste.follower.notify_one();
                 FAST_POLL_INTERVAL
             } else {
                 POLL_INTERVAL

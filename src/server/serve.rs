@@ -188,7 +188,7 @@ fn build_control(
         ..
     } = recovered;
     let redrives = dead_letter_routing::resume_redrives(parts, &delivery.stores)?;
-    let cluster = ownership.map(|ownership| ownership.node.cluster_context.clone());
+    let cluster = ownership.map(|ownership| ownership.node.process.cluster_context.clone());
     let sources = MetricSources {
         cluster,
         ..startup::build_metric_sources(recovered, delivery, bound)

@@ -297,7 +297,7 @@ impl RunningCores {
         listener::announce_url(&address.own_url);
         let signals = StopSignals::install()?;
         let watchdog = service_notifier::notify_standby(&address.own_url, threads);
-        let membership = nodes[0].membership.clone();
+        let membership = nodes[0].process.membership.clone();
         let stop = watch::Sender::new(false);
         let ended_cores = start_cores(launches, nodes, stores, &stop);
         Ok(Self {

@@ -106,7 +106,7 @@ impl ClusterNode {
             let replacement = tokio::task::spawn_blocking(move || store.replace_store()).await;
             replacement
                 .map_err(|error| io_error("opening the store")(io::Error::other(error)))??;
-            self.cluster_context.copies.add(1);
+            self.process.cluster_context.copies.add(1);
             tracing::info!(shard, "the copy of the store is in place");
         }
         progress.note_copy(None);

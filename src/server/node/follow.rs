@@ -1,18 +1,20 @@
-//! A standby follows the changelog: a thread applies its records to the local store, until the node
-//! has the claim or stops.
+//! A standby follows the changelog: each of its reads applies the new records to the local store,
+//! until the node has the claim or stops.
+//!
+//! The reads of all shards of a process run on the blocking threads of the client of NATS. So a
+//! shard without new records has no thread of its own, and one whose changelog does not respond
+//! keeps no other one waiting.
 
 use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
-    thread::{JoinHandle, Thread},
     time::Duration,
 };
 
 use bytes::Bytes;
-use parking_lot::Mutex;
-use tokio::{sync::watch, time::Instant};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{ClusterNode, PAUSE_MAX, SYNC_INTERVAL};
 use crate::local_store::LocalStore;
@@ -35,37 +37,119 @@ const IDLE_ROUNDS: u32 = 10;
 const IDLE_FACTOR: u32 = 10;
 
 impl ClusterNode {
-    /// Starts the thread that applies the changelog.
-    pub(super) fn spawn_follower(&self) -> Follower {
-        let (sender, failed) = watch::channel(None);
-        let progress = Arc::clone(&self.claim.progress);
-        let log = Arc::new(StoppableLog::new(Arc::clone(&self.log) as _, progress));
-        let local = Arc::clone(&self.store);
-        let cluster_id = self.cluster_id.clone();
-        let store: Arc<dyn Store> = local.open_store();
-        let progress = Arc::clone(&self.claim.progress);
-        let stop_log = Arc::clone(&log);
-        let lost_looks = Arc::clone(&self.lost_looks);
-        let interval = self.follow_interval;
-        let span = tracing::Span::current();
-        let follow = move || {
-            let on_opened = || note_cluster(&local, &cluster_id);
-            if let Some(error) =
-                follow_until_stopped(&store, &log, &progress, &lost_looks, interval, &on_opened)
-            {
-                sender.send_replace(Some(error));
-            }
+    /// Follows the changelog, also after an error that may end by itself. Returns the error that
+    /// does not; [`None`] once `log` is stopped. To end it, stop `log` and wait: a read that was
+    /// begun applies its records.
+    pub(super) async fn follow_changelog(&self, log: &Arc<StoppableLog>) -> Option<FollowError> {
+        let mut follower = Follower {
+            local: Arc::clone(&self.store),
+            store: self.store.open_store(),
+            log: Arc::clone(log),
+            progress: Arc::clone(&self.claim.progress),
+            cluster_id: self.process.cluster_id.clone(),
+            lost_looks: Arc::clone(&self.lost_looks),
+            copy: None,
+            last_sync: None,
+            idle_rounds: 0,
         };
-        let thread = std::thread::Builder::new()
-            .name("changelog".to_owned())
-            .spawn(move || span.in_scope(follow))
-            .expect("a process that cannot start a thread cannot start");
-        self.pace.begin(thread.thread());
-        Follower {
-            log: stop_log,
-            failed,
-            thread: Some(thread),
+        let mut last_problem = String::new();
+        loop {
+            let span = tracing::Span::current();
+            let read = self
+                .process
+                .blocking
+                .spawn_blocking(move || span.in_scope(|| (follower.apply_new_records(), follower)));
+            let Ok((result, returned)) = read.await else {
+                // The store may lack a part of what is before its position.
+                tracing::error!("the thread that applies the changelog panicked");
+                std::process::abort();
+            };
+            follower = returned;
+            if log.is_stopped.load(Ordering::Acquire) {
+                return None;
+            }
+            let Err(error) = result else {
+                let pause = follow_pause(self.follow_interval, follower.idle_rounds);
+                timeout(pause, self.haste.notified()).await.ok();
+                continue;
+            };
+            let is_lost = is_lost(&error);
+            let is_lost_for_good = is_lost && count_lost_look(&self.lost_looks);
+            if !matches!(error, FollowError::Log(_)) && (!is_lost || is_lost_for_good) {
+                return Some(error);
+            }
+            let problem = error.to_string();
+            if problem != last_problem {
+                tracing::warn!(%error, "the changelog cannot be read");
+            }
+            last_problem = problem;
+            sleep(PAUSE_MAX).await;
         }
+    }
+}
+
+/// What a standby has between two reads of the changelog.
+struct Follower {
+    local: Arc<LocalStore>,
+    store: Arc<dyn Store>,
+    log: Arc<StoppableLog>,
+    progress: Arc<ShardProgress>,
+    cluster_id: String,
+    lost_looks: Arc<AtomicU32>,
+    /// The copy, which is opened again after an error.
+    copy: Option<ShardCopy>,
+    /// The sequence that was synced last, and when.
+    last_sync: Option<(u64, Instant)>,
+    /// The number of reads in a row that found no record.
+    idle_rounds: u32,
+}
+
+impl Follower {
+    /// Applies what the changelog has now. Blocks.
+    fn apply_new_records(&mut self) -> Result<(), FollowError> {
+        let mut copy = match self.copy.take() {
+            Some(copy) => copy,
+            None => self.open_copy()?,
+        };
+        let before = copy.applied_position();
+        let position = copy.catch_up()?;
+        self.copy = Some(copy);
+        let applied = position.sequence;
+        self.idle_rounds = if applied == before.sequence {
+            self.idle_rounds + 1
+        } else {
+            0
+        };
+        let progress = &self.progress;
+        progress.note_applied(mark_at(position));
+        if progress.failure().is_some() {
+            tracing::info!("this node can serve the shard again");
+            progress.note_failure(None);
+        }
+        progress.note_complete();
+        self.lost_looks.store(0, Ordering::Release);
+        let is_due =
+            |(sequence, at): (u64, Instant)| sequence != applied && at.elapsed() >= SYNC_INTERVAL;
+        if self.last_sync.is_none_or(is_due) {
+            self.store.note_watermark()?;
+            progress.flushed.store(applied, Ordering::Release);
+            self.last_sync = Some((applied, Instant::now()));
+        }
+        Ok(())
+    }
+
+    fn open_copy(&mut self) -> Result<ShardCopy, FollowError> {
+        self.last_sync = None;
+        self.idle_rounds = 0;
+        let copy = ShardCopy::open(
+            Arc::clone(&self.store),
+            Arc::clone(&self.log) as _,
+            replication_options(),
+        )?;
+        if let Err(error) = self.local.note_cluster(&self.cluster_id) {
+            tracing::warn!(%error, "the data folder does not name the cluster");
+        }
+        Ok(copy)
     }
 }
 
@@ -93,112 +177,11 @@ pub(super) fn count_lost_look(lost_looks: &AtomicU32) -> bool {
     lost_looks.fetch_add(1, Ordering::AcqRel) + 1 >= LOST_LOOKS
 }
 
-fn note_cluster(local: &LocalStore, id: &str) {
-    if let Err(error) = local.note_cluster(id) {
-        tracing::warn!(%error, "the data folder does not name the cluster");
-    }
-}
-
-/// Follows the changelog, also after an error that may end by itself. Returns the error that does
-/// not; [`None`] if the follower was stopped.
-fn follow_until_stopped(
-    store: &Arc<dyn Store>,
-    log: &Arc<StoppableLog>,
-    progress: &ShardProgress,
-    lost_looks: &AtomicU32,
-    interval: Duration,
-    on_opened: &dyn Fn(),
-) -> Option<FollowError> {
-    let mut last_problem = String::new();
-    loop {
-        let error = match apply_until_error(store, log, progress, lost_looks, interval, on_opened) {
-            Ok(()) => return None,
-            Err(_) if log.is_stopped.load(Ordering::Acquire) => return None,
-            Err(error) => error,
-        };
-        let is_lost = is_lost(&error);
-        let is_lost_for_good = is_lost && count_lost_look(lost_looks);
-        if !matches!(error, FollowError::Log(_)) && (!is_lost || is_lost_for_good) {
-            return Some(error);
-        }
-        if last_problem != error.to_string() {
-            tracing::warn!(%error, "the changelog cannot be read");
-        }
-        last_problem = error.to_string();
-        std::thread::sleep(PAUSE_MAX);
-    }
-}
-
-/// Applies the changelog until it cannot be read, or is stopped.
-fn apply_until_error(
-    store: &Arc<dyn Store>,
-    log: &Arc<StoppableLog>,
-    progress: &ShardProgress,
-    lost_looks: &AtomicU32,
-    interval: Duration,
-    on_opened: &dyn Fn(),
-) -> Result<(), FollowError> {
-    let mut copy = ShardCopy::open(
-        Arc::clone(store),
-        Arc::clone(log) as _,
-        replication_options(),
-    )?;
-    on_opened();
-    let mut last_sync = None;
-    let mut last_position = None;
-    let mut idle_rounds = 0;
-    loop {
-        let position = copy.catch_up()?;
-        let applied = position.sequence;
-        idle_rounds = match last_position.replace(applied) {
-            Some(before) if before == applied => idle_rounds + 1,
-            Some(_) | None => 0,
-        };
-        progress.note_applied(mark_at(position));
-        if progress.failure().is_some() {
-            tracing::info!("this node can serve the shard again");
-            progress.note_failure(None);
-        }
-        progress.note_complete();
-        lost_looks.store(0, Ordering::Release);
-        let is_due =
-            |(sequence, at): (u64, Instant)| sequence != applied && at.elapsed() >= SYNC_INTERVAL;
-        if last_sync.is_none_or(is_due) {
-            store.note_watermark()?;
-            progress.flushed.store(applied, Ordering::Release);
-            last_sync = Some((applied, Instant::now()));
-        }
-        // The end of the follower ends the pause.
-        std::thread::park_timeout(follow_pause(interval, idle_rounds));
-        if log.is_stopped.load(Ordering::Acquire) {
-            return Err(FollowError::Log(ChangelogError::Refused(
-                "the server stops".to_owned(),
-            )));
-        }
-    }
-}
-
 /// The pause before the next read. An idle changelog is read less often. A node that takes the shard
 /// reads it again anyway.
 fn follow_pause(interval: Duration, idle_rounds: u32) -> Duration {
     let factor = 1 + (idle_rounds / IDLE_ROUNDS).min(IDLE_FACTOR - 1);
     (interval * factor).min(SYNC_INTERVAL)
-}
-
-/// The thread of a standby that applies the changelog, for those who wait for a record.
-#[derive(Default)]
-pub(crate) struct FollowPace(Mutex<Option<Thread>>);
-
-impl FollowPace {
-    /// Ends the pause between two reads, or the next one.
-    pub(crate) fn hasten(&self) {
-        let thread = self.0.lock();
-        thread.iter().for_each(Thread::unpark);
-    }
-
-    fn begin(&self, thread: &Thread) {
-        *self.0.lock() = Some(thread.clone());
-    }
 }
 
 /// The mark of the last record that a store has applied. Its epoch is computed from the sequence and
@@ -217,44 +200,6 @@ pub(super) fn replication_options() -> ReplicationOptions {
     ReplicationOptions {
         pause_max: PAUSE_MAX,
         ..ReplicationOptions::default()
-    }
-}
-
-/// The thread of a standby that applies the changelog.
-pub(super) struct Follower {
-    /// The changelog, which is stopped with the follower, so that a read that takes long ends.
-    log: Arc<StoppableLog>,
-    failed: watch::Receiver<Option<FollowError>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Follower {
-    /// Returns once the thread cannot follow the changelog, with the reason.
-    pub(super) async fn wait_for_failure(&mut self) -> FollowError {
-        match self
-            .failed
-            .wait_for(Option::is_some)
-            .await
-            .map(|error| error.clone())
-        {
-            Ok(Some(error)) => error,
-            Ok(None) | Err(_) => std::future::pending().await,
-        }
-    }
-
-    /// Returns once nothing is applied any more.
-    pub(super) async fn stop(mut self) {
-        self.log.is_stopped.store(true, Ordering::Release);
-        let Some(thread) = self.thread.take() else {
-            return;
-        };
-        thread.thread().unpark();
-        let outcome = tokio::task::spawn_blocking(move || thread.join().is_err()).await;
-        if outcome.unwrap_or(true) {
-            // The store may lack a part of what is before its position.
-            tracing::error!("the thread that applies the changelog panicked");
-            std::process::abort();
-        }
     }
 }
 

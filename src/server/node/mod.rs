@@ -38,11 +38,13 @@ use std::{
 };
 
 use actix_web::web;
-use tokio::sync::watch;
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, watch},
+};
 
 pub(super) use self::{
     end_guard::EndGuard,
-    follow::FollowPace,
     join::{Joined, check_shards, join, join_alone, list_living_nodes},
     standby_context::become_standby,
     standing::Standing,
@@ -145,12 +147,11 @@ fn advice_for(error: &FollowError) -> &'static str {
     }
 }
 
-/// A node, as long as its process runs.
-pub(super) struct ClusterNode {
+/// What the nodes of all shards of a process have in common.
+pub(super) struct NodeProcess {
     /// The identifier of the cluster, which no other one has.
     pub(super) cluster_id: String,
     name: String,
-    claim: ShardClaim,
     pub(super) membership: Membership,
     /// The cluster as the node shows it to operators.
     pub(super) cluster_context: web::Data<ClusterContext>,
@@ -162,6 +163,23 @@ pub(super) struct ClusterNode {
     pub(super) certificates: Vec<Arc<ReloadableCertificate>>,
     /// Host and port by which other nodes reach this one.
     address: String,
+    /// Whether the process stops.
+    stopping: watch::Sender<bool>,
+    /// The listener for other nodes.
+    listener: TcpListener,
+    /// The shards that are served there.
+    served_shards: ServedShards,
+    /// The threads on which a standby reads and applies the changelog.
+    blocking: Handle,
+    /// The connections of the records and of the system account. Their threads end with them. Their
+    /// type is hidden, because a build without NATS lacks it.
+    _connections: Box<dyn Any + Send + Sync>,
+}
+
+/// A process as a node of a shard.
+pub(super) struct ClusterNode {
+    pub(super) process: Arc<NodeProcess>,
+    claim: ShardClaim,
     /// The membership of a node with one shard. With several shards the process has it.
     member: Option<tokio::task::JoinHandle<MembershipEnd>>,
     /// Whether the shard is all of the process.
@@ -174,24 +192,15 @@ pub(super) struct ClusterNode {
     stream: StreamLimits,
     /// The interval between two reads of a standby.
     follow_interval: Duration,
-    /// Ends the pause between two reads.
-    pace: Arc<FollowPace>,
-    /// Whether the process stops. All nodes of a process share it.
-    stopping: Arc<watch::Sender<bool>>,
-    /// The listener for other nodes, and the shards that are served there. All nodes of a process
-    /// share them.
-    listener: Arc<TcpListener>,
-    served_shards: ServedShards,
-    /// The connections of the records and of the system account. Their threads end with them. Their
-    /// type is hidden, because a build without NATS lacks it.
-    _connections: Box<dyn Any + Send>,
+    /// Ends the pause between two reads of a standby, or the next one.
+    pub(super) haste: Arc<Notify>,
 }
 
 impl ClusterNode {
     /// Claims no shard any more, and gives up what it has once the server has.
     pub(super) fn begin_leave(&self) {
-        self.stopping.send_replace(true);
-        self.membership.begin_leave();
+        self.process.stopping.send_replace(true);
+        self.process.membership.begin_leave();
     }
 
     /// Returns once the node has left: another one may take over at once.
@@ -227,11 +236,6 @@ impl ClusterNode {
         &self.store
     }
 
-    /// The pauses between two reads of a standby.
-    pub(super) fn follow_pace(&self) -> Arc<FollowPace> {
-        Arc::clone(&self.pace)
-    }
-
     /// The end of the shard's changelog.
     pub(super) fn changelog_end(&self) -> ChangelogEnd {
         ChangelogEnd(Arc::clone(&self.log))
@@ -247,15 +251,15 @@ impl ClusterNode {
             cluster,
             stream_bytes_max,
             ..
-        } = &**self.cluster_context;
+        } = &**self.process.cluster_context;
         stream_name(cluster, self.claim.shard, stream_bytes_max.len())
     }
 
     /// The clock of the last owner.
     pub(super) fn owner_clock(&self) -> Option<OwnerClock> {
-        let snapshot = self.membership.snapshot.borrow();
+        let snapshot = self.process.membership.snapshot.borrow();
         let (name, at) = snapshot.records.latest_owner(self.claim.shard)?;
-        let is_here = name == self.name;
+        let is_here = name == self.process.name;
         Some(OwnerClock {
             time: Timestamp(at.time),
             expiry_is_paused: at.expiry_paused,
@@ -319,11 +323,11 @@ impl ClusterNode {
         Forwarder {
             shard: self.claim.shard,
             role: self.claim.role.clone(),
-            own: self.address.clone(),
-            connector: self.connector.clone(),
+            own: self.process.address.clone(),
+            connector: self.process.connector.clone(),
             times,
-            counters: Arc::clone(&self.cluster_context.forwarded),
-            stopping: self.stopping.subscribe(),
+            counters: Arc::clone(&self.process.cluster_context.forwarded),
+            stopping: self.process.stopping.subscribe(),
             core,
         }
     }
@@ -331,20 +335,25 @@ impl ClusterNode {
     /// The listener for other nodes, and this node's part of the handshake there.
     pub(super) fn listener_of_nodes(&self) -> Result<NodeListener, ServerError> {
         let listener = self
+            .process
             .listener
             .try_clone()
             .map_err(io_error("cluster.node_listen"))?;
         Ok(NodeListener {
             listener,
-            acceptor: HopAcceptor::new(&self.secret, &self.address, self.served_shards.count()),
-            tls: self.tls.clone(),
-            shards: self.served_shards.clone(),
+            acceptor: HopAcceptor::new(
+                &self.process.secret,
+                &self.process.address,
+                self.process.served_shards.count(),
+            ),
+            tls: self.process.tls.clone(),
+            shards: self.process.served_shards.clone(),
         })
     }
 
     /// Serves the shard to the nodes of the cluster from now on.
     pub(super) fn serve_shard(&self, add_data: AddShardData) -> ServedShard {
-        self.served_shards.serve(self.claim.shard, add_data)
+        self.process.served_shards.serve(self.claim.shard, add_data)
     }
 
     /// Gives a claim up, and waits up to [`DRAIN_MAX`] until the member has written that.

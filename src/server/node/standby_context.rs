@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use actix_web::web;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::ClusterNode;
+use super::{ClusterNode, NodeProcess};
 use crate::{
     ServerError, ServerInputs, certificates, client_listeners::ClientListeners, io_error, reload,
     settings, startup,
@@ -34,31 +34,27 @@ pub(crate) fn become_standby(
         .cluster
         .as_ref()
         .map_or(Duration::MAX, |cluster| cluster.expiry);
-    let shards = nodes.iter().zip(cores).map(
-        |(
-            ClusterNode {
-                claim, membership, ..
-            },
-            core,
-        )| {
+    let shards = nodes
+        .iter()
+        .zip(cores)
+        .map(|(ClusterNode { claim, process, .. }, core)| {
             let role = claim.role.clone();
             let progress = Arc::clone(&claim.progress);
             let core = core.clone();
-            let snapshot = membership.snapshot.clone();
+            let snapshot = process.membership.snapshot.clone();
             move || {
                 let read = snapshot.borrow().read;
                 let is_cut_off = read.is_some_and(|read| read.elapsed() >= expiry);
                 node_shard(&role.borrow(), is_cut_off, &progress, &core)
             }
-        },
-    );
+        });
     let shards: Vec<_> = shards.collect();
     health.stand_by(move || shards.iter().map(|shard| shard()).collect());
-    let ClusterNode {
+    let NodeProcess {
         cluster_context,
         certificates,
         ..
-    } = nodes.first().expect("a cluster has a shard");
+    } = &*nodes.first().expect("a cluster has a shard").process;
     let readers = settings::metrics_access(config).map_err(io_error("metrics.token"))?;
     let access = web::Data::new(StandbyAccess {
         token: startup::load_admin_token(config)?,

@@ -10,7 +10,7 @@ use std::{
 use super::{
     ClusterError, ClusterNode,
     fetch::may_fetch,
-    follow::{count_lost_look, is_lost, replication_options},
+    follow::{StoppableLog, count_lost_look, is_lost, replication_options},
     tenure::{self, Tenure, TenureEnd, wait_until_claim_ends},
     wait_for_claim,
 };
@@ -82,34 +82,36 @@ impl ClusterNode {
         clock: &Clock,
         signals: &mut StopSignals,
     ) -> Result<NextStep, ServerError> {
-        let mut follower = self.spawn_follower();
+        let progress = Arc::clone(&self.claim.progress);
+        let log = Arc::new(StoppableLog::new(Arc::clone(&self.log) as _, progress));
+        let mut following = pin!(self.follow_changelog(&log));
         let mut role = self.claim.role.clone();
-        let lease = tokio::select! {
+        let claim = tokio::select! {
             // The claims of a process that stops end at the same time.
             biased;
-            () = signals.wait_for_signal() => None,
-            failure = follower.wait_for_failure() => {
-                follower.stop().await;
-                return if may_fetch(&self.store, &self.cluster_id, &failure) {
+            () = signals.wait_for_signal() => Ok(None),
+            Some(failure) = &mut following => {
+                return if may_fetch(&self.store, &self.process.cluster_id, &failure) {
                     self.replace_store(&failure, signals).await
                 } else {
                     self.report_failure_and_wait(failure, signals).await
                 };
             }
-            lease = wait_for_claim(&mut role) => {
-                if lease.is_none()
-                    && let Err(error) = self.leave_or_fail(signals).await
-                {
-                    follower.stop().await;
-                    return Err(error);
-                }
-                lease
-            }
+            lease = wait_for_claim(&mut role) => match lease {
+                None => self.leave_or_fail(signals).await.map(|_| None),
+                lease => Ok(lease),
+            },
         };
-        self.log
-            .is_stopped
-            .store(lease.is_none(), Ordering::Release);
-        follower.stop().await;
+        if let Ok(lease) = &claim {
+            self.log
+                .is_stopped
+                .store(lease.is_none(), Ordering::Release);
+        }
+        // A read that takes long ends.
+        log.is_stopped.store(true, Ordering::Release);
+        self.haste.notify_one();
+        following.await;
+        let lease = claim?;
         match lease {
             Some(lease) => self.take_shard(lease, clock, signals).await,
             None => Ok(NextStep::Leave),
@@ -186,7 +188,7 @@ impl ClusterNode {
     fn may_try_again(&self, error: &FollowError, is_lost_for_good: bool) -> bool {
         matches!(error, FollowError::Log(_))
             || (is_lost(error) && !is_lost_for_good)
-            || may_fetch(&self.store, &self.cluster_id, error)
+            || may_fetch(&self.store, &self.process.cluster_id, error)
     }
 
     /// Reports to operators that the store cannot follow the changelog, gives the claim up, and
@@ -231,10 +233,10 @@ impl ClusterNode {
         if signal.await.is_ok() {
             return Ok(NextStep::Leave);
         }
-        let end = self.membership.snapshot.borrow().end;
+        let end = self.process.membership.snapshot.borrow().end;
         Err(match end {
             Some(MembershipEnd::NameTaken) => ClusterError::NameTaken {
-                node: self.name.clone(),
+                node: self.process.name.clone(),
             },
             Some(MembershipEnd::Left) | None => {
                 ClusterError::Engine("the claims of this node have ended".to_owned())
@@ -246,7 +248,7 @@ impl ClusterNode {
     /// Appends the fence, and applies what is before it.
     async fn take_ownership(&self, lease: Lease, clock: Clock) -> Result<Tenure, FollowError> {
         let store = self.store.open_store();
-        let name = self.name.clone();
+        let name = self.process.name.clone();
         let log: Arc<dyn Changelog> = Arc::clone(&self.log) as _;
         let start_clock = clock.clone();
         let start = clock.now();

@@ -67,7 +67,7 @@ impl Delivery {
             address, health, ..
         } = bound;
         let node_certificates = ownership
-            .map(|ownership| &*ownership.node.certificates)
+            .map(|ownership| &*ownership.node.process.certificates)
             .unwrap_or_default();
         let certificates = certificates::certificates_of_owner(
             &parts.config,
@@ -121,7 +121,7 @@ impl Delivery {
                 if let Some(ownership) = ownership.filter(|_| has_control) {
                     parts
                         .registry
-                        .note_cluster(&ownership.node.cluster_id)
+                        .note_cluster(&ownership.node.process.cluster_id)
                         .await?;
                 }
                 startup::start_validation(parts, client.clone(), address);

@@ -95,7 +95,7 @@ impl Listening {
             tokens,
             health: health.clone(),
             token: web::Data::new(recovered.token.clone()),
-            cluster: ownership.map(|ownership| ownership.node.cluster_context.clone()),
+            cluster: ownership.map(|ownership| ownership.node.process.cluster_context.clone()),
             stall: ownership.map(|ownership| ownership.tenure.watch_writes()),
         };
         let shard = ownership.map(|ownership| {

@@ -60,7 +60,7 @@ impl Recovered {
         let start = clock.now();
         let token = startup::load_admin_token(config)?;
         let backup_owner = ownership.map(|ownership| BackupOwner {
-            cluster_id: ownership.node.cluster_id.clone(),
+            cluster_id: ownership.node.process.cluster_id.clone(),
             fence: ownership.tenure.file_fence(),
         });
         let process_dir = launch.core.as_ref().map(|core| core.process_dir.clone());

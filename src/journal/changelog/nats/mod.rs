@@ -49,6 +49,10 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// The longest pause before a lost connection is opened again.
 const LONGEST_RECONNECT_DELAY: Duration = Duration::from_millis(500);
 
+/// How long a thread of the runtime for calls that block may be idle. Calls wake the idle threads in
+/// turn, so that with a longer time rare calls would keep as many as were ever busy at once.
+const THREAD_KEEP_ALIVE: Duration = Duration::from_millis(250);
+
 /// Why servers of NATS cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NatsError {
@@ -208,7 +212,10 @@ impl NatsConnection {
     /// # Errors
     /// If none can be reached, or if its release or its `max_payload` is too small.
     pub fn open(urls: &[String], options: ConnectOptions) -> Result<Self, NatsError> {
-        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .thread_keep_alive(THREAD_KEEP_ALIVE)
+            .build();
         let runtime = runtime.map_err(|error| NatsError::Connect(error.to_string()))?;
         let handle = runtime.handle().clone();
         let (ends, ended) = oneshot::channel::<()>();

@@ -22,7 +22,7 @@ use crate::{
     io_error,
     local_store::LocalStore,
     node::{
-        ClusterError, ClusterNode, DRAIN_MAX,
+        ClusterError, ClusterNode, DRAIN_MAX, NodeProcess,
         fetch::may_fetch,
         follow::{StoppableLog, mark_at, replication_options},
         nats::{self, NatsResources},
@@ -51,7 +51,7 @@ use gridhook_deliver::{
 };
 use gridhook_journal as journal;
 use gridhook_journal::{
-    changelog::{Changelog, StreamMark, nats::NatsConnection},
+    changelog::{Changelog, StreamMark},
     replicated::{FollowError, ShardCopy},
 };
 use gridhook_metrics::Counter;
@@ -113,30 +113,42 @@ pub(crate) async fn join(
         runtime.spawn(tls::keep_node_fresh(tls_state, config.server.tls_reload));
     }
     let member = runtime.spawn(member.run());
-    let parts = NodeParts {
+    let blocking = runtime.clone();
+    let process = Arc::new(NodeProcess {
         cluster_id,
         name: cluster.node.clone(),
         address,
-        shards: stores.len(),
         cluster_context: build_cluster_context(cluster, &membership, &streams),
         membership,
         secret,
         connector,
         tls,
         certificates,
-        stopping: Arc::new(watch::Sender::new(false)),
-        listener: Arc::new(listener),
+        stopping: watch::Sender::new(false),
+        listener,
         served_shards: ServedShards::new(stores.len()),
-        connections: (connection, system_connection),
-    };
-    let by_shard = claims
-        .into_iter()
-        .zip(stores)
-        .zip(logs.into_iter().zip(streams));
-    let nodes = by_shard
-        .map(|((claim, store), (log, stream))| parts.build_node(claim, store, log, stream))
-        .collect();
-    Ok(Joined { nodes, member })
+        blocking,
+        _connections: Box::new((connection, system_connection)),
+    });
+    let shards = stores.len();
+    let logs = logs.into_iter().zip(streams);
+    let by_shard = claims.into_iter().zip(stores).zip(logs);
+    let nodes = by_shard.map(|((claim, store), (log, stream))| ClusterNode {
+        process: Arc::clone(&process),
+        log: Arc::new(StoppableLog::new(log, Arc::clone(&claim.progress))),
+        follow_interval: follow_interval(claim.shard, shards),
+        claim,
+        member: None,
+        is_alone: false,
+        lost_looks: Arc::default(),
+        store,
+        stream,
+        haste: Arc::default(),
+    });
+    Ok(Joined {
+        nodes: nodes.collect(),
+        member,
+    })
 }
 
 /// What the files of the settings say about this node and the others.
@@ -215,60 +227,6 @@ fn build_cluster_context(
         copies: Counter::default(),
         stream_bytes_max: streams.iter().map(|stream| stream.bytes_max).collect(),
     })
-}
-
-/// What the nodes of all shards of a process have in common.
-struct NodeParts {
-    cluster_id: String,
-    name: String,
-    address: String,
-    shards: usize,
-    cluster_context: web::Data<ClusterContext>,
-    membership: Membership,
-    secret: NodeSecret,
-    connector: OwnerConnector,
-    tls: Option<rustls::ServerConfig>,
-    certificates: Vec<Arc<ReloadableCertificate>>,
-    stopping: Arc<watch::Sender<bool>>,
-    listener: Arc<TcpListener>,
-    served_shards: ServedShards,
-    /// Those of the records and of the system account.
-    connections: (NatsConnection, Option<NatsConnection>),
-}
-
-impl NodeParts {
-    fn build_node(
-        &self,
-        claim: ShardClaim,
-        store: Arc<LocalStore>,
-        log: Arc<dyn Changelog>,
-        stream: StreamLimits,
-    ) -> ClusterNode {
-        ClusterNode {
-            cluster_id: self.cluster_id.clone(),
-            name: self.name.clone(),
-            address: self.address.clone(),
-            log: Arc::new(StoppableLog::new(log, Arc::clone(&claim.progress))),
-            follow_interval: follow_interval(claim.shard, self.shards),
-            claim,
-            membership: self.membership.clone(),
-            cluster_context: self.cluster_context.clone(),
-            secret: self.secret.clone(),
-            connector: self.connector.clone(),
-            tls: self.tls.clone(),
-            certificates: self.certificates.clone(),
-            member: None,
-            is_alone: false,
-            lost_looks: Arc::default(),
-            store,
-            stream,
-            pace: Arc::default(),
-            stopping: Arc::clone(&self.stopping),
-            listener: Arc::clone(&self.listener),
-            served_shards: self.served_shards.clone(),
-            _connections: Box::new(self.connections.clone()),
-        }
-    }
 }
 
 /// The address at which other nodes reach the listener.
