@@ -18,6 +18,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("buildUri(createObject('scheme', 'https', 'host', 'a.b', 'port', 8080, 'path', '/c/d', 'query', '?e=f'))", r#""https://a.b:8080/c/d?e=f""#),
     ("buildUri(createObject('scheme', 'https', 'host', 'a.b', 'port', null()))", r#""https://a.b/""#),
     ("buildUri(parseUri('http://[::1]:80/a/?b=c&d'))", r#""http://[::1]:80/a/?b=c&d""#),
+    ("buildUri(parseUri('https://h//a/??b'))", r#""https://h//a/??b""#),
     ("concat('prefix', '-', 5, '-', true())", r#""prefix-5-True""#),
     ("concat(createArray(1, 2), createArray(3))", "[1, 2, 3]"),
     ("contains('OneTwoThree', 'e')", "true"),
@@ -311,6 +312,18 @@ fn errors_name_the_function_and_what_is_allowed_and_no_value() {
         ("json('''a')", "json: the argument is not JSON"),
         ("json('[a:]')", "json: the argument is not JSON"),
         ("json('[1 /* 2]')", "json: the argument is not JSON"),
+        ("json('[1/**/2]')", "json: the argument is not JSON"),
+        ("json('[,]')", "json: the argument is not JSON"),
+        ("json('{,}')", "json: the argument is not JSON"),
+        ("json('[1,,]')", "json: the argument is not JSON"),
+        (
+            "parseUri('/p?next=https://x/')",
+            "parseUri: the argument is not a URI; expected, for example,",
+        ),
+        (
+            "parseUri('https://h:+80/')",
+            "parseUri: the argument is not a URI; expected, for example,",
+        ),
         (
             "buildUri(createObject('scheme', 'https'))",
             "buildUri: the object needs a scheme and a host",

@@ -5,7 +5,7 @@ use std::{iter::Peekable, str::Chars};
 
 use serde_json::Value;
 
-/// The value of a JSON text; [`None`] if it is none.
+/// Parses a JSON text; [`None`] if it is not JSON.
 pub(super) fn parse_lenient_json(text: &str) -> Option<Value> {
     match serde_json::from_str(text) {
         Ok(value) => Some(value),
@@ -20,10 +20,12 @@ fn to_strict_json(text: &str) -> Option<String> {
     while let Some(c) = rest.next() {
         match c {
             '"' | '\'' => write_string(&mut json, &mut rest, c)?,
-            '/' => skip_comment(&mut rest)?,
+            '/' => {
+                skip_comment(&mut rest)?;
+                json.push(' ');
+            }
             ']' | '}' => {
-                let before = json.trim_end();
-                json.truncate(before.strip_suffix(',').unwrap_or(before).len());
+                drop_trailing_comma(&mut json);
                 json.push(c);
             }
             c if c.is_alphabetic() || matches!(c, '_' | '$') => {
@@ -49,6 +51,15 @@ fn to_strict_json(text: &str) -> Option<String> {
         }
     }
     Some(json)
+}
+
+/// Removes a comma behind a value.
+fn drop_trailing_comma(json: &mut String) {
+    let items = json.trim_end().strip_suffix(',').map(str::trim_end);
+    let items = items.filter(|items| !items.ends_with(['[', '{', ',']));
+    if let Some(length) = items.map(str::len) {
+        json.truncate(length);
+    }
 }
 
 /// Writes the string that begins with a quote, in double quotes; [`None`] if it has no end.

@@ -93,8 +93,10 @@ fn build_uri(args: &Arguments<'_>) -> Evaluated {
             format!(":{port}")
         }
     };
-    let path = text("path")?.trim_start_matches('/');
-    let query = text("query")?.trim_start_matches('?');
+    let path = text("path")?;
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let query = text("query")?;
+    let query = query.strip_prefix('?').unwrap_or(query);
     let mark = if query.is_empty() { "" } else { "?" };
     Ok(format!("{scheme}://{host}{port}/{path}{mark}{query}").into())
 }
@@ -118,6 +120,9 @@ fn parse_uri(args: &Arguments<'_>) -> Evaluated {
     let uri = args.text_argument(0)?;
     let uri = uri.split('#').next().unwrap_or_default();
     let (scheme, rest) = uri.split_once("://").ok_or_else(problem)?;
+    if !is_scheme(scheme) {
+        return Err(problem());
+    }
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, rest) = rest.split_at(end);
     let (path, query) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
@@ -127,14 +132,21 @@ fn parse_uri(args: &Arguments<'_>) -> Evaluated {
     // The colons of an IPv6 address are in brackets.
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => {
-            let port: u16 = port.parse().map_err(|_| problem())?;
-            (host, Some(port))
+            let has_sign = port.starts_with('+');
+            let number: Option<u16> = port.parse().ok().filter(|_| !has_sign);
+            (host, Some(number.ok_or_else(problem)?))
         }
         _ => (authority, None),
     };
-    if scheme.is_empty() || host.is_empty() {
+    if host.is_empty() {
         return Err(problem());
     }
     let path = if path.is_empty() { "/" } else { path };
     Ok(json!({"scheme": scheme, "host": host, "port": port, "path": path, "query": query}))
+}
+
+/// Whether a text is a scheme (RFC 3986, 3.1).
+fn is_scheme(text: &str) -> bool {
+    let is_of_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+    text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(is_of_scheme)
 }
