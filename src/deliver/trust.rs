@@ -25,9 +25,10 @@ use rustls::{
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use x509_parser::{parse_x509_certificate, prelude::Validity};
+use x509_parser::{parse_x509_certificate, prelude::Validity, time::ASN1Time};
 
 use crate::authorities::Authorities;
+use gridhook_clock::Clock;
 
 /// The extension of the files of client certificates.
 pub const CLIENT_CERTIFICATE: &str = "crt";
@@ -287,6 +288,14 @@ pub fn read_validity(certificate: &CertificateDer<'_>) -> Option<Validity> {
     Some(certificate.validity().clone())
 }
 
+/// Whether a certificate is valid by the clock of the machine, as clients compare it.
+pub fn is_valid_now(validity: &Validity) -> bool {
+    let seconds = Clock::system().now().0 / 1_000_000;
+    let now = i64::try_from(seconds).ok().map(ASN1Time::from_timestamp);
+    now.and_then(Result::ok)
+        .is_some_and(|now| validity.is_valid_at(now))
+}
+
 /// Compares a certificate in a file with the one that it is to replace.
 ///
 /// # Errors
@@ -296,8 +305,8 @@ pub fn check_replacement(
     fresh: &CertificateDer<'_>,
     current: &CertificateDer<'_>,
 ) -> Result<(), TrustError> {
-    let is_in_use = read_validity(current).is_some_and(|validity| validity.is_valid());
-    match read_validity(fresh).filter(|validity| is_in_use && !validity.is_valid()) {
+    let is_current_valid = read_validity(current).is_some_and(|validity| is_valid_now(&validity));
+    match read_validity(fresh).filter(|validity| is_current_valid && !is_valid_now(validity)) {
         Some(validity) => Err(TrustError::NotValidNow {
             path: path.to_owned(),
             from: validity.not_before.to_string(),

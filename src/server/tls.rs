@@ -75,7 +75,7 @@ impl ReloadableCertificate {
         let files = WatchedFiles::new(vec![certificate.clone(), key.clone()]);
         let current = read_certified_key(&certificate, &key)?;
         let validity = current.cert.first().and_then(trust::read_validity);
-        if let Some(validity) = validity.filter(|validity| !validity.is_valid()) {
+        if let Some(validity) = validity.filter(|validity| !trust::is_valid_now(validity)) {
             tracing::warn!(
                 path = %certificate.display(),
                 from = %validity.not_before,

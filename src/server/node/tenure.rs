@@ -350,7 +350,7 @@ pub(super) async fn trim_changelog(
             return Ok(bounds);
         }
         tracing::warn!(
-            bounds.bytes,
+            bytes = bounds.bytes,
             "the stream is large: it is trimmed for a node that is down, which fetches a copy \
              when it is back"
         );

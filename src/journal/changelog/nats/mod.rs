@@ -134,8 +134,8 @@ fn count_missing_replicas(info: &Info) -> u64 {
     let followers = info.cluster.iter().flat_map(|cluster| &cluster.replicas);
     let followers = followers.filter(|server| server.current && !is_down(server));
     // The leader reports its followers.
-    let there = 1 + followers.count();
-    info.config.num_replicas.saturating_sub(there) as u64
+    let current_replicas = 1 + followers.count();
+    info.config.num_replicas.saturating_sub(current_replicas) as u64
 }
 
 /// A stream, as its servers report it.
